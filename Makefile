@@ -1,0 +1,62 @@
+# make help lists the targets. Everything a target needs it finds or installs
+# itself; nothing but Go and python3 is asked of the machine.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export CGO_ENABLED ?= 0
+
+BIN := .tmp/bin
+GOFILES = $$(git ls-files -co --exclude-standard '*.go')
+TOOLS := internal/tools/go.mod internal/tools/go.sum
+PROTOS := process/process.proto filesystem/filesystem.proto
+TESTFLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the command to .tmp/bin/e2bctl
+	@mkdir -p $(BIN)
+	go build -trimpath -o $(BIN)/e2bctl ./cli/e2bctl
+
+.PHONY: check
+check: format vet lint checkgenerate test ## everything: format, vet, lint, generated code fresh, tests
+
+.PHONY: format
+format: ## fail when a file is not gofmt-ed
+	@files=$$(gofmt -l $(GOFILES)); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files" >&2; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet for Linux, macOS and Windows
+	go vet ./...
+	GOOS=darwin go vet ./...
+	GOOS=windows go vet ./...
+	cd internal/tools && go vet ./...
+
+$(BIN)/golangci-lint: $(TOOLS)
+	@mkdir -p $(BIN)
+	@echo "building golangci-lint (minutes, once)"
+	cd internal/tools && go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: generate
+generate: ## write internal/gen from internal/proto
+	cd internal/tools && go run ./protogen -I ../proto -o ../gen -module github.com/e2bctl/e2bctl/internal/gen $(PROTOS)
+
+.PHONY: checkgenerate
+checkgenerate: ## fail when internal/gen is not what internal/proto says
+	@rm -rf .tmp/gen && mkdir -p .tmp/gen
+	cd internal/tools && go run ./protogen -I ../proto -o ../../.tmp/gen -module github.com/e2bctl/e2bctl/internal/gen $(PROTOS)
+	@for f in process filesystem; do diff -r .tmp/gen/$$f internal/gen/$$f || { echo "internal/gen is stale: run make generate" >&2; exit 1; }; done
+
+.PHONY: test
+test: ## run the whole suite, with -race where a C compiler is there
+	@if command -v cc >/dev/null 2>&1; then \
+		CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...; \
+	else \
+		echo "no C compiler: the tests run without -race"; go test $(TESTFLAGS) ./...; \
+	fi

@@ -1,0 +1,2 @@
+// Package cli is the command e2bctl.
+package cli

@@ -1,0 +1,2 @@
+// Package control answers the REST API of the local cloud.
+package control

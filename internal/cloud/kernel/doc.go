@@ -1,0 +1,2 @@
+// Package kernel runs one kernel: start, execute, interrupt, restart, death.
+package kernel

@@ -1,0 +1,2 @@
+// Package store keeps what outlives a process: the records of local up.
+package store

@@ -1,0 +1,85 @@
+package jupyter
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func sample() *Message {
+	return &Message{
+		Channel:  IOPub,
+		Header:   NewHeader("stream", "s", "e2b"),
+		Parent:   Header{MsgID: "p", MsgType: "execute_request", Session: "s", Version: "5.3"},
+		Metadata: []byte(`{}`),
+		Content:  []byte(`{"name":"stdout","text":"é\u2028\n"}`),
+	}
+}
+
+func TestFramesRoundTrip(t *testing.T) {
+	t.Parallel()
+	withBuffers := sample()
+	withBuffers.Buffers = [][]byte{{1, 2, 3}, {}, {4}}
+	noParent := sample()
+	noParent.Parent = Header{}
+	for name, want := range map[string]*Message{"plain": sample(), "buffers": withBuffers, "no parent": noParent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			frame, isBinary, err := Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if isBinary != (want.Buffers != nil) {
+				t.Errorf("binary = %v", isBinary)
+			}
+			got, err := Unmarshal(frame, isBinary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("default framing (-want +got):\n%s", diff)
+			}
+			frame, err = MarshalV1(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err = UnmarshalV1(frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("v1 framing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFrameWithoutChannelIsForTheShell(t *testing.T) {
+	t.Parallel()
+	m, err := Unmarshal([]byte(`{"header":{"msg_id":"1","msg_type":"execute_request"},"parent_header":{},"metadata":{},"content":{},"buffers":[{},{}]}`), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Channel != Shell {
+		t.Errorf("channel = %q", m.Channel)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	text, _, _ := Marshal(sample())
+	f.Add(text)
+	withBuffers := sample()
+	withBuffers.Buffers = [][]byte{{1}}
+	bin, _, _ := Marshal(withBuffers)
+	f.Add(bin)
+	v1, _ := MarshalV1(sample())
+	f.Add(v1)
+	f.Add(binary.LittleEndian.AppendUint64(nil, 1<<63))
+	f.Fuzz(func(_ *testing.T, frame []byte) {
+		// Whatever comes, no panic, and no more memory than the frame has.
+		_, _ = Unmarshal(frame, false)
+		_, _ = Unmarshal(frame, true)
+		_, _ = UnmarshalV1(frame)
+	})
+}

@@ -1,0 +1,146 @@
+package jupyter
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// ProtocolVersion is the messaging protocol that headers of this package name.
+const ProtocolVersion = "5.3"
+
+// The four channels of a kernel.
+const (
+	Shell   = "shell"
+	IOPub   = "iopub"
+	Stdin   = "stdin"
+	Control = "control"
+)
+
+// Header identifies a message. Every answer carries the request's header as
+// its parent.
+type Header struct {
+	MsgID    string `json:"msg_id"`
+	MsgType  string `json:"msg_type"`
+	Session  string `json:"session"`
+	Username string `json:"username"`
+	// Date is ISO 8601; some clients leave it out.
+	Date    string `json:"date,omitempty"`
+	Version string `json:"version"`
+}
+
+// Message is one Jupyter message on one channel.
+type Message struct {
+	Channel string
+	Header  Header
+	// Parent is the header of the request that this message answers; it is
+	// zero for a request, and for what a server says of its own.
+	Parent   Header
+	Metadata json.RawMessage
+	Content  json.RawMessage
+	// Buffers are the binary parts. They are nil for nearly all messages.
+	Buffers [][]byte
+}
+
+// NewID gives a random identifier in the form of a UUID, as message, session
+// and kernel ids are.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	s := hex.EncodeToString(b[:])
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+// NewHeader gives a header with a fresh id and the present time.
+func NewHeader(msgType, session, username string) Header {
+	return Header{
+		MsgID:    NewID(),
+		MsgType:  msgType,
+		Session:  session,
+		Username: username,
+		Date:     time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+		Version:  ProtocolVersion,
+	}
+}
+
+// ExecuteRequest is the content of execute_request.
+type ExecuteRequest struct {
+	Code            string            `json:"code"`
+	Silent          bool              `json:"silent"`
+	StoreHistory    bool              `json:"store_history"`
+	UserExpressions map[string]string `json:"user_expressions"`
+	AllowStdin      bool              `json:"allow_stdin"`
+	StopOnError     bool              `json:"stop_on_error"`
+}
+
+// ExecuteReply is the content of execute_reply.
+type ExecuteReply struct {
+	// Status is "ok", "error" or "aborted".
+	Status         string `json:"status"`
+	ExecutionCount int    `json:"execution_count"`
+	// UserExpressions holds one [ExpressionReply] a requested expression.
+	UserExpressions map[string]ExpressionReply `json:"user_expressions,omitempty"`
+	ErrorContent
+}
+
+// ExpressionReply is the value of one user expression: display data when
+// Status is "ok", an error otherwise.
+type ExpressionReply struct {
+	Status   string                     `json:"status"`
+	Data     map[string]json.RawMessage `json:"data,omitempty"`
+	Metadata json.RawMessage            `json:"metadata,omitempty"`
+	ErrorContent
+}
+
+// ErrorContent is the content of error, and part of a failed execute_reply.
+type ErrorContent struct {
+	Name      string   `json:"ename,omitempty"`
+	Value     string   `json:"evalue,omitempty"`
+	Traceback []string `json:"traceback,omitempty"`
+}
+
+// StatusContent is the content of status.
+type StatusContent struct {
+	// ExecutionState is "busy", "idle" or "starting"; a server also says
+	// "restarting" and "dead".
+	ExecutionState string `json:"execution_state"`
+}
+
+// ExecuteInput is the content of execute_input.
+type ExecuteInput struct {
+	Code           string `json:"code"`
+	ExecutionCount int    `json:"execution_count"`
+}
+
+// StreamContent is the content of stream.
+type StreamContent struct {
+	// Name is "stdout" or "stderr".
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// DisplayData is the content of display_data, update_display_data and
+// execute_result.
+type DisplayData struct {
+	// Data maps a MIME type to its value: a JSON string for text and base64,
+	// any JSON for JSON types.
+	Data      map[string]json.RawMessage `json:"data"`
+	Metadata  json.RawMessage            `json:"metadata"`
+	Transient json.RawMessage            `json:"transient,omitempty"`
+	// ExecutionCount is set in execute_result alone.
+	ExecutionCount *int `json:"execution_count,omitempty"`
+}
+
+// InputRequest is the content of input_request.
+type InputRequest struct {
+	Prompt   string `json:"prompt"`
+	Password bool   `json:"password"`
+}
+
+// InputReply is the content of input_reply.
+type InputReply struct {
+	Value string `json:"value"`
+}

@@ -1,0 +1,2 @@
+// Package pyshim embeds the Python modules that the SDK places in a kernel.
+package pyshim

@@ -1,0 +1,2 @@
+// Package sandbox runs code and commands in E2B-style cloud sandboxes.
+package sandbox

@@ -1,0 +1,2 @@
+// Package state turns Go values into Python values and back.
+package state
