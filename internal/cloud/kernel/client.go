@@ -67,6 +67,14 @@ type Request struct {
 	interrupted bool
 }
 
+// Done is closed when r is over, after all that belongs to it was delivered.
+// It is valid after [Client.Submit], and stays open when r was cancelled before
+// it ran.
+func (r *Request) Done() <-chan struct{} { return r.done }
+
+// By tells whether c asked.
+func (r *Request) By(c *Client) bool { return r.client == c }
+
 func (r *Request) finished() bool {
 	select {
 	case <-r.done:
@@ -201,7 +209,7 @@ func (k *Kernel) status(ctx context.Context, r *Request, state string) {
 // reply answers r and says that it is over.
 func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage) {
 	if k.attached(r.client) {
-		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: replyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
+		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
 	}
 	k.status(ctx, r, StateIdle)
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// replyType is the msg_type that answers a request.
-func replyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
+// ReplyType is the msg_type that answers a request.
+func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
 
 // answer is the reply to a request that needs no Python, nil for all others.
 func answer(msgType string, info Info) json.RawMessage {
 	switch {
 	case msgType == "kernel_info_request":
-		return marshal(info.reply())
+		return info.Reply()
 	case msgType == "comm_info_request":
 		return json.RawMessage(`{"status":"ok","comms":{}}`)
 	case !strings.HasSuffix(msgType, "_request"):
@@ -26,8 +26,8 @@ func answer(msgType string, info Info) json.RawMessage {
 	return nil
 }
 
-// reply is the content of kernel_info_reply.
-func (i Info) reply() map[string]any {
+// Reply is the content of kernel_info_reply.
+func (i Info) Reply() json.RawMessage {
 	banner := "Python " + i.Python
 	if i.Engine == "ipython" {
 		banner += " | IPython " + i.Version
@@ -35,7 +35,7 @@ func (i Info) reply() map[string]any {
 	if i.Note != "" {
 		banner += "\n" + i.Note
 	}
-	return map[string]any{
+	return marshal(map[string]any{
 		"status":                 "ok",
 		"protocol_version":       jupyter.ProtocolVersion,
 		"implementation":         i.Engine,
@@ -48,5 +48,5 @@ func (i Info) reply() map[string]any {
 		"banner":     banner,
 		"debugger":   false,
 		"help_links": []any{},
-	}
+	})
 }

@@ -229,6 +229,7 @@ func (k *Kernel) Close() error {
 	defer k.emitting.Unlock()
 	for _, r := range rest {
 		k.fail(r, Ended)
+		close(r.done)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -30,13 +31,10 @@ var pythons = sync.OnceValues(func() (rich, plain string) {
 		if name == "" || err != nil {
 			continue
 		}
-		if exec.Command(path, "-c", "import IPython").Run() == nil {
-			rich = path
+		if exec.Command(path, "-c", "import IPython").Run() != nil {
+			plain = cmp.Or(plain, path)
 		} else {
-			plain = path
-		}
-		if rich != "" && plain != "" {
-			break
+			rich = cmp.Or(rich, path)
 		}
 	}
 	return rich, plain

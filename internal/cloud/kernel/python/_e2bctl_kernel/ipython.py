@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import IPython
 from IPython.core import page
@@ -29,9 +30,6 @@ class Hook(DisplayHook):
 
     def write_format_data(self, format_dict, md_dict=None):
         self.shell.kernel.display("execute_result", format_dict, md_dict, execution_count=self.prompt_count)
-
-    def finish_displayhook(self):
-        self.is_active = False
 
 
 class Publisher(DisplayPublisher):
@@ -109,6 +107,8 @@ class Engine:
         self._kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async
+        # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
+        warnings.filterwarnings("ignore", message="To exit: use")
         formatters.register(self._shell.display_formatter)
 
     def execute(self, request):
