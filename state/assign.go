@@ -255,9 +255,11 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	}, func() error {
 		if known {
 			seen[at] = true
-			if x, ok := settable(v, f.list[at].index); ok {
-				return d.decode(x)
+			x, ok := settable(v, f.list[at].index)
+			if !ok {
+				return d.fail("%s has its field in a nil pointer to an unexported type", v.Type())
 			}
+			return d.decode(x)
 		}
 		n, err := d.next()
 		if err != nil {

@@ -55,11 +55,17 @@ var (
 // are *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap
 // what a [PythonMarshaler] or encoding.TextMarshaler returned.
 func Marshal(v any) ([]byte, error) {
+	e, err := marshal(v)
+	return e.buf, err
+}
+
+func marshal(v any) (encoder, error) {
 	e := encoder{buf: append(make([]byte, 0, sizeHint(v)), documentStart...)}
 	if err := e.any(v); err != nil {
-		return nil, err
+		return encoder{}, err
 	}
-	return append(e.buf, documentEnd...), nil
+	e.text(documentEnd)
+	return e, nil
 }
 
 // sizeHint spares large leaves the copies of a growing buffer.
@@ -79,10 +85,12 @@ func sizeHint(v any) int {
 // encoder writes one value. frozen is above zero inside what Python must be
 // able to hash.
 type encoder struct {
-	buf    []byte
-	depth  int
-	frozen int
-	seen   map[visit]struct{}
+	buf   []byte
+	depth int
+	// deepest is how deep the value is.
+	deepest int
+	frozen  int
+	seen    map[visit]struct{}
 }
 
 type visit struct {
@@ -239,6 +247,7 @@ func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	if e.depth++; e.depth > DefaultMaxDepth {
 		return nil, &LimitError{Limit: "MaxDepth", Max: DefaultMaxDepth}
 	}
+	e.deepest = max(e.deepest, e.depth)
 	if e.depth < trackFrom || !v.IsValid() {
 		return func() { e.depth-- }, nil
 	}
@@ -671,6 +680,7 @@ func (e *encoder) embedded(v Value) error {
 		e.text("null")
 		return nil
 	}
+	e.deepest = max(e.deepest, e.depth+v.depth)
 	e.buf = append(e.buf, v.body()...)
 	return nil
 }

@@ -1,6 +1,9 @@
 package state
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // Value is a Python value as a document. It is immutable, and safe for
 // concurrent use. The zero Value is None.
@@ -14,11 +17,35 @@ type Value struct {
 
 // NewValue encodes a Go value, as [Marshal] does.
 func NewValue(v any) (Value, error) {
-	doc, err := Marshal(v)
+	e, err := marshal(v)
 	if err != nil {
 		return Value{}, err
 	}
-	return Parse(doc, Limits{MaxBytes: len(doc), MaxNodes: len(doc), MaxIntDigits: len(doc)})
+	return Value{doc: e.buf, kind: kindOf(e.buf[len(documentStart):]), depth: e.deepest}, nil
+}
+
+// kindOf tells the kind of a value by how its encoding starts.
+func kindOf(body []byte) Kind {
+	if rest, ok := bytes.CutPrefix(body, []byte(`{"$":"`)); ok {
+		kind, _, _ := bytes.Cut(rest, []byte(`"`))
+		return Kind(kind)
+	}
+	switch body[0] {
+	case 'n':
+		return KindNone
+	case 't', 'f':
+		return KindBool
+	case '"':
+		return KindStr
+	case '[':
+		return KindList
+	case '{':
+		return KindDict
+	}
+	if bytes.ContainsAny(body, ".e") {
+		return KindFloat
+	}
+	return KindInt
 }
 
 // Parse checks a document from a foreign peer and keeps it. The document must
