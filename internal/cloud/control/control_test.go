@@ -494,7 +494,7 @@ func TestConcurrencyBound(t *testing.T) {
 		work.Go(func() {
 			resp, text := s.do(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`)
 			statuses.Store(i, resp.StatusCode)
-			if resp.StatusCode == 429 && (resp.Header.Get("Retry-After") != "" || !strings.Contains(text, "sandboxes, 3")) {
+			if resp.StatusCode == 429 && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("Should-Retry") != "false" || !strings.Contains(text, "sandboxes, 3")) {
 				t.Error(resp.Header, text)
 			}
 		})
@@ -540,7 +540,7 @@ func TestAbandonedCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.Service.options.Launch = func(ctx context.Context, spec Spec) (Instance, error) {
+	s.options.Launch = func(ctx context.Context, spec Spec) (Instance, error) {
 		cancel()
 		<-ctx.Done()
 		return s.fakes.launch(ctx, spec)

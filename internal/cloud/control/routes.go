@@ -100,5 +100,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 		e = &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
 		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
 	}
+	// Nothing here passes by being asked again at once; some SDKs would try.
+	w.Header().Set("Should-Retry", "false")
 	writeJSON(w, e.Code, e)
 }

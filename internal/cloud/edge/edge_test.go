@@ -332,6 +332,7 @@ func TestSignedURL(t *testing.T) {
 		body          string
 	}{
 		{"GET", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 200, "second"},
+		{"GET", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE=", 200, "second"},
 		{"OPTIONS", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 200, "second"},
 		{"POST", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 502, `{"sandboxId":"","message":"The sandbox was not found","code":502}`},
 		{"GET", "path=/home/user/a.txt&username=user&signature_expiration=1700000000&signature=v1_7tBnmImUz4OT9m/akKudyCkRsVT00BK8CtkP439xWzM", 200, "first"},
