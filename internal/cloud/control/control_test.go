@@ -91,7 +91,7 @@ type service struct {
 func start(t *testing.T, change ...func(*Options)) *service {
 	t.Helper()
 	s := &service{fakes: &fakes{}}
-	o := Options{Key: key, Domain: "localhost:1", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
+	o := Options{Key: key, Domain: "localhost:1", EnvdVersion: "0.6.13", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
 	for _, c := range change {
 		c(&o)
 	}

@@ -69,7 +69,7 @@ type lifecycle struct {
 
 func (s *Service) answer(sb *sandbox) answer {
 	return answer{
-		TemplateID: sb.template.id, SandboxID: sb.id, ClientID: clientID, EnvdVersion: EnvdVersion,
+		TemplateID: sb.template.id, SandboxID: sb.id, ClientID: clientID, EnvdVersion: s.options.EnvdVersion,
 		Alias: sb.template.alias, EnvdAccessToken: sb.accessToken, TrafficAccessToken: sb.trafficToken,
 		Domain: s.options.Domain,
 	}
@@ -80,7 +80,7 @@ func (s *Service) listed(sb *sandbox) listed {
 		TemplateID: sb.template.id, SandboxID: sb.id, ClientID: clientID, Alias: sb.template.alias,
 		StartedAt: sb.startedAt, EndAt: s.endOf(sb),
 		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
-		State: "running", EnvdVersion: EnvdVersion, Metadata: sb.metadata, VolumeMounts: []struct{}{},
+		State: "running", EnvdVersion: s.options.EnvdVersion, Metadata: sb.metadata, VolumeMounts: []struct{}{},
 	}
 }
 

@@ -20,10 +20,6 @@ const (
 	requestDeadline = 70 * time.Second
 )
 
-// EnvdVersion is what the service says of the daemon inside its sandboxes; the
-// features that SDKs use hang on it.
-const EnvdVersion = "0.6.13"
-
 // clientID is a field without meaning that older clients insist on.
 const clientID = "local"
 
@@ -56,6 +52,7 @@ type Resources struct {
 type Options struct {
 	Key          string        // the only API key that is accepted
 	Domain       string        // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
+	EnvdVersion  string        // of the daemon in every sandbox; what SDKs do depends on it
 	MaxSandboxes int           // 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
 	Resources    Resources
