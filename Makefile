@@ -61,7 +61,7 @@ python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python
 
 .PHONY: interop-update
 interop-update: ## move the official SDKs that the interop tests run to their newest release
-	internal/interop/update
+	internal/interop/update $(filter-out 3.9=% 3.10=%,$(PYTHONS))
 
 .PHONY: setup
 setup: build ## prepare the Python environment that sandboxes run
