@@ -1,0 +1,144 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// failed gives the error of a call: what was tried, in which sandbox, and the
+// cause, in the words of this package and of api.
+func (sb *Sandbox) failed(ctx context.Context, what string, err error) error {
+	return fmt.Errorf("sandbox: %s in %s: %w", what, sb.ID(), sb.cause(ctx, err))
+}
+
+func (sb *Sandbox) cause(ctx context.Context, err error) error {
+	// A call that was given up says so, whatever that broke. The handle's Close
+	// shows as ErrClosed here.
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if gone, ok := errors.AsType[*GoneError](err); ok {
+		return sb.epitaph(ctx, gone)
+	}
+	err = translated(err)
+	// A connection that broke may mean that the sandbox is gone.
+	if e, ok := errors.AsType[*api.Error](err); (ok && e.StatusCode == 0 || errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost)) && !sb.alive(ctx) {
+		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: "killed", Reason: "it ended during the call", At: time.Now(), cause: err})
+	}
+	return err
+}
+
+// translated puts an error of the libraries that carry a call into the words
+// of api.
+func translated(err error) error {
+	if errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost) {
+		return err
+	}
+	if e, ok := errors.AsType[*jupyter.DialError](err); ok {
+		return api.ResponseError(http.MethodGet, "/api/kernels", e.StatusCode, e.Header, e.Body)
+	}
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*portClosedError](err); ok {
+		return e
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		at, _ := url.Parse(u.URL)
+		if at == nil {
+			at = &url.URL{}
+		}
+		return api.NewError(strings.ToUpper(u.Op), at.Path, u.Err)
+	}
+	rpc, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return err
+	}
+	if !connect.IsWireError(rpc) {
+		return api.NewError(http.MethodPost, "/process.Process", rpc.Unwrap())
+	}
+	return &api.Error{
+		Method: http.MethodPost, Path: "/process.Process", StatusCode: rpcStatus[rpc.Code()],
+		Code: rpc.Code().String(), Message: shorten(rpc.Message(), 512),
+	}
+}
+
+// rpcStatus is the status that stands for a code of Connect.
+var rpcStatus = map[connect.Code]int{
+	connect.CodeCanceled:           499,
+	connect.CodeUnknown:            http.StatusInternalServerError,
+	connect.CodeInvalidArgument:    http.StatusBadRequest,
+	connect.CodeDeadlineExceeded:   http.StatusGatewayTimeout,
+	connect.CodeNotFound:           http.StatusNotFound,
+	connect.CodeAlreadyExists:      http.StatusConflict,
+	connect.CodePermissionDenied:   http.StatusForbidden,
+	connect.CodeResourceExhausted:  http.StatusTooManyRequests,
+	connect.CodeFailedPrecondition: http.StatusBadRequest,
+	connect.CodeAborted:            http.StatusConflict,
+	connect.CodeOutOfRange:         http.StatusBadRequest,
+	connect.CodeUnimplemented:      http.StatusNotImplemented,
+	connect.CodeInternal:           http.StatusInternalServerError,
+	connect.CodeUnavailable:        http.StatusServiceUnavailable,
+	connect.CodeDataLoss:           http.StatusInternalServerError,
+	connect.CodeUnauthenticated:    http.StatusUnauthorized,
+}
+
+// alive asks the daemon; only a clear no counts.
+func (sb *Sandbox) alive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	daemon := portClient{sb, daemonPort}
+	r, err := daemon.request(ctx, http.MethodGet, "/health", nil)
+	if err != nil {
+		return true
+	}
+	response, err := daemon.Do(r)
+	if err != nil {
+		return !errors.Is(err, ErrGone)
+	}
+	_ = response.Body.Close()
+	return true
+}
+
+// missing makes the control plane's 404 about this sandbox a [*GoneError].
+func (sb *Sandbox) missing(err error) error {
+	if errors.Is(err, api.ErrNotFound) {
+		return &GoneError{ID: sb.ID(), State: "killed", Reason: "the service does not have it any more", At: time.Now(), cause: err}
+	}
+	return err
+}
+
+// epitaph says as well as can be known what became of the sandbox.
+func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
+	sb.mu.Lock()
+	endAt := sb.endAt
+	sb.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	told := *gone
+	switch info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID()); {
+	case err == nil && info.State == api.StatePaused:
+		told.State, told.Reason, told.At = "paused", "it is paused; connect to it to wake it up", info.EndAt
+	case !time.Now().Before(endAt):
+		told.State, told.Reason, told.At = "expired", "its lifetime ended; ask for more with WithLifetime or SetLifetime", endAt
+	}
+	return &told
+}
+
+// shorten bounds foreign text in a message.
+func shorten(s string, limit int) string {
+	if len(s) > limit {
+		return s[:limit] + "…"
+	}
+	return s
+}
