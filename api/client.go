@@ -1,0 +1,261 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-resty/resty/v2"
+)
+
+const (
+	maxErrorBody  = 1 << 20
+	maxAnswerBody = 32 << 20
+	// requestTimeout bounds one attempt; the caller's context bounds the call.
+	requestTimeout = 75 * time.Second
+)
+
+// Client makes calls to one control plane with one key. It is safe for
+// concurrent use; Close frees its connections.
+type Client struct {
+	// Sandboxes are the calls about sandboxes.
+	Sandboxes *SandboxService
+
+	resty     *resty.Client
+	transport http.RoundTripper
+	owned     *http.Transport
+	logger    *slog.Logger
+	retries   int
+
+	key                       Key
+	baseURL                   *url.URL
+	domain, sandboxURL, agent string
+
+	// legacy is set once the service has shown that it has only the first
+	// generation of a route.
+	legacy atomic.Bool
+}
+
+// NewClient makes a client. Without [FromEnv] only the options decide. A
+// missing key is [ErrNoAPIKey]; bad settings are refused here, before any
+// request.
+func NewClient(opts ...Option) (*Client, error) {
+	s := settings{retries: 3, logger: slog.New(slog.DiscardHandler)}
+	for _, o := range opts {
+		if err := o(&s); err != nil {
+			return nil, err
+		}
+	}
+	if s.env {
+		if err := s.fromEnv(); err != nil {
+			return nil, err
+		}
+	}
+	if s.key.value == "" {
+		return nil, ErrNoAPIKey
+	}
+	c := &Client{key: Key(s.key.value), domain: s.domain.value, sandboxURL: s.sandboxURL.value, logger: s.logger, retries: s.retries, transport: s.transport}
+	if err := c.key.validate(); err != nil {
+		return nil, err
+	}
+	if c.domain == "" {
+		c.domain = defaultDomain
+	}
+	if err := validateDomain(c.domain); err != nil {
+		return nil, err
+	}
+	if s.baseURL.value == "" {
+		s.baseURL.value = "https://api." + c.domain
+	}
+	var err error
+	if c.baseURL, err = parseURL("the API URL", s.baseURL.value); err != nil {
+		return nil, err
+	}
+	if c.sandboxURL != "" {
+		u, err := parseURL("the sandbox URL", c.sandboxURL)
+		if err != nil {
+			return nil, err
+		}
+		c.sandboxURL = u.String()
+	}
+	c.agent = strings.TrimSpace(s.userAgent + " e2bctl-go/" + version())
+	if c.transport == nil {
+		c.owned = newTransport()
+		c.transport = c.owned
+	}
+	c.resty = resty.NewWithClient(&http.Client{
+		Transport: c.transport,
+		// A redirect would carry the key to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
+		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
+	c.Sandboxes = &SandboxService{c}
+	return c, nil
+}
+
+// newTransport is the one pool of a client: sandboxes share a host, so the idle
+// connections to one host are many.
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
+	return t
+}
+
+// version is the module's, as the build knows it.
+var version = sync.OnceValue(func() string {
+	const module = "github.com/e2bctl/e2bctl"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == module && strings.HasPrefix(m.Version, "v") {
+				return strings.TrimPrefix(m.Version, "v")
+			}
+		}
+	}
+	return "dev"
+})
+
+// Domain is the domain of the service.
+func (c *Client) Domain() string { return c.domain }
+
+// BaseURL is the address of the API.
+func (c *Client) BaseURL() string { return c.baseURL.String() }
+
+// SandboxURL is the address given for all sandboxes; empty when none was.
+func (c *Client) SandboxURL() string { return c.sandboxURL }
+
+// UserAgent is what requests name themselves.
+func (c *Client) UserAgent() string { return c.agent }
+
+// Transport is what carries the requests; its connections are closed by Close
+// unless it was given.
+func (c *Client) Transport() http.RoundTripper { return c.transport }
+
+// Logger is where the client tells what it does; never nil.
+func (c *Client) Logger() *slog.Logger { return c.logger }
+
+// Close frees the idle connections. It may be called at any time and more than
+// once, and always returns nil.
+func (c *Client) Close() error {
+	if c != nil && c.owned != nil {
+		c.owned.CloseIdleConnections()
+	}
+	return nil
+}
+
+// call is one request to the service.
+type call struct {
+	method, path string
+	query        url.Values
+	body         any // encoded as JSON when not nil
+	// once: the call must not be repeated when it may have reached the service.
+	once bool
+	// status, when not nil, is told the status of a 2xx answer.
+	status func(code int)
+}
+
+// do makes the call and decodes a 2xx answer into out, when that is not nil.
+func (c *Client) do(ctx context.Context, r call, out any) (http.Header, error) {
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, fmt.Errorf("api: %s %s: encode: %w", r.method, r.path, err)
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		start := time.Now()
+		header, err := c.attempt(ctx, r, body, out)
+		c.logger.DebugContext(ctx, "api call", "method", r.method, "path", r.path, "attempt", attempt+1,
+			"duration", time.Since(start), "status", statusOf(err))
+		if err == nil {
+			return header, nil
+		}
+		if attempt > 0 && r.method == http.MethodDelete && errors.Is(err, ErrNotFound) {
+			return header, nil // an attempt before, whose answer was lost, has deleted it
+		}
+		wait, again := backoff(err, attempt, r.once)
+		if !again || attempt >= c.retries || !sleep(ctx, wait) {
+			return nil, err
+		}
+	}
+}
+
+// statusOf is the status for the log: 0 when no answer came.
+func statusOf(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.StatusCode
+	}
+	return 0
+}
+
+// attempt makes the request once.
+func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request := c.resty.R().SetContext(ctx).SetHeader("X-API-KEY", string(c.key)).SetQueryParamsFromValues(r.query)
+	if body != nil {
+		request.SetHeader("Content-Type", "application/json").SetBody(body)
+	}
+	response, err := request.Execute(r.method, c.baseURL.String()+r.path)
+	if err != nil {
+		return nil, NewError(r.method, r.path, withoutURL(err))
+	}
+	raw := response.RawResponse
+	defer raw.Body.Close()
+	if raw.StatusCode < 200 || raw.StatusCode > 299 {
+		text, _ := io.ReadAll(io.LimitReader(raw.Body, maxErrorBody))
+		return nil, ResponseError(r.method, r.path, raw.StatusCode, raw.Header, text)
+	}
+	if r.status != nil {
+		r.status(raw.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(raw.Body, maxAnswerBody+1))
+	if err != nil {
+		return nil, NewError(r.method, r.path, fmt.Errorf("read the answer: %w", err))
+	}
+	if out == nil {
+		return raw.Header, nil
+	}
+	if len(text) > maxAnswerBody {
+		return nil, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
+	}
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(out); err != nil {
+		return nil, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
+	}
+	return raw.Header, nil
+}
+
+// withoutURL drops the wrapping that repeats method and address, query
+// included.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+// restyLogger brings what resty has to say to slog. It never logs requests:
+// those are logged above, without secrets.
+type restyLogger struct{ logger *slog.Logger }
+
+func (l restyLogger) Errorf(format string, v ...any) { l.log(slog.LevelError, format, v) }
+func (l restyLogger) Warnf(format string, v ...any)  { l.log(slog.LevelWarn, format, v) }
+func (l restyLogger) Debugf(format string, v ...any) { l.log(slog.LevelDebug, format, v) }
+
+func (l restyLogger) log(level slog.Level, format string, v []any) {
+	l.logger.Log(context.Background(), level, clean(fmt.Sprintf(format, v...), maxMessage))
+}

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/joho/godotenv"
+)
+
+// The variables that [FromEnv] reads.
+const (
+	EnvAPIKey     = "E2B_API_KEY"
+	EnvAPIURL     = "E2B_API_URL"
+	EnvDomain     = "E2B_DOMAIN"
+	EnvSandboxURL = "E2B_SANDBOX_URL"
+)
+
+const defaultDomain = "e2b.app"
+
+// fromEnv fills what is not set yet.
+func (s *settings) fromEnv() error {
+	variables := []struct {
+		name string
+		to   *setting
+	}{{EnvAPIKey, &s.key}, {EnvAPIURL, &s.baseURL}, {EnvDomain, &s.domain}, {EnvSandboxURL, &s.sandboxURL}}
+	missing := false
+	for _, v := range variables {
+		if value := os.Getenv(v.name); v.to.value == "" && value != "" {
+			*v.to = setting{value: value, from: fromEnvironment}
+		}
+		missing = missing || v.to.value == ""
+	}
+	if !missing {
+		return nil
+	}
+	file, err := s.readEnvFile()
+	if err != nil {
+		return err
+	}
+	for _, v := range variables {
+		if value := file[v.name]; v.to.value == "" && value != "" {
+			*v.to = setting{value: value, from: fromFile}
+		}
+	}
+	for _, v := range variables[1:] {
+		if v.to.from == fromFile && s.key.from > fromFile {
+			return fmt.Errorf("%w: %s is from %s, but %s from %s; set %s there too, or remove it from the file",
+				ErrUntrustedAddress, v.name, s.envFileName(), EnvAPIKey, s.key.from, v.name)
+		}
+	}
+	return nil
+}
+
+func (f source) String() string {
+	if f == fromEnvironment {
+		return "the environment"
+	}
+	return "the program"
+}
+
+func (s *settings) envFileName() string {
+	if s.envFileNamed {
+		return s.envFile
+	}
+	return ".env"
+}
+
+// readEnvFile reads the file without touching the environment. Errors of the
+// parser quote the file, where secrets are, so they are not passed on.
+func (s *settings) readEnvFile() (map[string]string, error) {
+	name := s.envFileName()
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) && !s.envFileNamed {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("api: read settings: %w", err)
+	}
+	defer f.Close()
+	// A directory of that name is a virtual environment of Python.
+	if info, err := f.Stat(); err == nil && info.IsDir() && !s.envFileNamed {
+		return nil, nil
+	}
+	values, err := godotenv.Parse(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("api: read settings: %s does not consist of KEY=value lines; mend it or leave it out (WithEnvFile)", name)
+	}
+	return values, nil
+}
+
+// parseURL checks an address without ever printing what may be a password in
+// it.
+func parseURL(what, raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("api: %s is not an address of the form https://host[:port][/path]", what)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+func validateDomain(domain string) error {
+	if u, err := url.Parse("https://api." + domain); err != nil || u.Host != "api."+domain || u.Port() == "" && strings.Contains(domain, ":") {
+		return fmt.Errorf("api: the domain %q is not of the form name[:port]", clean(domain, 64))
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+)
+
+// Option sets one thing of a [Client]. What an option of the program sets
+// always wins over the environment.
+type Option func(*settings) error
+
+type settings struct {
+	key, baseURL, domain, sandboxURL setting
+	transport                        http.RoundTripper
+	logger                           *slog.Logger
+	retries                          int
+	userAgent                        string
+	env                              bool
+	envFile                          string
+	envFileNamed                     bool
+}
+
+// setting is a value and where it comes from.
+type setting struct {
+	value string
+	from  source
+}
+
+// source is a place of settings; a greater one is more trusted.
+type source int
+
+const (
+	fromDefault source = iota
+	fromFile
+	fromEnvironment
+	fromProgram
+)
+
+// WithAPIKey sets the key. An empty one is as if not given.
+func WithAPIKey(key Key) Option {
+	return func(s *settings) error { return s.key.set(string(key)) }
+}
+
+// WithBaseURL sets the address of the API, such as https://api.e2b.app. The
+// default is https://api. and the domain.
+func WithBaseURL(url string) Option {
+	return func(s *settings) error { return s.baseURL.set(url) }
+}
+
+// WithDomain sets the domain of the service, a port included where it has one.
+// The default is e2b.app.
+func WithDomain(domain string) Option {
+	return func(s *settings) error { return s.domain.set(domain) }
+}
+
+// WithSandboxURL sets one address for all ports of all sandboxes; requests say
+// by header which they mean. The default depends on the domain.
+func WithSandboxURL(url string) Option {
+	return func(s *settings) error { return s.sandboxURL.set(url) }
+}
+
+// WithTransport sets what carries the requests, for instrumentation, proxies
+// and tests. It stays the caller's: Close leaves it alone. The default is a
+// pool of its own that follows the standard proxy variables.
+func WithTransport(t http.RoundTripper) Option {
+	return func(s *settings) error {
+		if t == nil {
+			return errors.New("api: WithTransport: nil")
+		}
+		s.transport = t
+		return nil
+	}
+}
+
+// WithLogger sets where the client tells what it does, at debug level: method,
+// path, status, attempt and duration; never a header, a query or a body. The
+// default discards.
+func WithLogger(l *slog.Logger) Option {
+	return func(s *settings) error {
+		if l == nil {
+			return errors.New("api: WithLogger: nil")
+		}
+		s.logger = l
+		return nil
+	}
+}
+
+// WithRetries sets how often a call that may be repeated is repeated. The
+// default is 3; 0 switches repetition off.
+func WithRetries(n int) Option {
+	return func(s *settings) error {
+		if n < 0 || n > 100 {
+			return fmt.Errorf("api: WithRetries(%d): want 0 to 100", n)
+		}
+		s.retries = n
+		return nil
+	}
+}
+
+// WithUserAgent puts a product, such as "mytool/1.2", in front of the SDK's own
+// User-Agent.
+func WithUserAgent(product string) Option {
+	return func(s *settings) error {
+		for i := range len(product) {
+			if product[i] < ' ' || product[i] > '~' {
+				return fmt.Errorf("api: WithUserAgent(%q): not printable ASCII", clean(product, 64))
+			}
+		}
+		s.userAgent = product
+		return nil
+	}
+}
+
+// FromEnv fills what no option of the program sets: from the environment
+// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), then, for what is
+// not there either, from the file .env of the working directory. An empty
+// variable counts as absent. An address from .env is refused with
+// [ErrUntrustedAddress] unless the key is from .env too: a key must not go
+// where a directory that was merely entered says.
+func FromEnv() Option {
+	return func(s *settings) error { s.env = true; return nil }
+}
+
+// WithEnvFile names the file that [FromEnv] reads in place of .env; it must
+// exist. An empty path means none.
+func WithEnvFile(path string) Option {
+	return func(s *settings) error {
+		s.envFile, s.envFileNamed = path, true
+		return nil
+	}
+}
+
+func (s *setting) set(value string) error {
+	if value != "" {
+		*s = setting{value: value, from: fromProgram}
+	}
+	return nil
+}

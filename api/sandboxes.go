@@ -1,0 +1,364 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultLifetime is what a sandbox gets when no timeout is given.
+const DefaultLifetime = 5 * time.Minute
+
+// SandboxService makes the calls about sandboxes. It is safe for concurrent
+// use.
+type SandboxService struct{ client *Client }
+
+// Sandbox is what create and connect answer: what is needed to talk to it.
+type Sandbox struct {
+	ID         string `json:"sandboxID"`
+	TemplateID string `json:"templateID"`
+	ClientID   string `json:"clientID"`
+	// Alias is the template's first name; empty when it has none.
+	Alias string `json:"alias"`
+	// EnvdVersion is the version of the daemon inside.
+	EnvdVersion string `json:"envdVersion"`
+	// AccessToken is the daemon's; empty when the sandbox is not secured.
+	AccessToken Key `json:"envdAccessToken"`
+	// TrafficToken is that of all other ports; empty when they are public.
+	TrafficToken Key `json:"trafficAccessToken"`
+	// Domain replaces the configured domain when not empty.
+	Domain string `json:"domain"`
+	// Resumed tells that connect found it paused and woke it up.
+	Resumed bool `json:"-"`
+}
+
+// State is a sandbox's state. A service may have others than those named here.
+type State string
+
+// The states of a sandbox.
+const (
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+)
+
+// SandboxInfo describes a sandbox.
+type SandboxInfo struct {
+	ID         string `json:"sandboxID"`
+	TemplateID string `json:"templateID"`
+	ClientID   string `json:"clientID"`
+	Alias      string `json:"alias"`
+	State      State  `json:"state"`
+	// StartedAt is when it was started or woken up.
+	StartedAt time.Time `json:"startedAt"`
+	// EndAt is when its life ends; of a paused one, when it was paused.
+	EndAt       time.Time         `json:"endAt"`
+	CPUCount    int               `json:"cpuCount"`
+	MemoryMB    int               `json:"memoryMB"`
+	DiskSizeMB  int               `json:"diskSizeMB"`
+	EnvdVersion string            `json:"envdVersion"`
+	Metadata    map[string]string `json:"metadata"`
+
+	// AccessToken is set by Get alone, of a secured sandbox.
+	AccessToken Key `json:"envdAccessToken"`
+	// AllowInternetAccess is set by Get alone; nil when it was never set, which
+	// means allowed.
+	AllowInternetAccess *bool `json:"allowInternetAccess"`
+	// Domain is set by Get alone.
+	Domain string `json:"domain"`
+}
+
+// CreateParams say which sandbox to create. The zero value is the service's
+// base template for [DefaultLifetime].
+type CreateParams struct {
+	// Template is an id or a name, with or without a tag; empty means "base".
+	Template string
+	// Timeout is the sandbox's life, rounded up to whole seconds; 0 means
+	// [DefaultLifetime].
+	Timeout time.Duration
+	// Metadata are labels that List can filter by.
+	Metadata map[string]string
+	// Envs are the environment of every process inside.
+	Envs map[string]string
+	// AllowInternetAccess is nil for the service's default, which is true.
+	AllowInternetAccess *bool
+	// PrivateTraffic asks for a token without which no port but the daemon's
+	// can be reached.
+	PrivateTraffic bool
+}
+
+type createRequest struct {
+	TemplateID          string            `json:"templateID"`
+	Timeout             int64             `json:"timeout"`
+	Secure              bool              `json:"secure,omitempty"`
+	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
+	Metadata            map[string]string `json:"metadata,omitempty"`
+	EnvVars             map[string]string `json:"envVars,omitempty"`
+	Network             *network          `json:"network,omitempty"`
+}
+
+type network struct {
+	AllowPublicTraffic bool `json:"allowPublicTraffic"`
+}
+
+// Create starts a sandbox. It is repeated only when provably nothing was sent,
+// or when the service says so with 429: when the answer is lost, a sandbox may
+// live until its timeout.
+func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox, error) {
+	if p == nil {
+		p = &CreateParams{}
+	}
+	timeout, err := seconds("timeout", p.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	request := createRequest{
+		TemplateID: p.Template, Timeout: timeout, AllowInternetAccess: p.AllowInternetAccess,
+		Metadata: p.Metadata, EnvVars: p.Envs,
+	}
+	if request.TemplateID == "" {
+		request.TemplateID = "base"
+	}
+	if p.PrivateTraffic {
+		request.Network = &network{}
+	}
+	sandbox := &Sandbox{}
+	_, err = s.client.generations(func(prefix string) (http.Header, error) {
+		request.Secure = prefix == "" // the second generation always secures, and has no such field
+		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + "/sandboxes", body: request, once: true}, sandbox)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sandbox, sandbox.check()
+}
+
+// Connect makes sure that a sandbox runs, waking it up if it is paused, and
+// that it lives at least for the timeout from now: it never shortens a life. 0
+// means [DefaultLifetime].
+func (s *SandboxService) Connect(ctx context.Context, id string, timeout time.Duration) (*Sandbox, error) {
+	path, err := sandboxPath(id, "/connect")
+	if err != nil {
+		return nil, err
+	}
+	whole, err := seconds("timeout", timeout)
+	if err != nil {
+		return nil, err
+	}
+	sandbox := &Sandbox{}
+	_, err = s.client.generations(func(prefix string) (http.Header, error) {
+		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + path, body: map[string]int64{"timeout": whole}, status: func(code int) {
+			sandbox.Resumed = code == http.StatusCreated
+		}}, sandbox)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sandbox, sandbox.check()
+}
+
+// Get describes a sandbox, running or paused.
+func (s *SandboxService) Get(ctx context.Context, id string) (*SandboxInfo, error) {
+	path, err := sandboxPath(id, "")
+	if err != nil {
+		return nil, err
+	}
+	info := &SandboxInfo{}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path}, info); err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// SetTimeout makes a sandbox's life end after d from now, which may be earlier
+// than before. d is rounded up to whole seconds and must be positive.
+func (s *SandboxService) SetTimeout(ctx context.Context, id string, d time.Duration) error {
+	return s.post(ctx, id, "/timeout", "timeout", d)
+}
+
+// Refresh makes a sandbox live at least for d from now: it never shortens a
+// life. d is rounded up to whole seconds, must be positive and at most an hour.
+func (s *SandboxService) Refresh(ctx context.Context, id string, d time.Duration) error {
+	return s.post(ctx, id, "/refreshes", "duration", d)
+}
+
+func (s *SandboxService) post(ctx context.Context, id, route, field string, d time.Duration) error {
+	path, err := sandboxPath(id, route)
+	if err != nil {
+		return err
+	}
+	if d <= 0 {
+		return fmt.Errorf("api: %s %v: want a positive duration: %w", field, d, ErrInvalidArgument)
+	}
+	whole, err := seconds(field, d)
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPost, path: path, body: map[string]int64{field: whole}}, nil)
+	return err
+}
+
+// Kill ends a sandbox, running or paused. One that is not there is
+// [ErrNotFound].
+func (s *SandboxService) Kill(ctx context.Context, id string) error {
+	path, err := sandboxPath(id, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+	return err
+}
+
+// ListParams filter a list. The zero value means all sandboxes.
+type ListParams struct {
+	// Metadata are labels that must all be there, with exactly these values.
+	Metadata map[string]string
+	// States are those wanted; empty means all.
+	States []State
+	// Template is an id or a name, without a tag.
+	Template string
+	// Limit is the size of a page, 1 to 100; 0 means the service's default,
+	// 100.
+	Limit int
+	// NextToken continues where a page ended.
+	NextToken string
+}
+
+// SandboxPage is one page of a list.
+type SandboxPage struct {
+	Sandboxes []*SandboxInfo
+	// NextToken is for the next page; empty on the last.
+	NextToken string
+}
+
+// List gives all sandboxes, newest first, page by page as the range goes on.
+// An error comes once and last. The range may be repeated; p is not changed.
+func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*SandboxInfo, error] {
+	return func(yield func(*SandboxInfo, error) bool) {
+		var next ListParams
+		if p != nil {
+			next = *p
+		}
+		for {
+			page, err := s.ListPage(ctx, &next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, info := range page.Sandboxes {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			if page.NextToken == "" {
+				return
+			}
+			if page.NextToken == next.NextToken {
+				yield(nil, errors.New("api: list sandboxes: the service repeats its page"))
+				return
+			}
+			next.NextToken = page.NextToken
+		}
+	}
+}
+
+// ListPage gives one page of sandboxes, newest first.
+func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxPage, error) {
+	if p == nil {
+		p = &ListParams{}
+	}
+	query := url.Values{}
+	if len(p.Metadata) > 0 {
+		query.Set("metadata", metadataFilter(p.Metadata))
+	}
+	if len(p.States) > 0 {
+		states := make([]string, len(p.States))
+		for i, state := range p.States {
+			states[i] = string(state)
+		}
+		query.Set("state", strings.Join(states, ","))
+	}
+	if p.Template != "" {
+		query.Set("template", p.Template)
+	}
+	if p.Limit != 0 {
+		query.Set("limit", strconv.Itoa(p.Limit))
+	}
+	if p.NextToken != "" {
+		query.Set("nextToken", p.NextToken)
+	}
+	page := &SandboxPage{}
+	header, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
+	if err != nil {
+		return nil, err
+	}
+	page.NextToken = header.Get("X-Next-Token")
+	return page, nil
+}
+
+// metadataFilter encodes each key and value, then the pairs as a form; the
+// query encodes the whole once more. The service decodes three times.
+func metadataFilter(metadata map[string]string) string {
+	escape := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		pairs = append(pairs, url.QueryEscape(escape(key))+"="+url.QueryEscape(escape(metadata[key])))
+	}
+	return strings.Join(pairs, "&")
+}
+
+// generations makes a call by the newest generation of its route, and falls
+// back once when the service has only the first.
+func (c *Client) generations(do func(prefix string) (http.Header, error)) (http.Header, error) {
+	if c.legacy.Load() {
+		return do("")
+	}
+	header, err := do("/v2")
+	if e, ok := errors.AsType[*Error](err); ok && e.routeMissing {
+		if header, err = do(""); err == nil {
+			c.legacy.Store(true)
+		}
+	}
+	return header, err
+}
+
+// seconds rounds up to whole seconds, as the service counts.
+func seconds(what string, d time.Duration) (int64, error) {
+	if d == 0 {
+		d = DefaultLifetime
+	}
+	whole := int64((d + time.Second - 1) / time.Second)
+	if d < 0 || whole > 1<<31-1 {
+		return 0, fmt.Errorf("api: %s %v: out of range: %w", what, d, ErrInvalidArgument)
+	}
+	return whole, nil
+}
+
+// sandboxPath refuses an id that would make another path of it.
+func sandboxPath(id, route string) (string, error) {
+	for i := range len(id) {
+		if c := id[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			id = ""
+			break
+		}
+	}
+	if id == "" || len(id) > 128 {
+		return "", fmt.Errorf("api: not a sandbox id: %w", ErrInvalidArgument)
+	}
+	return "/sandboxes/" + id + route, nil
+}
+
+// check makes sure that an answer names the sandbox.
+func (s *Sandbox) check() error {
+	if _, err := sandboxPath(s.ID, ""); err != nil {
+		return errors.New("api: the service's answer has no usable sandboxID")
+	}
+	return nil
+}

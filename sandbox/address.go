@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// The ports of what serves a sandbox.
+const (
+	daemonPort      = 49983
+	interpreterPort = 49999
+	jupyterPort     = 8888
+)
+
+// hosted are the domains that have one host for all sandboxes.
+var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
+
+// Host is the name under which a port of the sandbox is reached from outside,
+// without a scheme. It follows from the domain alone: with a sandbox URL, send
+// requests there with the headers E2b-Sandbox-Id and E2b-Sandbox-Port instead.
+func (sb *Sandbox) Host(port int) string {
+	return strconv.Itoa(port) + "-" + sb.ID() + "." + sb.domain()
+}
+
+func (sb *Sandbox) domain() string {
+	if sb.remote.Domain != "" {
+		return sb.remote.Domain
+	}
+	return sb.client.api.Domain()
+}
+
+// baseURL is where requests to a port go. One host for all sandboxes, where
+// there is one, means one pool of connections.
+func (sb *Sandbox) baseURL(port int) string {
+	if url := sb.client.api.SandboxURL(); url != "" {
+		return url
+	}
+	if slices.Contains(hosted, sb.domain()) {
+		return "https://sandbox." + sb.domain()
+	}
+	return "https://" + sb.Host(port)
+}
+
+// portClient makes requests to one port of the sandbox: it adds the headers
+// that route and admit them, and knows the answers of what routes them.
+type portClient struct {
+	sb   *Sandbox
+	port int
+}
+
+// header is what routes and admits a request.
+func (p portClient) header(h http.Header) {
+	h.Set("E2b-Sandbox-Id", p.sb.ID())
+	h.Set("E2b-Sandbox-Port", strconv.Itoa(p.port))
+	h.Set("User-Agent", p.sb.client.api.UserAgent())
+	if token := p.sb.remote.AccessToken; token != "" {
+		h.Set("X-Access-Token", string(token))
+	}
+	if token := p.sb.remote.TrafficToken; token != "" && p.port != daemonPort {
+		h.Set("E2b-Traffic-Access-Token", string(token))
+	}
+}
+
+// Do sends a request. That the sandbox is gone is a [*GoneError], that nothing
+// listens on the port a [*portClosedError]; any other answer is the caller's.
+func (p portClient) Do(r *http.Request) (*http.Response, error) {
+	p.header(r.Header)
+	response, err := p.sb.client.http.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusBadGateway {
+		return response, nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	_ = response.Body.Close()
+	if err := p.routed(body); err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// routed reads the 502 of the service's router: only one that names this
+// sandbox is a word about it.
+func (p portClient) routed(body []byte) error {
+	var answer struct {
+		SandboxID string `json:"sandboxId"`
+		Message   string `json:"message"`
+		Port      int    `json:"port"`
+	}
+	if json.Unmarshal(body, &answer) != nil || answer.SandboxID != p.sb.ID() {
+		return nil
+	}
+	if answer.Port != 0 {
+		return &portClosedError{answer.Port}
+	}
+	return &GoneError{ID: p.sb.ID(), State: "killed", Reason: "the service does not have it any more", At: time.Now()}
+}
+
+// request makes a request to the port.
+func (p portClient) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, p.sb.baseURL(p.port)+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,237 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// closeTimeout bounds what Close does: cleaning up must not hang a program.
+const closeTimeout = 10 * time.Second
+
+// Info describes a sandbox.
+type Info = api.SandboxInfo
+
+// ListParams filter a list of sandboxes.
+type ListParams = api.ListParams
+
+// Client makes sandboxes and connects to them, with one key and one pool of
+// connections. It is safe for concurrent use. Close it when its sandboxes are
+// closed.
+type Client struct {
+	api          *api.Client
+	http         *http.Client
+	interceptors []connect.Interceptor
+	defaults     sandboxConfig
+
+	mu      sync.Mutex
+	closed  bool
+	pending sync.WaitGroup // creations that were given up and may still succeed
+}
+
+// NewClient makes a client. What no option sets comes from the environment and
+// from .env, as [api.FromEnv] says.
+func NewClient(opts ...Option) (*Client, error) {
+	c, err := newConfig(sandboxConfig{template: DefaultTemplate, lease: DefaultLease}, opts)
+	if err != nil {
+		return nil, err
+	}
+	control, err := api.NewClient(append(c.client, api.FromEnv())...)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		api: control,
+		http: &http.Client{
+			Transport: control.Transport(),
+			// A redirect would carry a token to another host.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		interceptors: c.interceptors,
+		defaults:     c.sandboxConfig,
+	}, nil
+}
+
+// API is the control plane this client uses; Close closes it.
+func (c *Client) API() *api.Client { return c.api }
+
+// Create starts a sandbox. ctx bounds the call alone. When it fails, nothing
+// is left: a creation that ctx cut off is undone as soon as its answer comes,
+// and Close waits for that.
+func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
+	cfg, err := c.config("Create", opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	type answer struct {
+		sandbox *api.Sandbox
+		err     error
+	}
+	answered := make(chan answer, 1)
+	// The request outlives ctx: only its answer says what there is to undo.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	go func() {
+		sb, err := c.api.Sandboxes.Create(call, cfg.createParams())
+		answered <- answer{sb, err}
+	}()
+	select {
+	case a := <-answered:
+		cancel()
+		c.pending.Done()
+		if a.err != nil {
+			return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, a.err)
+		}
+		return newSandbox(c, a.sandbox, cfg, true), nil
+	case <-ctx.Done():
+		go func() {
+			defer c.pending.Done()
+			defer cancel()
+			if a := <-answered; a.err == nil {
+				kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+				defer cancel()
+				if err := c.api.Sandboxes.Kill(kill, a.sandbox.ID); err != nil {
+					c.api.Logger().WarnContext(kill, "a sandbox that was given up may live until its timeout", "sandbox", a.sandbox.ID, "error", err)
+				}
+			}
+		}()
+		return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, context.Cause(ctx))
+	}
+}
+
+// createTimeout is how long a creation that was given up is waited for: the
+// service answers or cuts within 70 seconds.
+const createTimeout = 75 * time.Second
+
+func (c *sandboxConfig) createParams() *api.CreateParams {
+	return &api.CreateParams{
+		Template: c.template, Timeout: c.timeout(), Metadata: c.metadata, Envs: c.envs,
+		AllowInternetAccess: c.internet, PrivateTraffic: c.private,
+	}
+}
+
+// Connect gives a handle to a sandbox that is there already, waking it up when
+// it is paused. It never shortens its life; WithLifetime and WithLease say for
+// how long it lives at least. Closing the handle leaves the sandbox running.
+func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
+	cfg, err := c.config("Connect", opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.pending.Done()
+	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.timeout())
+	if errors.Is(err, api.ErrNotFound) {
+		err = &GoneError{ID: id, State: "killed", Reason: "the service does not have it", At: time.Now(), cause: err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: connect: %w", err)
+	}
+	return newSandbox(c, sb, cfg, false), nil
+}
+
+// config is the configuration of one call, over the client's defaults.
+func (c *Client) config(method string, opts []Option) (sandboxConfig, error) {
+	cfg, err := newConfig(c.defaults, opts)
+	if err == nil && cfg.clientOption != "" {
+		err = fmt.Errorf("sandbox: %s: %s is an option of the client: give it to NewClient", method, cfg.clientOption)
+	}
+	return cfg.sandboxConfig, err
+}
+
+// begin counts a call that Close waits for.
+func (c *Client) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.pending.Add(1)
+	return nil
+}
+
+// List gives all sandboxes of the key, newest first; see
+// [api.SandboxService.List].
+func (c *Client) List(ctx context.Context, p *ListParams) iter.Seq2[*Info, error] {
+	return c.api.Sandboxes.List(ctx, p)
+}
+
+// ReapParams say which sandboxes to kill.
+type ReapParams struct {
+	// Metadata are labels that a sandbox must all have. It must not be empty:
+	// there is no reaping of everything by mistake.
+	Metadata map[string]string
+	// OlderThan spares sandboxes that started less than that ago.
+	OlderThan time.Duration
+}
+
+// Reap kills the sandboxes that p describes and gives their ids. Errors do not
+// stop it; they come joined, beside what was killed.
+func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
+	if p == nil || len(p.Metadata) == 0 {
+		return nil, errors.New("sandbox: reap: ReapParams.Metadata must name at least one label")
+	}
+	var doomed []string
+	for info, err := range c.List(ctx, &ListParams{Metadata: p.Metadata}) {
+		if err != nil {
+			return nil, fmt.Errorf("sandbox: reap: %w", err)
+		}
+		if time.Since(info.StartedAt) >= p.OlderThan {
+			doomed = append(doomed, info.ID)
+		}
+	}
+	var killed []string
+	var failed []error
+	for _, id := range doomed {
+		switch err := c.api.Sandboxes.Kill(ctx, id); {
+		case err == nil:
+			killed = append(killed, id)
+		case !errors.Is(err, api.ErrNotFound):
+			failed = append(failed, fmt.Errorf("sandbox: reap %s: %w", id, err))
+		}
+	}
+	return killed, errors.Join(failed...)
+}
+
+// Close frees what the client holds, after the creations that were given up
+// are undone; that takes 10 seconds at most. Sandboxes are not touched: close
+// them first. It is idempotent and safe on nil.
+func (c *Client) Close() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	waitFor(&c.pending, closeTimeout)
+	return c.api.Close()
+}
+
+// waitFor tells whether all of a group ended in time.
+func waitFor(group *sync.WaitGroup, d time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrClosed: the handle or client was closed, or the handle detached.
+	ErrClosed = errors.New("sandbox: closed")
+	// ErrGone: the sandbox is not there any more. See [GoneError].
+	ErrGone = errors.New("sandbox: gone")
+	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
+	// lost; the next call finds a fresh one.
+	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
+	// ErrKernelLost: the connection to the kernel broke in the middle of a
+	// call. The code may have run, or may still run; it is not run again.
+	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run")
+)
+
+// GoneError says what became of a sandbox. It is [ErrGone].
+type GoneError struct {
+	// ID is the sandbox.
+	ID string
+	// State is "killed", "expired" or "paused".
+	State string
+	// Reason is one line for people.
+	Reason string
+	// At is when this was noticed; of an expired one, when its life ended as
+	// far as this handle knows.
+	At time.Time
+
+	cause error
+}
+
+func (e *GoneError) Error() string { return fmt.Sprintf("sandbox: %s is gone: %s", e.ID, e.Reason) }
+
+// Is matches [ErrGone].
+func (e *GoneError) Is(target error) bool { return target == ErrGone }
+
+// Unwrap gives what the service said.
+func (e *GoneError) Unwrap() error { return e.cause }
+
+// portClosedError: the sandbox runs, but nothing listens on that port.
+type portClosedError struct{ port int }
+
+func (e *portClosedError) Error() string {
+	return fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
+}
+
+// errStartCut: the stream of a command broke. It is not started again.
+var errStreamCut = errors.New("the command's stream broke before its end; it was not started again")
