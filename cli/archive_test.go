@@ -126,7 +126,9 @@ func TestArchiveStopsWithItsContext(t *testing.T) {
 // ever be read or written outside of the target.
 func TestUnpackHostile(t *testing.T) {
 	t.Parallel()
-	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 4} }
+	file := func(name string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 4}
+	}
 	link := func(name, target string) tar.Header {
 		return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
 	}
