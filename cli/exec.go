@@ -137,7 +137,7 @@ func runCommand(ctx context.Context, ios *IOStreams, asJSON bool, sb *sandbox.Sa
 	}
 	result, err := sb.Commands.Run(ctx, line, params)
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
-		return err
+		return &ownError{err: err, running: true}
 	}
 	status := exitStatus(result)
 	if asJSON {
@@ -187,7 +187,7 @@ func ownFailure(err error) error {
 	if _, ok := errors.AsType[remoteStatus](err); ok {
 		return err
 	}
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if _, ok := errors.AsType[*ownError](err); ok {
 		return err
 	}
 	return &ownError{err: err}

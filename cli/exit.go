@@ -98,11 +98,27 @@ type remoteStatus int
 func (s remoteStatus) Error() string { return fmt.Sprintf("remote status %d", int(s)) }
 
 // ownError is a failure of e2bctl itself in a command that returns a remote
-// status.
-type ownError struct{ err error }
+// status; running says that the remote command had been asked for.
+type ownError struct {
+	err     error
+	running bool
+}
 
 func (e *ownError) Error() string { return e.err.Error() }
 func (e *ownError) Unwrap() error { return e.err }
+
+func (e *ownError) exitCode() int {
+	if errors.Is(e.err, context.DeadlineExceeded) {
+		return exitRemoteTimeout
+	}
+	if !e.running || !errors.Is(e.err, sandbox.ErrGone) {
+		return exitRemoteOwn
+	}
+	if gone, ok := errors.AsType[*sandbox.GoneError](e.err); ok && gone.State == "expired" {
+		return exitRemoteTimeout
+	}
+	return exitRemoteKilled
+}
 
 // exitCode is the one place where errors become exit statuses.
 func exitCode(err error) int {
@@ -119,13 +135,7 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	if own, ok := errors.AsType[*ownError](err); ok {
-		switch {
-		case errors.Is(own.err, context.DeadlineExceeded):
-			return exitRemoteTimeout
-		case errors.Is(own.err, sandbox.ErrGone):
-			return exitRemoteKilled
-		}
-		return exitRemoteOwn
+		return own.exitCode()
 	}
 	return classify(err).exit
 }

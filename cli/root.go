@@ -20,9 +20,6 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		Example:       rootExample,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			f.started = true
-		},
 	}
 	root.SetIn(f.IO.In)
 	root.SetOut(f.IO.Out)
@@ -44,6 +41,7 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		newCmdList(f, nil),
 		newCmdInfo(f, nil),
 		newCmdExec(f, nil),
+		newCmdCode(f),
 		newCmdKill(f, nil),
 		newCmdLocal(f),
 		newCmdVersion(f, nil),
@@ -51,7 +49,22 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
+	markStarted(f, root)
 	return root
+}
+
+// markStarted makes every command tell that its command line was understood:
+// flags, their groups and arguments are all checked before RunE.
+func markStarted(f *Factory, cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			f.started = true
+			return run(cmd, args)
+		}
+	}
+	for _, child := range cmd.Commands() {
+		markStarted(f, child)
+	}
 }
 
 // newCmdGroup returns a command that only holds others. cobra prints help and
