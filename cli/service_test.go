@@ -37,9 +37,11 @@ type service struct {
 	mu        sync.Mutex
 	sandboxes map[string]*fakeSandbox
 	created   int
+	askedOnce sync.Once
 	killed    []string
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end: handlers that hang return
+	killAsked chan struct{} // closed by the first kill of an immortal sandbox
 }
 
 type fakeSandbox struct {
@@ -68,7 +70,7 @@ const serviceKey = "e2b_0123456789abcdef0123456789abcdef01234567"
 func newService(t testing.TB) *service {
 	s := &service{
 		t: t, home: t.TempDir(), sandboxes: map[string]*fakeSandbox{}, processes: map[uint32]*fakeProcess{},
-		hang: make(chan struct{}),
+		hang: make(chan struct{}), killAsked: make(chan struct{}),
 	}
 	mux := http.NewServeMux()
 	for _, v := range []string{"", "/v2"} {
@@ -210,6 +212,7 @@ func (s *service) connect(w http.ResponseWriter, _ *http.Request, sb *fakeSandbo
 
 func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
 	if sb.Alias == "immortal" {
+		s.askedOnce.Do(func() { close(s.killAsked) })
 		<-s.hang
 		return
 	}
