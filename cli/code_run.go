@@ -180,9 +180,10 @@ func (o *codeRunOptions) read() (string, error) {
 	return string(text), nil
 }
 
-// answer answers input() from standard input, unless the code came from there.
+// answer answers input() from standard input, when there is one and the code
+// did not come from there.
 func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, error) {
-	if o.File == "-" {
+	if o.File == "-" || !o.IO.InIsTerminal && !o.IO.InIsData {
 		return nil
 	}
 	lines := bufio.NewReader(o.IO.In)

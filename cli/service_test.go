@@ -88,17 +88,23 @@ func newService(t testing.TB) *service {
 	daemon.Handle(processconnect.NewProcessHandler(s))
 	daemon.HandleFunc("GET /files", s.readFile)
 	daemon.HandleFunc("POST /files", s.writeFile)
+	interpreter := http.NewServeMux()
+	interpreter.HandleFunc("GET /contexts", s.contexts)
+	interpreter.HandleFunc("POST /execute", s.execute)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("E2b-Sandbox-Id") == "" {
 			control.ServeHTTP(w, r)
 			return
 		}
-		if r.Header.Get("E2b-Sandbox-Port") != "49983" {
+		switch r.Header.Get("E2b-Sandbox-Port") {
+		case "49983":
+			daemon.ServeHTTP(w, r)
+		case "49999":
+			interpreter.ServeHTTP(w, r)
+		default: // 8888 too: code goes over HTTP
 			w.WriteHeader(http.StatusBadGateway)
 			fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":%s}`, r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port"))
-			return
 		}
-		daemon.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {
 		close(s.hang)
@@ -369,6 +375,38 @@ func (s *service) writeFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = json.NewEncoder(w).Encode([]map[string]string{{"name": filepath.Base(name), "path": name, "type": "file"}})
+}
+
+func (s *service) contexts(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprint(w, `[{"id":"context-1","language":"python","cwd":"/home/user"}]`)
+}
+
+// execute answers with what the code, which is not run, asks for.
+func (s *service) execute(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Code string            `json:"code"`
+		Envs map[string]string `json:"env_vars"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&request)
+	line := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	type object map[string]any
+	line(object{"type": "stdout", "text": "printed\n"})
+	line(object{"type": "stderr", "text": "warned\n"})
+	switch strings.TrimSpace(request.Code) {
+	case "value":
+		line(object{"type": "result", "text": "42", "is_main_result": true})
+	case "plot":
+		line(object{"type": "result", "text": "<Figure>", "png": "iVBORw0KGgo=", "is_main_result": false})
+	case "env":
+		line(object{"type": "result", "text": fmt.Sprint(request.Envs), "is_main_result": true})
+	case "raise":
+		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
+	case "hang":
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	line(object{"type": "end_of_execution"})
 }
 
 // closedAddress is an address nobody listens on.
