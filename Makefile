@@ -8,6 +8,8 @@ export CGO_ENABLED ?= 0
 BIN := .tmp/bin
 GOFILES = $$(git ls-files -co --exclude-standard '*.go')
 TOOLS := internal/tools/go.mod internal/tools/go.sum
+# Which interpreter's pip resolves for which version of Python; make python-lock.
+PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
 TESTFLAGS ?=
 
@@ -53,10 +55,41 @@ checkgenerate: ## fail when internal/gen is not what internal/proto says
 	cd internal/tools && go run ./protogen -I ../proto -o ../../.tmp/gen -module github.com/e2bctl/e2bctl/internal/gen $(PROTOS)
 	@for f in process filesystem; do diff -r .tmp/gen/$$f internal/gen/$$f || { echo "internal/gen is stale: run make generate" >&2; exit 1; }; done
 
+.PHONY: python-lock
+python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python3.9 ...")
+	cd internal/tools && go run ./pylock -in ../cloud/python/requirements.in -out ../cloud/python/requirements.txt $(PYTHONS)
+
+.PHONY: interop-update
+interop-update: ## move the official SDKs that the interop tests run to their newest release
+	internal/interop/update
+
+.PHONY: setup
+setup: build ## prepare the Python environment that sandboxes run
+	$(BIN)/e2bctl local setup
+
+.PHONY: demo
+demo: setup ## build everything and do a real job in a local sandbox
+	go run ./examples/quickstart -local -out examples/quickstart/out
+
+.PHONY: bench
+bench: setup ## measure, and print a table of medians
+	go run ./internal/bench -e2bctl $(BIN)/e2bctl
+
 .PHONY: test
-test: ## run the whole suite, with -race where a C compiler is there
+test: setup ## run the whole suite, with -race where a C compiler is there
 	@if command -v cc >/dev/null 2>&1; then \
 		CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...; \
+	elif [ -n "$${CI:-}" ]; then \
+		echo "no C compiler: CI needs one for -race" >&2; exit 1; \
 	else \
 		echo "no C compiler: the tests run without -race"; go test $(TESTFLAGS) ./...; \
+	fi
+	@if [ "$$(id -u)" != 0 ]; then \
+		echo "not root: this run was the ordinary user's"; \
+	elif command -v setpriv >/dev/null 2>&1; then \
+		.ci/ordinary-user; \
+	elif [ -n "$${CI:-}" ]; then \
+		echo "no setpriv: CI needs it for the ordinary user's run" >&2; exit 1; \
+	else \
+		echo "no setpriv (util-linux): the tests do not run as an ordinary user"; \
 	fi

@@ -1,3 +1,32 @@
 // Package local starts an E2B-compatible cloud inside this process and hands
-// back the options that point package sandbox at it.
+// back the options that point package sandbox at it:
+//
+//	cloud, err := local.Start(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer cloud.Close()
+//	sb, err := sandbox.Create(ctx, cloud.Options()...)
+//
+// Programs in other languages reach the same cloud through the variables of
+// [Cloud.Env]. It needs Linux, and neither an account nor Docker, KVM or root.
+//
+// # How it runs
+//
+// Every sandbox is a process of this program's own binary, started again inside
+// Linux namespaces. It becomes the agent of a sandbox in an init function of a
+// package that this one imports, long before main; the init functions of the
+// packages that are initialised earlier run there too. A program for which
+// that matters names another binary with [WithAgent], such as e2bctl.
+//
+// However this program ends, kill -9 included, its sandboxes end with it.
+//
+// # What it needs
+//
+// Sandboxes run a Python of this machine: the environment that "e2bctl local
+// setup" prepares, else what python3 there is. E2BCTL_PYTHON names another.
+//
+// Where the machine refuses namespaces, Start steps down to the next best
+// isolation, and never to plain processes unless [WithIsolation] says [None].
+// [Cloud.Isolation] and [Cloud.Report] tell what it is.
 package local

@@ -1,3 +1,12 @@
 // Package sandboxtest gives tests a cloud of their own, in the manner of
-// net/http/httptest.
+// net/http/httptest:
+//
+//	func TestAgent(t *testing.T) {
+//		cloud := sandboxtest.New(t)
+//		sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+//		...
+//	}
+//
+// Each cloud has its own address, key and sandboxes, so tests may run in
+// parallel. Nothing has to be closed.
 package sandboxtest

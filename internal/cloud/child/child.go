@@ -1,12 +1,141 @@
-// Package child starts the processes of a sandbox. The agent is its pid 1 and
-// must reap orphans without taking the exit status of a process that somebody
-// waits for; so every process of the agent is started and waited for here.
+//go:build linux
+
 package child
 
-import "os/exec"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"unsafe"
 
-// Start starts cmd and remembers it until [Wait].
-func Start(cmd *exec.Cmd) error { return cmd.Start() }
+	"golang.org/x/sys/unix"
+)
 
-// Wait waits for a command started with [Start]. It must be called once.
-func Wait(cmd *exec.Cmd) error { return cmd.Wait() }
+// badness makes the kernel choose a child before the agent when the sandbox is
+// out of memory. It is what the service gives its processes.
+const badness = 100
+
+// started is the one table of this process: children belong to a process, so
+// nothing smaller could own it.
+var started = table{cmds: make(map[int]*exec.Cmd), waited: make(chan struct{}, 1)}
+
+type table struct {
+	// mu is held from before the fork until the child is in cmds, and while the
+	// reaper decides whose a zombie is.
+	mu     sync.Mutex
+	cmds   map[int]*exec.Cmd
+	waited chan struct{} // a Wait returned: look again
+}
+
+// Start starts cmd, as its own Start does, and keeps its exit status for [Wait],
+// which the caller must call, once, without waiting for anything else first: a
+// child that ended and was not waited for hides the orphans behind it from [Reap].
+func Start(cmd *exec.Cmd) error {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	started.cmds[cmd.Process.Pid] = cmd
+	preferAsVictim(cmd.Process.Pid)
+	return nil
+}
+
+// Wait waits for a command started with [Start] and returns what its own Wait does.
+func Wait(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	pid := cmd.Process.Pid
+	started.mu.Lock()
+	// The number may already belong to a newer child.
+	if started.cmds[pid] == cmd {
+		delete(started.cmds, pid)
+	}
+	started.mu.Unlock()
+	select {
+	case started.waited <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// Reap reaps the orphans this process inherits, as pid 1 or as a child subreaper,
+// until ctx ends. One Reap a process is enough.
+func Reap(ctx context.Context) error {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	defer signal.Stop(ended)
+	for {
+		for {
+			more, err := started.reapOne()
+			if err != nil {
+				return fmt.Errorf("child: reap an orphan: %w", err)
+			}
+			if !more {
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+		case <-started.waited:
+		}
+	}
+}
+
+// reapOne looks at the first child that ended. It reports whether it reaped it,
+// so that there may be another one. A child of Start is left to its Wait.
+func (t *table) reapOne() (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var info unix.Siginfo
+	err := ignoringEINTR(func() error {
+		return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	})
+	if errors.Is(err, unix.ECHILD) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	pid := pidOf(&info)
+	if _, ours := t.cmds[pid]; pid == 0 || ours {
+		return false, nil
+	}
+	err = ignoringEINTR(func() error {
+		_, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		return err
+	})
+	return err == nil, err
+}
+
+// pidOf reads si_pid, which [unix.Siginfo] does not name: it is the first word of
+// the union behind three int32, aligned as a pointer is.
+func pidOf(info *unix.Siginfo) int {
+	const word = unsafe.Sizeof(uintptr(0))
+	const offset = (3*unsafe.Sizeof(int32(0)) + word - 1) &^ (word - 1)
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
+}
+
+func ignoringEINTR(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// preferAsVictim is best effort: where /proc is masked the kernel decides by size alone.
+func preferAsVictim(pid int) {
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = f.WriteString(strconv.Itoa(badness))
+}

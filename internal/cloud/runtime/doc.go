@@ -1,3 +1,18 @@
 // Package runtime isolates sandboxes: the room they live in, the start of the
 // agent, namespaces, users and limits.
+//
+// Four processes take part, all of them the same binary, re-executed:
+//
+//   - the server is the program that called [Start];
+//   - the keeper waits outside for the end of the server, however it ends, and
+//     then removes the control groups and the instance directory;
+//   - the room is pid 1 of the namespaces that hold everything else; it dies
+//     with the server, and the kernel ends all that is in it with it;
+//   - the agent is pid 1 of one sandbox. It starts twice: first it builds the
+//     sandbox (mounts, users, limits), then it executes itself again with the
+//     restrictions in force, so that every thread of it has them.
+//
+// They speak JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of each child.
+// The server treats the agent as hijacked: it never receives a descriptor from
+// it, follows no path it names, and ends a sandbox that breaks the protocol.
 package runtime

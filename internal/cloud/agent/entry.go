@@ -1,0 +1,60 @@
+//go:build linux
+
+package agent
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// entry describes what is at path. Of a symbolic link, type and mode are those of
+// its target and the rest is its own; a broken one has no type.
+func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	entry := &filesystem.EntryInfo{
+		Name:         filepath.Base(path),
+		Path:         path,
+		Size:         info.Size(),
+		Permissions:  info.Mode().String(),
+		ModifiedTime: timestamppb.New(info.ModTime()),
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		entry.Owner = a.users.owner(stat.Uid)
+		entry.Group = a.users.ownerGroup(stat.Gid)
+	}
+	if info.Mode()&fs.ModeSymlink == 0 {
+		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
+		entry.Metadata = readMetadata(path, info)
+		return entry, nil
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		entry.SymlinkTarget = proto.String(path)
+		return entry, nil
+	}
+	entry.SymlinkTarget = proto.String(target)
+	if info, err := os.Stat(path); err == nil {
+		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
+	}
+	return entry, nil
+}
+
+func typeOf(info fs.FileInfo) filesystem.FileType {
+	switch {
+	case info.Mode().IsRegular():
+		return filesystem.FileType_FILE_TYPE_FILE
+	case info.IsDir():
+		return filesystem.FileType_FILE_TYPE_DIRECTORY
+	}
+	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// maxEntries bounds one listing: about 30 MB on the wire.
+const maxEntries = 100_000
+
+var errTooManyEntries = fmt.Errorf("too many entries: the bound is %d: list with less depth", maxEntries)
+
+// filesystemService is filesystem.Filesystem.
+type filesystemService struct{ agent *Agent }
+
+func (s *filesystemService) resolve(ctx context.Context, path string) (string, error) {
+	resolved, err := s.agent.paths.resolve(path, s.agent.userOf(ctx))
+	if err != nil {
+		return "", connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	return resolved, nil
+}
+
+// entry answers with what is at path now.
+func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
+	entry, err := s.agent.entry(path)
+	if isMissing(err) {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("file not found: %w", err))
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+	}
+	return entry, nil
+}
+
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}
+
+// Stat describes one path without following it.
+func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	entry, err := s.entry(path)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.StatResponse{Entry: entry}), nil
+}
+
+// MakeDir creates a directory and its parents.
+func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+		}
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+	}
+	if err := makeDirs(path, s.agent.userOf(ctx)); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error creating directory: %w", err))
+	}
+	entry, err := s.entry(path)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entry}), nil
+}
+
+// Move renames, also over a file.
+func (s *filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	source, err := s.resolve(ctx, req.Msg.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	destination, err := s.resolve(ctx, req.Msg.GetDestination())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(source); isMissing(err) {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("source file not found: %w", err))
+	}
+	if err := makeDirs(filepath.Dir(destination), s.agent.userOf(ctx)); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error ensuring directories: %w", err))
+	}
+	if err := os.Rename(source, destination); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error renaming: %w", err))
+	}
+	entry, err := s.entry(destination)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
+}
+
+// Remove removes a tree; what is not there is removed already.
+func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error removing file or directory: %w", err))
+	}
+	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+}
+
+// ListDir lists a directory to a depth, every directory before what is in it.
+func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	root, err := directory(path)
+	if err != nil {
+		return nil, err
+	}
+	depth := int(max(1, min(req.Msg.GetDepth(), 1<<20)))
+	var entries []*filesystem.EntryInfo
+	err = filepath.WalkDir(root, func(found string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return contextFailure(ctx)
+		}
+		if found == root {
+			return err
+		}
+		if err != nil {
+			return nil // unreadable, or gone since: listed as far as it goes
+		}
+		relative := strings.TrimPrefix(found[len(root):], "/")
+		entry, err := s.agent.entry(found)
+		if err != nil {
+			return nil //nolint:nilerr // gone since it was listed
+		}
+		entry.Path = filepath.Join(path, relative)
+		if len(entries) == maxEntries {
+			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
+		}
+		entries = append(entries, entry)
+		if d.IsDir() && strings.Count(relative, "/")+1 >= depth {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if failure := (*connect.Error)(nil); errors.As(err, &failure) {
+		return nil, failure
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
+	}
+	return connect.NewResponse(&filesystem.ListDirResponse{Entries: entries}), nil
+}
+
+// directory follows path to a directory, or returns a Connect error.
+func directory(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return "", connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("cyclic symlink: %w", err))
+	case isMissing(err):
+		return "", connect.NewError(connect.CodeNotFound, fmt.Errorf("path not found: %w", err))
+	case err != nil:
+		return "", connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+	case !info.IsDir():
+		return "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
+	}
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", connect.NewError(connect.CodeInternal, fmt.Errorf("error resolving symlink: %w", err))
+	}
+	return root, nil
+}

@@ -1,0 +1,274 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// launch is what it takes to start a process.
+type launch struct {
+	config *process.ProcessConfig
+	tag    *string
+	user   *User
+	env    []string
+	dir    string
+	stdin  bool         // a pipe; else /dev/null
+	pty    *process.PTY // nil: pipes
+	// deadline ends the process, whoever is connected by then; zero is none.
+	deadline time.Time
+}
+
+// running is a process and its output. It leads a session of its own, so that a
+// signal reaches everything it started and did not detach.
+type running struct {
+	pid    uint32
+	config *process.ProcessConfig
+	tag    *string
+
+	cmd      *exec.Cmd
+	output   *output
+	sources  []source
+	stdin    *input   // nil: none; the terminal when there is one
+	terminal *os.File // nil: pipes
+	deadline *time.Timer
+
+	mu        sync.Mutex
+	reaped    bool // the leader; others of its session may go on
+	signalled bool // once the leader is reaped its output is no longer waited for
+	expired   bool // ended by its deadline
+
+	end *process.ProcessEvent_EndEvent // set before the output ends
+}
+
+type source struct {
+	file *os.File
+	of   stream
+}
+
+// start starts the process and subscribes to its output before there is any. The
+// caller calls wait.
+func (l *launch) start() (*running, *subscriber, error) {
+	output, first := newOutput()
+	r := &running{config: l.config, tag: l.tag, output: output}
+	stdio, err := l.open(r)
+	defer func() {
+		for _, f := range stdio {
+			f.Close() // the process has its own
+		}
+	}()
+	if err == nil {
+		r.cmd, err = l.exec(stdio)
+	}
+	if err != nil {
+		r.closeFiles()
+		return nil, nil, err
+	}
+	r.pid = uint32(r.cmd.Process.Pid)
+	if !l.deadline.IsZero() {
+		r.deadline = time.AfterFunc(time.Until(l.deadline), r.expire)
+	}
+	return r, first, nil
+}
+
+// stdio is the process's side of its standard files; a nil one is /dev/null.
+type stdio [3]*os.File
+
+// open opens both sides: r's are in r.
+func (l *launch) open(r *running) (stdio, error) {
+	var theirs stdio
+	if l.pty != nil {
+		controller, tty, err := openTerminal(l.user, l.pty.GetSize())
+		if err != nil {
+			return theirs, err
+		}
+		r.terminal, r.stdin = controller, newInput(controller)
+		r.sources = []source{{controller, terminal}}
+		return stdio{tty, tty, tty}, nil
+	}
+	for fd, of := range map[int]stream{1: stdout, 2: stderr} {
+		ours, pipe, err := os.Pipe()
+		if err != nil {
+			return theirs, fmt.Errorf("open a pipe: %w", err)
+		}
+		r.sources = append(r.sources, source{ours, of})
+		theirs[fd] = pipe
+	}
+	if l.stdin {
+		pipe, ours, err := os.Pipe()
+		if err != nil {
+			return theirs, fmt.Errorf("open a pipe: %w", err)
+		}
+		r.stdin = newInput(ours)
+		theirs[0] = pipe
+	}
+	return theirs, nil
+}
+
+// exec starts the command. What cannot be executed is left to a shell, which says
+// so on stderr and exits with 127 or 126: to a client that is a process that
+// failed, not a call that did.
+func (l *launch) exec(files stdio) (*exec.Cmd, error) {
+	name := l.config.GetCmd()
+	if path := l.lookPath(name); path != "" {
+		cmd := l.command(files, path, append([]string{name}, l.config.GetArgs()...))
+		err := child.Start(cmd)
+		if err == nil {
+			return cmd, nil
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOEXEC) {
+			return nil, l.startError(err)
+		}
+	}
+	cmd := l.command(files, "/bin/sh", append([]string{"sh", "-c", `exec "$@"`, "sh", name}, l.config.GetArgs()...))
+	if err := child.Start(cmd); err != nil {
+		return nil, l.startError(err)
+	}
+	return cmd, nil
+}
+
+func (l *launch) startError(err error) error {
+	return fmt.Errorf("start %s as %s in %s: %w", bounded(l.config.GetCmd()), l.user.Name, bounded(l.dir), err)
+}
+
+func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
+	cmd := &exec.Cmd{
+		Path: path,
+		Args: args,
+		Env:  l.env,
+		Dir:  l.dir,
+		SysProcAttr: &syscall.SysProcAttr{
+			Setsid:     true,
+			Setctty:    l.pty != nil,
+			Credential: l.user.Credential,
+		},
+	}
+	if files[0] != nil {
+		cmd.Stdin = files[0]
+	}
+	cmd.Stdout, cmd.Stderr = files[1], files[2]
+	return cmd
+}
+
+// lookPath searches the PATH of the process, not of the agent. It returns "" when
+// there is nothing to execute.
+func (l *launch) lookPath(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range filepath.SplitList(variable(l.env, "PATH")) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && filepath.IsAbs(path) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// wait returns when the process has ended and, unless it was signalled, everybody
+// closed its output. Subscribers learn of it by finish.
+func (r *running) wait() {
+	var copies sync.WaitGroup
+	for _, s := range r.sources {
+		copies.Go(func() { r.output.copyFrom(s.file, s.of) })
+	}
+	err := child.Wait(r.cmd)
+	r.mu.Lock()
+	r.reaped = true
+	if r.signalled {
+		r.stopReading()
+	}
+	r.mu.Unlock()
+	copies.Wait()
+	if r.deadline != nil {
+		r.deadline.Stop()
+	}
+	r.end = endOf(r.cmd.ProcessState, err)
+	r.closeFiles()
+}
+
+func (r *running) finish() { r.output.end() }
+
+func endOf(state *os.ProcessState, err error) *process.ProcessEvent_EndEvent {
+	if state == nil {
+		return &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "unknown", Error: proto.String(err.Error())}
+	}
+	end := &process.ProcessEvent_EndEvent{
+		ExitCode: int32(state.ExitCode()),
+		Exited:   state.Exited(),
+		Status:   state.String(),
+	}
+	if !state.Success() {
+		end.Error = proto.String(end.Status)
+	}
+	return end
+}
+
+func (r *running) closeFiles() {
+	for _, s := range r.sources {
+		s.file.Close()
+	}
+	if r.stdin != nil {
+		_ = r.stdin.close() // of a terminal: closed above already
+	}
+}
+
+// signal sends sig to the whole session's first process group. That may well
+// outlive its leader, and the kernel gives the number to nobody else until it is
+// empty.
+func (r *running) signal(sig unix.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.signalled {
+		r.signalled = true
+		close(r.output.impatient)
+	}
+	err := unix.Kill(-int(r.pid), sig)
+	if r.reaped {
+		r.stopReading()
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+	}
+	return err
+}
+
+// stopReading lets the copies take what is in the pipes and end.
+func (r *running) stopReading() {
+	for _, s := range r.sources {
+		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // closed: ended already
+	}
+}
+
+func (r *running) expire() {
+	r.mu.Lock()
+	r.expired = true
+	r.mu.Unlock()
+	_ = r.signal(unix.SIGKILL)
+}
+
+func (r *running) hasExpired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expired
+}
+
+// abandon kills the process for nobody to see. It is called once.
+func (r *running) abandon() {
+	close(r.output.abandoned)
+	_ = r.signal(unix.SIGKILL)
+}

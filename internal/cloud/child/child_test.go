@@ -1,0 +1,126 @@
+//go:build linux
+
+package child_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+)
+
+// TestReap makes this test process the reaper of real orphans while commands with
+// statuses of their own come and go: no orphan may stay, no status may be lost.
+func TestReap(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reaped := make(chan error, 1)
+	go func() { reaped <- child.Reap(ctx) }()
+
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			name := filepath.Join(dir, strconv.Itoa(i))
+			// The inner shell is orphaned when the outer one exits, and ends later.
+			cmd := command("/bin/sh", "-c",
+				`(sh -c 'echo $$ >"$0.tmp"; mv "$0.tmp" "$0"; exit 3' "$1" &) ; exit "$2"`, "sh", name, strconv.Itoa(i))
+			if err := child.Start(cmd); err != nil {
+				t.Error(err)
+				return
+			}
+			err := child.Wait(cmd)
+			if i == 0 && err != nil {
+				t.Errorf("Wait: %v, want success", err)
+			}
+			if exit := (*exec.ExitError)(nil); i != 0 && (!errors.As(err, &exit) || exit.ExitCode() != i) {
+				t.Errorf("Wait: %v, want exit status %d", err, i)
+			}
+			awaitGone(t, awaitPid(t, name))
+		})
+	}
+	wg.Wait()
+	cancel()
+	if err := <-reaped; err != nil {
+		t.Errorf("Reap: %v", err)
+	}
+}
+
+func TestStartError(t *testing.T) {
+	cmd := command("/nonexistent/program")
+	if err := child.Start(cmd); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Start: %v, want not exist", err)
+	}
+}
+
+func TestStartIsPreferredVictim(t *testing.T) {
+	cmd := command("/bin/sh", "-c", "read line")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	score, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(string(score)); got != "100" {
+		t.Errorf("oom_score_adj = %s, want 100", got)
+	}
+	stdin.Close()
+	_ = child.Wait(cmd)
+}
+
+func command(path string, args ...string) *exec.Cmd {
+	return &exec.Cmd{Path: path, Args: append([]string{path}, args...), Env: os.Environ()}
+}
+
+func awaitPid(t *testing.T, name string) int {
+	t.Helper()
+	var pid int
+	await(t, "the orphan's pid", func() bool {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	return pid
+}
+
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	await(t, "the end of the orphan "+strconv.Itoa(pid), func() bool {
+		return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+	})
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Errorf("%s did not come", what)
+			return
+		}
+	}
+}

@@ -1,0 +1,236 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/agent"
+	"github.com/e2bctl/e2bctl/internal/cloud/control"
+	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+)
+
+// Bounds of the listener.
+const (
+	headerDeadline = 10 * time.Second
+	idleDeadline   = 620 * time.Second // longer than the load balancers that clients are made for
+	maxHeader      = 64 << 10
+	maxStreams     = 1000 // of one HTTP/2 connection
+)
+
+// Options configure a cloud. The zero value is a working one.
+type Options struct {
+	Address      string            // loopback host:port to listen on; "" is a free port of 127.0.0.1
+	Key          string            // API key; "" is a fresh one
+	Dir          string            // private directory that instances live in; "" is one in the user's cache
+	Isolation    runtime.Isolation // "" is the best the machine gives
+	Agent        string            // program to run as agent; "" is this one
+	Python       *python.Env       // what kernels run; nil looks for one
+	Limits       runtime.Limits    // of each sandbox
+	MaxSandboxes int               // at once; 0 is control.DefaultMaxSandboxes
+	Policy       network.Policy    // what sandboxes may reach
+	Logger       *slog.Logger      // nil: no log
+}
+
+// Cloud is an E2B-compatible service inside this process. It is safe for
+// concurrent use. Close ends it.
+type Cloud struct {
+	options  Options
+	python   *python.Env
+	dialer   *network.Dialer
+	room     room
+	control  *control.Service
+	router   *edge.Router
+	server   *http.Server
+	address  net.Addr
+	log      requestlog.Log
+	faults   faults
+	handlers handlers
+	serving  sync.WaitGroup
+	close    func() error
+}
+
+// room is the machine that sandboxes run on. Tests replace it.
+type room interface {
+	newSandbox(ctx context.Context, o runtime.SandboxOptions) (instance, error)
+	report() runtime.Report
+	done() <-chan struct{}
+	close() error
+}
+
+// instance is a sandbox of a room.
+type instance interface {
+	control.Instance
+	Dial(ctx context.Context, port int) (net.Conn, error)
+}
+
+// Start makes a cloud and serves it. ctx bounds the start only. Errors are
+// runtime.ErrNoIsolation when the machine cannot isolate sandboxes, and
+// python.ErrNoPython when it has nothing to run kernels with.
+func Start(ctx context.Context, o Options) (*Cloud, error) {
+	return start(ctx, o, openRoom)
+}
+
+func start(ctx context.Context, o Options, open func(context.Context, runtime.Options) (room, error)) (_ *Cloud, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Key == "" {
+		o.Key = newKey()
+	}
+	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy}}
+	if c.python == nil {
+		if c.python, err = python.Find(ctx); err != nil {
+			return nil, fmt.Errorf("cloud: %w", err)
+		}
+	}
+	listener, err := listen(ctx, o.Address)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newInstanceDir(o.Dir)
+	if err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	c.room, err = open(ctx, runtime.Options{
+		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: trees(c.python), Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))
+	}
+	c.address = listener.Addr()
+	c.control = control.New(control.Options{
+		Key: o.Key, Domain: c.Domain(), EnvdVersion: agent.Version, MaxSandboxes: o.MaxSandboxes,
+		Resources: resources(o.Limits), Launch: c.launch, Logger: o.Logger,
+	})
+	c.router = edge.New(edge.Options{API: c.control, Domain: c.Domain(), Logger: o.Logger})
+	c.server = &http.Server{
+		Handler:           c.handlers.counted(c.log.Handler(c.faults.handler(c.router))),
+		ReadHeaderTimeout: headerDeadline,
+		IdleTimeout:       idleDeadline,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+	}
+	c.server.Protocols.SetHTTP1(true)
+	c.server.Protocols.SetUnencryptedHTTP2(true)
+	c.serving.Go(func() { _ = c.server.Serve(listener) }) // it ends by Close only
+	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
+	return c, nil
+}
+
+// Close ends every sandbox, every connection and the cloud. Nothing of it is
+// left when it returns. It is idempotent.
+func (c *Cloud) Close() error { return c.close() }
+
+func (c *Cloud) shutDown(dir string) error {
+	err := c.server.Close()
+	c.serving.Wait()
+	err = errors.Join(err, c.control.Close())
+	c.handlers.wait()
+	return errors.Join(err, c.room.close(), os.RemoveAll(dir))
+}
+
+// URL is where both the API and the sandboxes are served.
+func (c *Cloud) URL() string { return "http://" + c.address.String() }
+
+// Domain is the host of port P of sandbox I as P-I.Domain.
+func (c *Cloud) Domain() string {
+	return net.JoinHostPort("localhost", strconv.Itoa(c.address.(*net.TCPAddr).Port))
+}
+
+// Key is the API key. It is a secret.
+func (c *Cloud) Key() string { return c.options.Key }
+
+// Isolation is the rung that sandboxes run on.
+func (c *Cloud) Isolation() runtime.Isolation { return c.room.report().Isolation }
+
+// Report says what the machine gave.
+func (c *Cloud) Report() runtime.Report { return c.room.report() }
+
+// Python is what kernels run.
+func (c *Cloud) Python() *python.Env { return c.python }
+
+// Requests gives the last requests that were answered, the oldest first.
+func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
+
+// Inject makes a later request fail, for tests.
+func (c *Cloud) Inject(f Fault) { c.faults.add(f) }
+
+// Advance moves the clock of the sandboxes' lifetimes forward, for tests.
+func (c *Cloud) Advance(d time.Duration) { c.control.Advance(d) }
+
+// Done is closed when the cloud can have no sandboxes any more, which happens
+// when something outside killed their room. It still has to be closed.
+func (c *Cloud) Done() <-chan struct{} { return c.room.done() }
+
+// listen opens the one listener. It is for this machine only: whoever reaches
+// it may run programs here.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("cloud: listen: %w", err)
+	}
+	if a := listener.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		_ = listener.Close()
+		return nil, fmt.Errorf("cloud: listen on %s: only a loopback address may be served", a)
+	}
+	return listener, nil
+}
+
+// newKey has the form of the service's keys, which old clients check.
+func newKey() string {
+	var key [20]byte
+	_, _ = rand.Read(key[:]) // never fails
+	return "e2b_" + hex.EncodeToString(key[:])
+}
+
+// handlers counts those that run, so that Close can wait for them: the HTTP
+// server only cuts their connections.
+type handlers struct {
+	running sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+}
+
+func (h *handlers) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		if h.closed {
+			h.mu.Unlock()
+			panic(http.ErrAbortHandler)
+		}
+		h.running.Add(1)
+		h.mu.Unlock()
+		defer h.running.Done()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// wait refuses later requests and waits for those that run.
+func (h *handlers) wait() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.running.Wait()
+}

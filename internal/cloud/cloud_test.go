@@ -1,0 +1,316 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRoom is a room whose sandboxes are HTTP servers of this process.
+type fakeRoom struct {
+	options runtime.Options
+	ended   chan struct{}
+	mu      sync.Mutex
+	boxes   map[string]*fakeSandbox
+	closed  bool
+}
+
+func (r *fakeRoom) report() runtime.Report { return runtime.Report{Isolation: runtime.Full} }
+func (r *fakeRoom) done() <-chan struct{}  { return r.ended }
+func (r *fakeRoom) close() error           { r.closed = true; return nil }
+
+func (r *fakeRoom) newSandbox(_ context.Context, o runtime.SandboxOptions) (instance, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sb := &fakeSandbox{options: o, gone: make(chan struct{})}
+	sb.daemon = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, o.ID+r.URL.Path)
+	}))
+	r.boxes[o.ID] = sb
+	return sb, nil
+}
+
+type fakeSandbox struct {
+	options runtime.SandboxOptions
+	daemon  *httptest.Server
+	once    sync.Once
+	gone    chan struct{}
+	err     error
+}
+
+func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
+func (s *fakeSandbox) Err() error            { return s.err }
+func (s *fakeSandbox) Close() error          { s.die(runtime.ErrClosed); return nil }
+
+func (s *fakeSandbox) die(err error) {
+	s.once.Do(func() {
+		s.daemon.CloseClientConnections()
+		s.daemon.Close()
+		s.err = err
+		close(s.gone)
+	})
+}
+
+func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	select {
+	case <-s.gone:
+		return nil, runtime.ErrGone
+	default:
+	}
+	if port != 49983 {
+		return nil, runtime.ErrPortClosed
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
+}
+
+func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
+	t.Helper()
+	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
+	o.Dir = t.TempDir()
+	o.Python = &python.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
+	c, err := start(t.Context(), o, func(_ context.Context, ro runtime.Options) (room, error) {
+		fake.options = ro
+		return fake, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(o.Dir, "*")); len(left) > 0 || !fake.closed {
+			t.Errorf("left %v, room closed: %v", left, fake.closed)
+		}
+	})
+	return c, fake
+}
+
+func do(t *testing.T, c *Cloud, method, path, body string, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, c.URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Api-Key", c.Key())
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+func create(t *testing.T, c *Cloud, body string) string {
+	t.Helper()
+	status, text := do(t, c, "POST", "/v2/sandboxes", body)
+	var got struct{ SandboxID, Domain string }
+	if err := json.Unmarshal([]byte(text), &got); err != nil || status != 201 || got.Domain != c.Domain() {
+		t.Fatalf("%d %s: %v", status, text, err)
+	}
+	return got.SandboxID
+}
+
+func TestLife(t *testing.T) {
+	t.Parallel()
+	c, room := startFake(t, Options{})
+	id := create(t, c, `{"templateID":"base","timeout":60,"envVars":{"A":"b"}}`)
+	to := []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49983"}
+	if status, text := do(t, c, "GET", "/health", "", to...); status != 200 || text != id+"/health" {
+		t.Errorf("daemon: %d %s", status, text)
+	}
+	if status, text := do(t, c, "GET", "/", "", "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "3000"); status != 502 || !strings.Contains(text, "port is not open") {
+		t.Errorf("closed port: %d %s", status, text)
+	}
+
+	sb := room.boxes[id]
+	var config reexec.Config
+	if err := json.Unmarshal(sb.options.Config, &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.AccessToken == "" {
+		t.Error("no token")
+	}
+	config.AccessToken = ""
+	want := reexec.Config{
+		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
+		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + systemPath, Internet: true,
+		MemoryBytes: defaultMemoryMB << 20, CPUs: resources(runtime.Limits{}).CPUs,
+	}
+	if diff := cmp.Diff(want, config); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
+	}
+	if !slices.Equal(room.options.Trees, []string{"/usr", "/opt/venv"}) {
+		t.Errorf("trees %v", room.options.Trees)
+	}
+
+	c.Advance(time.Minute)
+	<-sb.gone
+	if status, text := do(t, c, "GET", "/health", "", to...); status != 502 || !strings.Contains(text, "was not found") {
+		t.Errorf("after its time: %d %s", status, text)
+	}
+	var last []string
+	for _, e := range c.Requests() {
+		last = append(last, e.Method+" "+e.Path+" "+e.Sandbox+" "+http.StatusText(e.Status))
+	}
+	if diff := cmp.Diff([]string{"POST /v2/sandboxes  Created", "GET /health " + id + " OK", "GET / " + id + " Bad Gateway", "GET /health  Bad Gateway"}, last); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	c, room := startFake(t, Options{})
+	off := create(t, c, `{"templateID":"base","allow_internet_access":false}`)
+	if room.boxes[off].options.Egress != nil {
+		t.Error("internet is not off")
+	}
+	on := create(t, c, `{"templateID":"base"}`)
+	port := uint16(c.address.(*net.TCPAddr).Port)
+	if _, err := room.boxes[on].options.Egress(t.Context(), "127.0.0.1", port); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("the cloud itself is reachable: %v", err)
+	}
+}
+
+func TestDeathIsNoticed(t *testing.T) {
+	t.Parallel()
+	c, room := startFake(t, Options{})
+	id := create(t, c, `{"templateID":"base"}`)
+	room.boxes[id].die(runtime.ErrOutOfMemory)
+	for {
+		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status == 404 && strings.Contains(text, "it died: out of memory") {
+			return
+		}
+	}
+}
+
+func TestLargeEnvironmentIsRefused(t *testing.T) {
+	t.Parallel()
+	c, _ := startFake(t, Options{})
+	body := `{"templateID":"base","envVars":{"A":"` + strings.Repeat("x", maxConfig) + `"}}`
+	if status, text := do(t, c, "POST", "/v2/sandboxes", body); status != 400 || !strings.Contains(text, "envVars are too large") {
+		t.Errorf("%d %.200s", status, text)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	c, _ := startFake(t, Options{})
+	c.Inject(Fault{Method: "POST", Path: "/v2/sandboxes", Status: 503, Message: "busy", Header: http.Header{"Retry-After": {"1"}}, Times: 2})
+	c.Inject(Fault{Path: "/sandboxes/*"})
+	for range 2 {
+		if status, text := do(t, c, "POST", "/v2/sandboxes", `{}`); status != 503 || strings.TrimSpace(text) != `{"code":503,"message":"busy"}` {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	id := create(t, c, `{"templateID":"base"}`)
+	// The client repeats a GET itself when the connection is cut, so ask with POST.
+	if status, text := do(t, c, "POST", "/sandboxes/"+id, "x"); status != 0 {
+		t.Errorf("not cut: %d %s", status, text)
+	}
+	if status, _ := do(t, c, "GET", "/sandboxes/"+id, ""); status != 200 {
+		t.Error("the fault came twice")
+	}
+}
+
+// Close does not wait for clients, and leaves no handler.
+func TestCloseWithOpenRequests(t *testing.T) {
+	t.Parallel()
+	c, room := startFake(t, Options{})
+	id := create(t, c, `{"templateID":"base"}`)
+	started := make(chan struct{})
+	room.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(started)
+		<-r.Context().Done()
+	})
+	answered := make(chan int)
+	go func() {
+		status, _ := do(t, c, "GET", "/", "", "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49983")
+		answered <- status
+	}()
+	<-started
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+	if status := <-answered; status == 200 {
+		t.Error("answered all the same")
+	}
+}
+
+func TestHTTP2(t *testing.T) {
+	t.Parallel()
+	c, _ := startFake(t, Options{})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	id := create(t, c, `{"templateID":"base"}`)
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", c.URL()+"/x", nil)
+	r.Header.Set("E2b-Sandbox-Id", id)
+	r.Header.Set("E2b-Sandbox-Port", "49983")
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.ProtoMajor != 2 || string(body) != id+"/x" {
+		t.Errorf("%s %s", resp.Proto, body)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	env := &python.Env{Python: "/usr/bin/python3"}
+	dir := t.TempDir()
+	refuse := func(context.Context, runtime.Options) (room, error) { return nil, runtime.ErrNoIsolation }
+	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, runtime.ErrNoIsolation) {
+		t.Error(err)
+	}
+	if _, err := start(t.Context(), Options{Dir: dir, Python: env, Address: "0.0.0.0:0"}, refuse); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Error(err)
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := start(t.Context(), Options{Dir: open, Python: env}, refuse); err == nil || !strings.Contains(err.Error(), open) {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}

@@ -1,0 +1,710 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key = "e2b_0123456789abcdef0123456789abcdef01234567"
+
+// fakes are instances without a sandbox.
+type fakes struct {
+	mu    sync.Mutex
+	specs map[string]Spec
+	alive map[string]*fake
+	fail  error
+	hold  chan struct{}
+}
+
+type fake struct {
+	once sync.Once
+	done chan struct{}
+	err  error
+}
+
+func (f *fake) Done() <-chan struct{} { return f.done }
+func (f *fake) Err() error            { return f.err }
+func (f *fake) Close() error          { f.die(errors.New("closed")); return nil }
+func (f *fake) die(err error)         { f.once.Do(func() { f.err = err; close(f.done) }) }
+
+func (f *fakes) launch(_ context.Context, spec Spec) (Instance, error) {
+	if f.hold != nil {
+		<-f.hold
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	i := &fake{done: make(chan struct{})}
+	if f.specs == nil {
+		f.specs, f.alive = map[string]Spec{}, map[string]*fake{}
+	}
+	f.specs[spec.ID], f.alive[spec.ID] = spec, i
+	return i, nil
+}
+
+func (f *fakes) spec(id string) Spec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.specs[id]
+}
+
+func (f *fakes) ended(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.alive[id].done:
+		return true
+	default:
+		return false
+	}
+}
+
+type service struct {
+	*Service
+	fakes *fakes
+	log   requestlog.Log
+	url   string
+}
+
+func start(t *testing.T, change ...func(*Options)) *service {
+	t.Helper()
+	s := &service{fakes: &fakes{}}
+	o := Options{Key: key, Domain: "localhost:1", EnvdVersion: "0.6.13", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
+	for _, c := range change {
+		c(&o)
+	}
+	s.Service = New(o)
+	server := httptest.NewServer(s.log.Handler(s.Service))
+	s.url = server.URL
+	t.Cleanup(func() {
+		server.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-KEY", key)
+	return send(t, r)
+}
+
+func send(t *testing.T, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+func (s *service) must(t *testing.T, method, path, body string, status int) map[string]any {
+	t.Helper()
+	resp, text := s.do(t, method, path, body)
+	if resp.StatusCode != status {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, resp.StatusCode, text, status)
+	}
+	if text == "" {
+		return nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return object
+}
+
+func (s *service) mustCreate(t *testing.T, body string) string {
+	t.Helper()
+	return s.must(t, "POST", "/v2/sandboxes", body, 201)["sandboxID"].(string)
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	const gone = "inobody0000000000000"
+	notFound := fmt.Sprintf(`Sandbox "%s" doesn't exist or you don't have access to it`, gone)
+	tests := []struct {
+		method, path, body string
+		status             int
+		message            string
+	}{
+		{"POST", "/sandboxes", ``, 400, "validation error: the request has no body"},
+		{"POST", "/sandboxes", `{`, 400, "the body is not JSON: unexpected end of JSON input"},
+		{"POST", "/sandboxes", `[]`, 400, "validation error: the body must be an object, not array"},
+		{"POST", "/sandboxes", `{}`, 400, "validation error: templateID is missing"},
+		{"POST", "/sandboxes", `{"templateID":1}`, 400, "validation error: templateID must be a string, not number"},
+		{"POST", "/sandboxes", `{"templateID":"nope"}`, 404, "template 'nope' not found"},
+		{"POST", "/sandboxes", `{"templateID":"team/base"}`, 404, "template 'team/base' not found"},
+		{"POST", "/sandboxes", `{"templateID":"base:v2"}`, 404, "template 'base' has no tag 'v2'"},
+		{"POST", "/sandboxes", `{"templateID":"base","timeout":0}`, 400, "Timeout must be greater than 0"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":0}`, 400, "Timeout must be greater than 0"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":-1}`, 400, "validation error: timeout must not be negative"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":1.5}`, 400, "validation error: timeout must be a 32-bit integer, not number 1.5"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true}`, 400, "not supported by this local cloud: the field autoPause"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`, 400, "not supported by this local cloud: the field autoPauseMemory"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoResume":{"enabled":true}}`, 400, "not supported by this local cloud: the field autoResume.enabled"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":{"github":{}}}`, 400, "not supported by this local cloud: the field mcp"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, "not supported by this local cloud: the field volumeMounts"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"allowOut":["1.1.1.1"]}}`, 400, "not supported by this local cloud: the field network.allowOut"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"denyOut":["1.1.1.1"]}}`, 400, "not supported by this local cloud: the field network.denyOut"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "not supported by this local cloud: the field network.rules"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443]}}`, 400, "not supported by this local cloud: the field network.httpsPorts"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"maskRequestHost":"a/b"}}`, 400, "validation error: network.maskRequestHost is not a host name"},
+		{"POST", "/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "validation error: network.allowPublicTraffic false needs secure true"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","envVars":{"A=B":""}}`, 400, `validation error: envVars has "A=B", which cannot be an environment variable`},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","envVars":{"A":1}}`, 400, "validation error: envVars must be a string, not number"},
+		{"GET", "/sandboxes/" + gone, ``, 404, notFound},
+		{"DELETE", "/sandboxes/" + gone, ``, 404, notFound},
+		{"POST", "/sandboxes/" + gone + "/connect", `{"timeout":1}`, 404, notFound},
+		{"POST", "/v2/sandboxes/" + gone + "/connect", ``, 404, notFound},
+		{"POST", "/sandboxes/" + gone + "/timeout", `{"timeout":1}`, 404, notFound},
+		{"POST", "/sandboxes/" + gone + "/refreshes", ``, 404, notFound},
+		{"POST", "/sandboxes/" + gone + "/resume", ``, 404, notFound},
+		{"GET", "/sandboxes/a-b-c", ``, 400, "Invalid sandbox ID"},
+		{"GET", "/sandboxes/A", ``, 400, "Invalid sandbox ID"},
+		{"POST", "/sandboxes/" + id + "/connect", ``, 400, "validation error: the request has no body"},
+		{"POST", "/sandboxes/" + id + "/connect", `{}`, 400, "validation error: timeout is missing"},
+		{"POST", "/sandboxes/" + id + "/connect", `{"timeout":1,"memory":false}`, 400, "not supported by this local cloud: the field memory (false)"},
+		{"POST", "/v2/sandboxes/" + id + "/connect", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
+		{"POST", "/sandboxes/" + id + "/timeout", `{}`, 400, "validation error: timeout is missing"},
+		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
+		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
+		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
+		{"POST", "/sandboxes/" + id + "/pause", ``, 501, "not supported by this local cloud: pausing sandboxes"},
+		{"DELETE", "/templates/team%2Fname%3Atag", ``, 501, "not supported by this local cloud: deleting templates and snapshots"},
+		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},
+		{"GET", "/nothing", ``, 404, "no such path in the API: /nothing"},
+		{"PUT", "/sandboxes", ``, 405, "PUT is not allowed on /sandboxes, only GET, POST"},
+		{"OPTIONS", "/sandboxes", ``, 405, "OPTIONS is not allowed on /sandboxes, only GET, POST"},
+		{"GET", "/v2/sandboxes?limit=0", ``, 400, "validation error: limit must be between 1 and 100"},
+		{"GET", "/v2/sandboxes?limit=101", ``, 400, "validation error: limit must be between 1 and 100"},
+		{"GET", "/v2/sandboxes?state=stopped", ``, 400, "validation error: state must be running or paused"},
+		{"GET", "/v2/sandboxes?order=up", ``, 400, "validation error: order must be asc or desc"},
+		{"GET", "/v2/sandboxes?nextToken=x", ``, 400, "Invalid next token"},
+		{"GET", "/v2/sandboxes?startedAfter=yesterday", ``, 400, "validation error: startedAfter must be an RFC 3339 time"},
+		{"GET", "/v2/sandboxes?template=base:v1", ``, 400, "validation error: template must not have a tag here"},
+		{"GET", "/v2/sandboxes?metadata=a", ``, 400, "validation error: metadata must be pairs of the form key=value"},
+		{"GET", "/sandboxes?metadata=a%3Db%3Dc", ``, 400, "validation error: metadata must be pairs of the form key=value"},
+		{"GET", "/sandboxes?%zz", ``, 400, "validation error: the query cannot be parsed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.method+" "+tt.path+" "+tt.body, func(t *testing.T) {
+			resp, text := s.do(t, tt.method, tt.path, tt.body)
+			var got apiError
+			if err := json.Unmarshal([]byte(text), &got); err != nil {
+				t.Fatalf("%d %s: %v", resp.StatusCode, text, err)
+			}
+			if want := (apiError{Code: tt.status, Message: tt.message}); resp.StatusCode != tt.status || got != want {
+				t.Errorf("%d %s, want %+v", resp.StatusCode, text, want)
+			}
+			if resp.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Error("foreign origins must not read the API")
+			}
+		})
+	}
+}
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	tests := []struct {
+		name, header, value, path string
+		status                    int
+	}{
+		{"none", "", "", "/sandboxes", 401},
+		{"wrong", "X-API-KEY", key[:len(key)-1] + "0", "/sandboxes", 401},
+		{"shorter", "X-API-KEY", "e2b_", "/sandboxes", 401},
+		{"as bearer", "Authorization", "Bearer " + key, "/sandboxes", 401},
+		{"none, unknown path", "", "", "/nothing", 401},
+		{"none, health", "", "", "/health", 200},
+		{"right", "X-Api-Key", key, "/sandboxes", 200},
+	}
+	for _, tt := range tests {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.url+tt.path, nil)
+		if tt.header != "" {
+			r.Header.Set(tt.header, tt.value)
+		}
+		resp, text := send(t, r)
+		if resp.StatusCode != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.name, resp.StatusCode, text, tt.status)
+		}
+		if tt.status == 401 && (!strings.HasPrefix(text, `{"code":401,"message":"`) || strings.Contains(text, key[4:])) {
+			t.Errorf("%s: %s", tt.name, text)
+		}
+	}
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	tests := []struct {
+		name, path, body          string
+		secured, traffic, offline bool
+		alias                     string
+		lifetime                  time.Duration
+		mask                      string
+		ignored                   []string
+	}{
+		{name: "v1 defaults", path: "/sandboxes", body: `{"templateID":"base"}`, alias: "base", lifetime: 15 * time.Second},
+		{name: "v2 defaults", path: "/v2/sandboxes", body: `{"templateID":"base"}`, alias: "base", lifetime: 300 * time.Second, secured: true},
+		{name: "v2 is always secure", path: "/v2/sandboxes", body: `{"templateID":"base","secure":false}`, alias: "base", lifetime: 300 * time.Second, secured: true},
+		{name: "old SDK", path: "/sandboxes", body: `{"templateID":"code-interpreter-v1","timeout":300,"secure":true,"allow_internet_access":true,"autoPause":false,"autoResume":{"enabled":false},"mcp":null,"metadata":{},"envVars":{"A":"b"},"volumeMounts":[]}`,
+			alias: "code-interpreter-v1", lifetime: 300 * time.Second, secured: true},
+		{name: "by id, offline", path: "/v2/sandboxes", body: `{"templateID":" LocalBaseTemplate000:default","timeout":86400,"allow_internet_access":false}`, alias: "base", lifetime: 24 * time.Hour, secured: true, offline: true},
+		{name: "private traffic, mask", path: "/v2/sandboxes", body: `{"templateID":"base","network":{"allowPublicTraffic":false,"maskRequestHost":"a.b:${PORT}","egressProxy":null,"rules":{}}}`, alias: "base", lifetime: 300 * time.Second, secured: true, traffic: true, mask: "a.b:${PORT}"},
+		{name: "future fields", path: "/v2/sandboxes", body: `{"templateID":"base","zeta":1,"alpha":{},"network":{"beta":2}}`, alias: "base", lifetime: 300 * time.Second, secured: true, ignored: []string{"alpha", "network.beta", "zeta"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := s.must(t, "POST", tt.path, tt.body, 201)
+			id := got["sandboxID"].(string)
+			spec := s.fakes.spec(id)
+			if len(id) != 21 || id[0] != 'i' || strings.ContainsFunc(id, notLowerAlphanumeric) {
+				t.Errorf("id %q", id)
+			}
+			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Internet == tt.offline || spec.MaskHost != tt.mask {
+				t.Errorf("spec %+v", spec)
+			}
+			want := map[string]any{
+				"sandboxID": id, "templateID": spec.TemplateID, "clientID": "local", "envdVersion": "0.6.13",
+				"alias": tt.alias, "domain": "localhost:1",
+			}
+			if tt.secured {
+				want["envdAccessToken"] = spec.AccessToken
+			}
+			if tt.traffic {
+				want["trafficAccessToken"] = spec.TrafficToken
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+			got = s.must(t, "GET", "/sandboxes/"+id, "", 200)
+			started, _ := time.Parse(time.RFC3339, got["startedAt"].(string))
+			ends, _ := time.Parse(time.RFC3339, got["endAt"].(string))
+			if ends.Sub(started) != tt.lifetime || time.Since(started) > time.Minute {
+				t.Errorf("lives from %v to %v", started, ends)
+			}
+			entries := s.log.Entries()
+			if created := entries[len(entries)-2]; !slices.Equal(created.Ignored, tt.ignored) || created.Path != tt.path || created.Status != 201 {
+				t.Errorf("logged %+v", created)
+			}
+		})
+	}
+}
+
+func TestDetail(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base","metadata":{"a":"b"},"allow_internet_access":false,"network":{"allowPublicTraffic":false}}`)
+	got := s.must(t, "GET", "/sandboxes/"+id+"-client", "", 200)
+	for _, at := range []string{"startedAt", "endAt"} {
+		if _, err := time.Parse(time.RFC3339Nano, got[at].(string)); err != nil {
+			t.Error(err)
+		}
+		delete(got, at)
+	}
+	want := map[string]any{
+		"templateID": "localbasetemplate000", "sandboxID": id, "clientID": "local", "alias": "base",
+		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 1024.0, "state": "running", "envdVersion": "0.6.13",
+		"metadata": map[string]any{"a": "b"}, "volumeMounts": []any{}, "envdAccessToken": s.fakes.spec(id).AccessToken,
+		"allowInternetAccess": false, "domain": "localhost:1", "network": map[string]any{"allowPublicTraffic": false},
+		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("detail (-want +got):\n%s", diff)
+	}
+	if got := s.must(t, "GET", "/templates/aliases/BASE", "", 200); got["templateID"] != "localbasetemplate000" || got["public"] != true {
+		t.Errorf("alias %v", got)
+	}
+}
+
+func TestLifetime(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base","timeout":100}`)
+	left := func() time.Duration {
+		t.Helper()
+		end, err := time.Parse(time.RFC3339, s.must(t, "GET", "/sandboxes/"+id, "", 200)["endAt"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return end.Sub(s.nowLocked()).Round(10 * time.Second)
+	}
+	steps := []struct {
+		path, body string
+		status     int
+		want       time.Duration
+	}{
+		{"/sandboxes/%s/connect", `{"timeout":50}`, 200, 100 * time.Second},
+		{"/sandboxes/%s/connect", `{"timeout":200}`, 200, 200 * time.Second},
+		{"/v2/sandboxes/%s/connect", ``, 200, 300 * time.Second},
+		{"/v2/sandboxes/%s/connect", `{"memory":true}`, 200, 300 * time.Second},
+		{"/sandboxes/%s/timeout", `{"timeout":60}`, 204, 60 * time.Second},
+		{"/sandboxes/%s/refreshes", ``, 204, 60 * time.Second},
+		{"/sandboxes/%s/refreshes", `{"duration":90}`, 204, 90 * time.Second},
+		{"/sandboxes/%s/timeout", `{"timeout":2000000000}`, 204, 24 * time.Hour},
+	}
+	for _, step := range steps {
+		s.must(t, "POST", fmt.Sprintf(step.path, id), step.body, step.status)
+		if got := left(); got != step.want {
+			t.Errorf("after %s %s: %v left, want %v", step.path, step.body, got, step.want)
+		}
+	}
+	s.Advance(24*time.Hour - time.Minute)
+	if s.fakes.ended(id) {
+		t.Fatal("ended too early")
+	}
+	// The longest life counts from the start.
+	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":3600}`, 200)
+	if got := left(); got != time.Minute {
+		t.Errorf("%v left of the longest life", got)
+	}
+	s.Advance(time.Minute)
+	if !s.fakes.ended(id) {
+		t.Fatal("lives too long")
+	}
+	message := s.must(t, "GET", "/sandboxes/"+id, "", 404)["message"].(string)
+	if want := fmt.Sprintf("Sandbox %q doesn't exist or you don't have access to it: its time was over at ", id); !strings.HasPrefix(message, want) {
+		t.Error(message)
+	}
+}
+
+func TestTimeoutZeroEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.must(t, "POST", "/sandboxes/"+id+"/timeout", `{"timeout":0}`, 204)
+	s.fakes.mu.Lock()
+	instance := s.fakes.alive[id]
+	s.fakes.mu.Unlock()
+	<-instance.done
+	s.must(t, "GET", "/sandboxes/"+id, "", 404)
+}
+
+// The evictor keeps real time without anybody asking.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakes{}
+		s := New(Options{Key: key, Launch: f.launch})
+		defer s.Close()
+		create := func(seconds int) string {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/v2/sandboxes", strings.NewReader(fmt.Sprintf(`{"templateID":"base","timeout":%d}`, seconds)))
+			r.Header.Set("X-API-KEY", key)
+			s.ServeHTTP(w, r)
+			var got answer
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			return got.SandboxID
+		}
+		long, short := create(7200), create(30)
+		check := func(after time.Duration, id string, want bool) {
+			t.Helper()
+			<-time.After(after)
+			synctest.Wait()
+			if f.ended(id) != want {
+				t.Errorf("ended: %v, want %v", !want, want)
+			}
+		}
+		check(29*time.Second, short, false)
+		check(time.Second, short, true)
+		check(7169*time.Second, long, false)
+		check(time.Second, long, true)
+	})
+}
+
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) { o.MaxSandboxes = 1 })
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.fakes.mu.Lock()
+	s.fakes.alive[id].die(errors.New("out of memory"))
+	s.fakes.mu.Unlock()
+	for {
+		resp, text := s.do(t, "GET", "/sandboxes/"+id, "")
+		if resp.StatusCode == 404 && strings.Contains(text, "it died: out of memory at ") {
+			break
+		}
+	}
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
+	if !s.fakes.ended(id) {
+		t.Error("still alive after DELETE")
+	}
+	s.must(t, "DELETE", "/sandboxes/"+id, "", 404)
+	s.must(t, "POST", "/sandboxes/"+id+"/timeout", `{"timeout":1}`, 404)
+}
+
+func TestConcurrencyBound(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) { o.MaxSandboxes = 3 })
+	s.fakes.hold = make(chan struct{})
+	var statuses sync.Map
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			resp, text := s.do(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`)
+			statuses.Store(i, resp.StatusCode)
+			if resp.StatusCode == 429 && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("Should-Retry") != "false" || !strings.Contains(text, "sandboxes, 3")) {
+				t.Error(resp.Header, text)
+			}
+		})
+	}
+	for range 3 {
+		s.fakes.hold <- struct{}{}
+	}
+	work.Wait()
+	count := map[int]int{}
+	statuses.Range(func(_, status any) bool { count[status.(int)]++; return true })
+	if want := map[int]int{201: 3, 429: 5}; !maps.Equal(count, want) {
+		t.Errorf("statuses %v, want %v", count, want)
+	}
+	s.fakes.hold = nil
+	// One that ended makes place.
+	for id := range s.fakes.alive {
+		s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
+		break
+	}
+	s.mustCreate(t, `{"templateID":"base"}`)
+}
+
+func TestLaunchFails(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) { o.MaxSandboxes = 1 })
+	s.fakes.fail = errors.New("no namespaces left")
+	for range 2 { // a failed one takes no slot
+		got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 500)
+		want := map[string]any{"code": 500.0, "error_code": "sandbox_create_failed", "message": "Failed to create sandbox: no namespaces left"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	s.fakes.fail = &RefusedError{Reason: "envVars are too large"}
+	got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 400)
+	if got["message"] != "validation error: envVars are too large" {
+		t.Error(got)
+	}
+}
+
+// Who asked for a sandbox and went away leaves none.
+func TestAbandonedCreate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.options.Launch = func(ctx context.Context, spec Spec) (Instance, error) {
+		cancel()
+		<-ctx.Done()
+		return s.fakes.launch(ctx, spec)
+	}
+	r, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v2/sandboxes", strings.NewReader(`{"templateID":"base"}`))
+	r.Header.Set("X-API-KEY", key)
+	transport := &http.Transport{}
+	if resp, err := transport.RoundTrip(r); err == nil {
+		resp.Body.Close()
+		t.Error("want an error")
+	}
+	for {
+		s.fakes.mu.Lock()
+		n := len(s.fakes.alive)
+		s.fakes.mu.Unlock()
+		if n == 1 {
+			break
+		}
+	}
+	for id, instance := range s.fakes.alive {
+		<-instance.done
+		s.must(t, "GET", "/sandboxes/"+id, "", 404)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !s.fakes.ended(id) {
+		t.Error("alive after Close")
+	}
+	s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 503)
+}
+
+func TestLargeBody(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.must(t, "POST", "/v2/sandboxes", strings.Repeat(" ", maxBody+1), 413)
+	s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`+strings.Repeat(" ", maxBody-30), 201)
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ids := make([]string, 5)
+	for i := range ids {
+		ids[i] = s.mustCreate(t, fmt.Sprintf(`{"templateID":%q,"timeout":3600,"metadata":{"n":"%d","user id":"a&b=c%%+"}}`, []string{"base", "code-interpreter-v1"}[i%2], i))
+		s.Advance(time.Second)
+	}
+	var third struct{ StartedAt string }
+	_, text := s.do(t, "GET", "/sandboxes/"+ids[2], "")
+	if err := json.Unmarshal([]byte(text), &third); err != nil {
+		t.Fatal(err)
+	}
+	filter := func(pairs ...string) string { // as the SDKs encode it
+		form := url.Values{}
+		for i := 0; i < len(pairs); i += 2 {
+			form.Set(url.QueryEscape(pairs[i]), url.QueryEscape(pairs[i+1]))
+		}
+		return "metadata=" + url.QueryEscape(form.Encode())
+	}
+	tests := []struct {
+		name, query string
+		want        []int
+		total       string
+	}{
+		{"all, newest first", "", []int{4, 3, 2, 1, 0}, "5"},
+		{"ascending", "order=asc", []int{0, 1, 2, 3, 4}, "5"},
+		{"pages", "limit=2", []int{4, 3, 2, 1, 0}, "5"},
+		{"ascending pages", "limit=2&order=asc", []int{0, 1, 2, 3, 4}, "5"},
+		{"running", "state=running", []int{4, 3, 2, 1, 0}, "5"},
+		{"both states", "state=running,paused", []int{4, 3, 2, 1, 0}, "5"},
+		{"paused", "state=paused", nil, ""},
+		{"template", "template=base", []int{4, 2, 0}, "3"},
+		{"template by id", "template=localcodeinterpreter", []int{3, 1}, "2"},
+		{"unknown template", "template=nope", nil, "0"},
+		{"started after, inclusive", "startedAfter=" + url.QueryEscape(third.StartedAt), []int{4, 3, 2}, "3"},
+		{"metadata", filter("n", "3"), []int{3}, "1"},
+		{"metadata, special characters", filter("user id", "a&b=c%+"), []int{4, 3, 2, 1, 0}, "5"},
+		{"metadata, two pairs", filter("user id", "a&b=c%+", "n", "0"), []int{0}, "1"},
+		{"metadata, no match", filter("n", ""), nil, "0"},
+		{"metadata, sloppy client", "metadata=n%3D1", []int{1}, "1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			query := tt.query
+			for page := 0; ; page++ {
+				resp, text := s.do(t, "GET", "/v2/sandboxes?"+query, "")
+				if resp.StatusCode != 200 || resp.Header.Get("X-Total-Running") != tt.total {
+					t.Fatalf("%d %s, X-Total-Running %q", resp.StatusCode, text, resp.Header.Get("X-Total-Running"))
+				}
+				var list []listed
+				if err := json.Unmarshal([]byte(text), &list); err != nil || list == nil {
+					t.Fatalf("%s: %v", text, err)
+				}
+				for _, sb := range list {
+					got = append(got, sb.SandboxID)
+				}
+				next := resp.Header.Get("X-Next-Token")
+				if next == "" {
+					break
+				}
+				query = tt.query + "&nextToken=" + url.QueryEscape(next)
+			}
+			var want []string
+			for _, i := range tt.want {
+				want = append(want, ids[i])
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	resp, _ := s.do(t, "GET", "/v2/sandboxes?limit=2", "")
+	s.must(t, "GET", "/v2/sandboxes?order=asc&nextToken="+url.QueryEscape(resp.Header.Get("X-Next-Token")), "", 400)
+	_, text = s.do(t, "GET", "/sandboxes?"+filter("n", "4"), "")
+	var old []listed
+	if err := json.Unmarshal([]byte(text), &old); err != nil || len(old) != 1 || old[0].SandboxID != ids[4] {
+		t.Errorf("first generation: %s", text)
+	}
+}
+
+func FuzzParseListQuery(f *testing.F) {
+	f.Add("metadata=user%252520id%3Da%252526b")
+	f.Add("limit=5&order=asc&state=running&template=base&startedAfter=2026-01-01T00:00:00Z")
+	f.Add("nextToken=" + cursor{time.Unix(1, 2).UTC(), "iabc"}.encode(true))
+	f.Fuzz(func(t *testing.T, raw string) {
+		q, err := parseListQuery(raw)
+		if err != nil {
+			if e, ok := errors.AsType[*apiError](err); !ok || e.Code != 400 || len(e.Message) > 2*maxMessage {
+				t.Error(err)
+			}
+			return
+		}
+		if q.limit < 1 || q.limit > maxPage {
+			t.Errorf("limit %d", q.limit)
+		}
+		if q.after != nil {
+			c, ascending, ok := decodeCursor(q.after.encode(q.ascending))
+			if !ok || c.id != q.after.id || ascending != q.ascending {
+				t.Errorf("cursor %+v comes back as %+v", *q.after, c)
+			}
+		}
+	})
+}
+
+// What clients encode, the server decodes.
+func FuzzMetadata(f *testing.F) {
+	f.Add("user id", "a&b")
+	f.Add("=%+ ", "é\x00")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		form := url.Values{url.QueryEscape(key): {url.QueryEscape(value)}}
+		query, err := url.ParseQuery("metadata=" + url.QueryEscape(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parseMetadata(query.Get("metadata"))
+		if err != nil || len(got) != 1 || got[key] != value {
+			t.Errorf("%q=%q came as %q, %v", key, value, got, err)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+)
+
+// decode reads the JSON object of a request into the struct v points to. No
+// body at all is an error unless optional. Unknown fields are ignored, as newer
+// clients need, and named in the request log.
+func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if len(strings.TrimSpace(string(body))) == 0 {
+		if optional {
+			return nil
+		}
+		return invalid("the request has no body")
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			if e.Field == "" {
+				return invalid("the body must be an object, not %s", e.Value)
+			}
+			return invalid("%s must be %s, not %s", bounded(e.Field), kindName(e.Type), e.Value)
+		}
+		return errorf(http.StatusBadRequest, "the body is not JSON: %s", bounded(err.Error()))
+	}
+	requestlog.Ignored(r.Context(), unknownFields(body, reflect.TypeOf(v).Elem(), "")...)
+	return nil
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Recorders in tests have no deadlines; a real connection has.
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(bodyDeadline)) == nil {
+		// Left in place it would look like a client that went away.
+		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, errorf(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB", maxBody>>20)
+	}
+	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", bounded(err.Error()))
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Int32:
+		return "a 32-bit integer"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// unknownFields gives the sorted paths of the fields of a JSON object that the
+// struct type t has no place for, nested structs included.
+func unknownFields(body []byte, t reflect.Type, prefix string) []string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return nil
+	}
+	known := map[string]reflect.Type{}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		known[name] = f.Type
+	}
+	var unknown []string
+	for name, value := range fields {
+		ft, ok := known[name]
+		if !ok {
+			unknown = append(unknown, prefix+name)
+			continue
+		}
+		if ft.Kind() == reflect.Pointer && ft.Elem().Kind() == reflect.Struct {
+			unknown = append(unknown, unknownFields(value, ft.Elem(), fmt.Sprintf("%s%s.", prefix, name))...)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
+}

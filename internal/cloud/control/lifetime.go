@@ -1,0 +1,127 @@
+package control
+
+import (
+	"net/http"
+	"time"
+)
+
+type timeoutRequest struct {
+	Timeout *int32 `json:"timeout"`
+	Memory  *bool  `json:"memory"`
+}
+
+func (s *Service) connect(d dialect) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		sb, err := s.find(r)
+		if err != nil {
+			return err
+		}
+		var q timeoutRequest
+		if err := decode(w, r, &q, d.bodyOptional); err != nil {
+			return err
+		}
+		switch {
+		case q.Timeout == nil && !d.bodyOptional:
+			return invalid("timeout is missing")
+		case q.Memory != nil && !*q.Memory:
+			return unsupported("memory (false)")
+		}
+		lifetime, err := s.lifetime(q.Timeout, d)
+		if err != nil {
+			return err
+		}
+		if !s.extend(sb, lifetime) {
+			return s.notFound(sb.id)
+		}
+		writeJSON(w, http.StatusOK, s.answer(sb))
+		return nil
+	}
+}
+
+// resume has nothing to do where sandboxes are never paused.
+func (s *Service) resume(_ http.ResponseWriter, r *http.Request) error {
+	sb, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	return errorf(http.StatusConflict, "Sandbox %s is already running", sb.id)
+}
+
+func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
+	sb, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	var q struct {
+		Timeout *int32 `json:"timeout"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	switch {
+	case q.Timeout == nil:
+		return invalid("timeout is missing")
+	case *q.Timeout < 0:
+		return invalid("timeout must not be negative")
+	}
+	if !s.setEnd(sb, time.Duration(*q.Timeout)*time.Second) {
+		return s.notFound(sb.id)
+	}
+	noContent(w)
+	return nil
+}
+
+// Bounds of a refresh, in seconds.
+const (
+	minRefresh = 15
+	maxRefresh = 3600
+)
+
+func (s *Service) refresh(w http.ResponseWriter, r *http.Request) error {
+	sb, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	var q struct {
+		Duration int32 `json:"duration"`
+	}
+	if err := decode(w, r, &q, true); err != nil {
+		return err
+	}
+	if q.Duration < 0 || q.Duration > maxRefresh {
+		return invalid("duration must be between 0 and %d", maxRefresh)
+	}
+	if !s.extend(sb, time.Duration(max(q.Duration, minRefresh))*time.Second) {
+		return s.notFound(sb.id)
+	}
+	noContent(w)
+	return nil
+}
+
+// setEnd sets the deadline to lifetime from now, not past the longest life a
+// sandbox may have. It reports false for a sandbox that has ended meanwhile.
+func (s *Service) setEnd(sb *sandbox, lifetime time.Duration) bool {
+	return s.move(sb, lifetime, false)
+}
+
+// extend is setEnd that never shortens.
+func (s *Service) extend(sb *sandbox, lifetime time.Duration) bool {
+	return s.move(sb, lifetime, true)
+}
+
+func (s *Service) move(sb *sandbox, lifetime time.Duration, onlyLater bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sandboxes[sb.id] != sb {
+		return false
+	}
+	end := s.nowLocked().Add(lifetime)
+	if last := sb.startedAt.Add(s.options.MaxLifetime); end.After(last) {
+		end = last
+	}
+	if end.After(sb.endAt) || !onlyLater {
+		sb.endAt = end
+		s.wakeEvictor()
+	}
+	return true
+}

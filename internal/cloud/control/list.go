@@ -1,0 +1,233 @@
+package control
+
+import (
+	"cmp"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxPage is the largest page of a list, and the default.
+const maxPage = 100
+
+// listQuery is a checked query of GET /v2/sandboxes.
+type listQuery struct {
+	metadata     map[string]string
+	running      bool // paused ones were asked for only when false
+	ascending    bool
+	startedAfter time.Time
+	template     *template
+	nothing      bool // asks for what cannot be there
+	limit        int
+	after        *cursor
+}
+
+// cursor is the last element of the page before.
+type cursor struct {
+	startedAt time.Time
+	id        string
+}
+
+func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+	q, err := parseListQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	found := s.matching(q)
+	if q.running {
+		w.Header().Set("X-Total-Running", strconv.Itoa(len(found)))
+	}
+	if q.after != nil {
+		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb *sandbox, c cursor) int {
+			if compare := q.compare(sb, c); compare != 0 {
+				return compare
+			}
+			return -1 // the cursor's own element is before the page
+		})
+		found = found[start:]
+	}
+	if len(found) > q.limit {
+		found = found[:q.limit]
+		w.Header().Set("X-Next-Token", cursorOf(found[q.limit-1]).encode(q.ascending))
+	}
+	s.writeList(w, found)
+	return nil
+}
+
+// listRunning is the first generation of list: newest first, without pages.
+func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("the query cannot be parsed")
+	}
+	metadata, err := parseMetadata(values.Get("metadata"))
+	if err != nil {
+		return err
+	}
+	s.writeList(w, s.matching(&listQuery{metadata: metadata, running: true}))
+	return nil
+}
+
+func (s *Service) writeList(w http.ResponseWriter, found []*sandbox) {
+	answer := make([]listed, len(found))
+	for i, sb := range found {
+		answer[i] = s.listed(sb)
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// matching gives what a query asks for, in its order.
+func (s *Service) matching(q *listQuery) []*sandbox {
+	if !q.running || q.nothing {
+		return nil
+	}
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.sandboxes))
+	s.mu.Unlock()
+	all = slices.DeleteFunc(all, func(sb *sandbox) bool { return !q.matches(sb) })
+	slices.SortFunc(all, func(a, b *sandbox) int { return q.compare(a, cursorOf(b)) })
+	return all
+}
+
+func (q *listQuery) matches(sb *sandbox) bool {
+	for key, want := range q.metadata {
+		if got, ok := sb.metadata[key]; !ok || got != want {
+			return false
+		}
+	}
+	return !sb.startedAt.Before(q.startedAfter) && (q.template == nil || *q.template == sb.template)
+}
+
+// compare orders by start, newest first, then by id; ascending is the exact
+// reverse.
+func (q *listQuery) compare(sb *sandbox, c cursor) int {
+	order := cmp.Or(c.startedAt.Compare(sb.startedAt), strings.Compare(sb.id, c.id))
+	if q.ascending {
+		return -order
+	}
+	return order
+}
+
+func parseListQuery(raw string) (*listQuery, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("the query cannot be parsed")
+	}
+	q := &listQuery{limit: maxPage}
+	if q.metadata, err = parseMetadata(values.Get("metadata")); err != nil {
+		return nil, err
+	}
+	states := values.Get("state")
+	q.running = states == ""
+	if states != "" {
+		for state := range strings.SplitSeq(states, ",") {
+			switch state {
+			case "running":
+				q.running = true
+			case "paused":
+			default:
+				return nil, invalid("state must be running or paused")
+			}
+		}
+	}
+	switch values.Get("order") {
+	case "", "desc":
+	case "asc":
+		q.ascending = true
+	default:
+		return nil, invalid("order must be asc or desc")
+	}
+	if after := values.Get("startedAfter"); after != "" {
+		t, err := time.Parse(time.RFC3339, after)
+		if err != nil {
+			return nil, invalid("startedAfter must be an RFC 3339 time")
+		}
+		q.startedAfter = t.Truncate(time.Microsecond)
+	}
+	if name := values.Get("template"); name != "" {
+		if strings.Contains(name, ":") {
+			return nil, invalid("template must not have a tag here")
+		}
+		if t, err := findTemplate(name); err == nil {
+			q.template = &t
+		} else {
+			q.nothing = true
+		}
+	}
+	if limit := values.Get("limit"); limit != "" {
+		q.limit, err = strconv.Atoi(limit)
+		if err != nil || q.limit < 1 || q.limit > maxPage {
+			return nil, invalid("limit must be between 1 and %d", maxPage)
+		}
+	}
+	if token := values.Get("nextToken"); token != "" {
+		c, ascending, ok := decodeCursor(token)
+		if !ok || ascending != q.ascending {
+			return nil, errorf(http.StatusBadRequest, "Invalid next token")
+		}
+		q.after = &c
+	}
+	return q, nil
+}
+
+const (
+	cursorSeparator = "__"
+	cursorAscending = "__asc"
+)
+
+func cursorOf(sb *sandbox) cursor { return cursor{sb.startedAt, sb.id} }
+
+func (c cursor) encode(ascending bool) string {
+	text := c.startedAt.Format(time.RFC3339Nano) + cursorSeparator + c.id
+	if ascending {
+		text += cursorAscending
+	}
+	return base64.URLEncoding.EncodeToString([]byte(text))
+}
+
+func decodeCursor(token string) (c cursor, ascending, ok bool) {
+	text, err := base64.URLEncoding.DecodeString(token)
+	if err != nil {
+		return cursor{}, false, false
+	}
+	rest, ascending := strings.CutSuffix(string(text), cursorAscending)
+	at, id, ok := strings.Cut(rest, cursorSeparator)
+	if !ok {
+		return cursor{}, false, false
+	}
+	c.id = id
+	c.startedAt, err = time.Parse(time.RFC3339Nano, at)
+	return c, ascending, err == nil
+}
+
+// parseMetadata reads a metadata filter. Clients escape each key and value,
+// escape the pairs as a form, and escape that as a query value, so what arrives
+// here, after the query was parsed, has two layers left.
+func parseMetadata(filter string) (map[string]string, error) {
+	if filter == "" {
+		return nil, nil
+	}
+	pairs, err := url.QueryUnescape(filter)
+	if err != nil {
+		return nil, invalid("metadata cannot be unescaped")
+	}
+	metadata := map[string]string{}
+	for pair := range strings.SplitSeq(pairs, "&") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || strings.Contains(value, "=") {
+			return nil, invalid("metadata must be pairs of the form key=value")
+		}
+		key, keyErr := url.QueryUnescape(key)
+		value, valueErr := url.QueryUnescape(value)
+		if keyErr != nil || valueErr != nil {
+			return nil, invalid("metadata cannot be unescaped")
+		}
+		metadata[key] = value
+	}
+	return metadata, nil
+}

@@ -1,0 +1,106 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// handler answers one method of one path. What it returns becomes the error
+// answer; it must not have written anything then.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// routes is the table of the API. Paths that the real service has and this one
+// does not serve are in it too, so that a user reads what is missing instead
+// of a bare 404.
+func (s *Service) routes() *http.ServeMux {
+	table := map[string]map[string]handler{
+		"/sandboxes":                 {"POST": s.create(version1), "GET": s.listRunning},
+		"/v2/sandboxes":              {"POST": s.create(version2), "GET": s.list},
+		"/sandboxes/{id}":            {"GET": s.get, "DELETE": s.kill},
+		"/sandboxes/{id}/connect":    {"POST": s.connect(version1)},
+		"/v2/sandboxes/{id}/connect": {"POST": s.connect(version2)},
+		"/sandboxes/{id}/resume":     {"POST": s.resume},
+		"/sandboxes/{id}/timeout":    {"POST": s.timeout},
+		"/sandboxes/{id}/refreshes":  {"POST": s.refresh},
+		"/templates/aliases/{alias}": {"GET": s.alias},
+		"/sandboxes/{id}/pause":      {"POST": unserved("pausing sandboxes")},
+		"/sandboxes/{id}/fork":       {"POST": unserved("forking sandboxes")},
+		"/sandboxes/{id}/snapshots":  {"POST": unserved("snapshots")},
+		"/sandboxes/{id}/network":    {"PUT": unserved("changing the network of a running sandbox")},
+		"/sandboxes/{id}/metrics":    {"GET": unserved("metrics of sandboxes")},
+		"/sandboxes/{id}/logs":       {"GET": unserved("logs of sandboxes")},
+		"/v2/sandboxes/{id}/logs":    {"GET": unserved("logs of sandboxes")},
+		"/sandboxes/metrics":         {"GET": unserved("metrics of sandboxes")},
+		"/snapshots":                 {"GET": unserved("snapshots")},
+		"/teams":                     {"GET": unserved("teams")},
+		"/templates":                 {"GET": unserved("listing templates")},
+		"/v2/templates":              {"GET": unserved("listing templates")},
+		"/v3/templates":              {"POST": unserved("building templates")},
+		"/templates/{id}":            {"GET": unserved("templates"), "DELETE": unserved("deleting templates and snapshots")},
+		"/templates/tags":            {"POST": unserved("template tags"), "DELETE": unserved("template tags")},
+		"/templates/{id}/{rest...}":  {"GET": unserved("building templates"), "POST": unserved("building templates")},
+		"/v2/templates/{id}/{rest...}": {
+			"GET": unserved("building templates"), "POST": unserved("building templates"),
+		},
+		"/v2/templates/{id}": {"PATCH": unserved("changing templates")},
+		"/volumes":           {"GET": unserved("volumes"), "POST": unserved("volumes")},
+		"/volumes/{rest...}": {"GET": unserved("volumes"), "DELETE": unserved("volumes")},
+		"/secrets":           {"GET": unserved("secrets"), "POST": unserved("secrets")},
+		"/secrets/{rest...}": {"GET": unserved("secrets"), "PATCH": unserved("secrets"), "DELETE": unserved("secrets")},
+	}
+	mux := http.NewServeMux()
+	for path, methods := range table {
+		mux.Handle(path, s.dispatch(methods))
+	}
+	mux.Handle("/", s.dispatch(nil))
+	return mux
+}
+
+// dispatch chooses by method. It does what the mux would do itself, with the
+// JSON body that clients need to show a message.
+func (s *Service) dispatch(methods map[string]handler) http.Handler {
+	allowed := make([]string, 0, len(methods))
+	for m := range methods {
+		allowed = append(allowed, m)
+	}
+	slices.Sort(allowed)
+	allow := strings.Join(allowed, ", ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
+		defer cancel()
+		r = r.WithContext(ctx)
+		h, ok := methods[r.Method]
+		switch {
+		case ok:
+			if err := h(w, r); err != nil {
+				s.fail(w, r, err)
+			}
+		case methods == nil:
+			s.fail(w, r, errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path)))
+		default:
+			w.Header().Set("Allow", allow)
+			s.fail(w, r, errorf(http.StatusMethodNotAllowed, "%s is not allowed on %s, only %s", bounded(r.Method), bounded(r.URL.Path), allow))
+		}
+	})
+}
+
+func unserved(what string) handler {
+	return func(http.ResponseWriter, *http.Request) error {
+		return errorf(http.StatusNotImplemented, "not supported by this local cloud: %s", what)
+	}
+}
+
+// fail writes the error answer of the API.
+func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok {
+		e = &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
+		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
+	}
+	// Nothing here passes by being asked again at once; some SDKs would try.
+	w.Header().Set("Should-Retry", "false")
+	writeJSON(w, e.Code, e)
+}

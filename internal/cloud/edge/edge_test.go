@@ -1,0 +1,446 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	id      = "iaaaabbbbccccddddeeee"
+	otherID = "izzzzyyyyxxxxwwwwvvvv"
+	token   = "0123456789abcdef"
+	traffic = "feedface"
+)
+
+// cloud is a router on a real listener.
+type cloud struct {
+	*Router
+	url string
+}
+
+func start(t *testing.T) *cloud {
+	t.Helper()
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "api "+r.URL.Path) })
+	rt := New(Options{API: api, Domain: "cloud.test:4000"})
+	rt.pauses = []time.Duration{time.Millisecond}
+	server := httptest.NewServer(rt)
+	t.Cleanup(server.Close)
+	return &cloud{rt, server.URL}
+}
+
+// serve gives a dialer to real servers, by port. Other ports are closed.
+func serve(t *testing.T, ports map[int]http.HandlerFunc) func(context.Context, int) (net.Conn, error) {
+	t.Helper()
+	addresses := map[int]string{}
+	for port, h := range ports {
+		server := httptest.NewServer(h)
+		t.Cleanup(server.Close)
+		addresses[port] = server.Listener.Addr().String()
+	}
+	return func(ctx context.Context, port int) (net.Conn, error) {
+		address, ok := addresses[port]
+		if !ok {
+			return nil, fmt.Errorf("fake: %w", ErrPortClosed)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+}
+
+type ask struct {
+	method, path, host string
+	header             map[string]string
+	body               io.Reader
+}
+
+func (c *cloud) do(t *testing.T, a ask) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), a.method, c.url+a.path, a.body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.host != "" {
+		r.Host = a.host
+	}
+	for name, value := range a.header {
+		r.Header.Set(name, value)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func by(id, port string) map[string]string {
+	return map[string]string{"E2b-Sandbox-Id": id, "E2b-Sandbox-Port": port}
+}
+
+func TestRouting(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	say := func(what string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, what+" "+r.Host) }
+	}
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{49983: say("envd"), 3000: say("user")})})
+	c.Add(Sandbox{ID: otherID, TrafficToken: traffic, Dial: serve(t, map[int]http.HandlerFunc{49983: say("envd"), 3000: say("user")})})
+	withToken := func(value string) map[string]string {
+		h := by(otherID, "3000")
+		h["e2b-traffic-access-token"] = value
+		return h
+	}
+	const jsonType, textType = "application/json; charset=utf-8", "text/plain; charset=utf-8"
+	notFound := func(id string) string {
+		return `{"sandboxId":"` + id + `","message":"The sandbox was not found","code":502}`
+	}
+	tests := []struct {
+		name string
+		ask
+		status int
+		kind   string
+		body   string
+	}{
+		{"headers on an IP", ask{header: by(id, "3000")}, 200, textType, "user 127.0.0.1"},
+		{"headers on localhost", ask{host: "localhost", header: by(id, "49983")}, 200, textType, "envd localhost"},
+		{"headers on IPv6", ask{host: "[::1]:3000", header: by(id, "3000")}, 200, textType, "user [::1]:3000"},
+		{"headers on sandbox.*", ask{host: "sandbox.example.org", header: by(id, "3000")}, 200, textType, "user sandbox.example.org"},
+		{"host", ask{host: "3000-" + id + ".cloud.test:4000"}, 200, textType, "user 3000-" + id + ".cloud.test:4000"},
+		{"host on any domain", ask{host: "3000-" + id + ".localhost"}, 200, textType, "user 3000-" + id + ".localhost"},
+		{"host with client id", ask{host: "3000-" + id + "-6532622b.x.y"}, 200, textType, "user 3000-" + id + "-6532622b.x.y"},
+		{"host wins over headers", ask{host: "3000-" + id + ".x.y", header: by(otherID, "49983")}, 200, textType, "user 3000-" + id + ".x.y"},
+		{"only the id header", ask{header: map[string]string{"E2b-Sandbox-Id": id}}, 400, textType, "missing header\n"},
+		{"only the port header", ask{header: map[string]string{"E2b-Sandbox-Port": "1"}}, 400, textType, "missing header\n"},
+		{"bad id", ask{header: by("I_1", "3000")}, 400, textType, "Invalid sandbox ID\n"},
+		{"bad id in host", ask{host: "3000-_.x"}, 400, textType, "Invalid sandbox ID\n"},
+		{"no id in host", ask{host: "3000-.x"}, 400, textType, "Invalid sandbox ID\n"},
+		{"bad port", ask{header: by(id, "http")}, 400, textType, "Invalid sandbox port\n"},
+		{"port 0", ask{header: by(id, "0")}, 400, textType, "Invalid sandbox port\n"},
+		{"port too large", ask{header: by(id, "65536")}, 400, textType, "Invalid sandbox port\n"},
+		{"no dash below the domain", ask{host: "foo.cloud.test"}, 400, textType, "Invalid host\n"},
+		{"sandbox host without headers", ask{host: "sandbox.cloud.test"}, 400, textType, "Invalid host\n"},
+		{"unknown", ask{header: by("inobody", "3000")}, 502, jsonType, notFound("inobody")},
+		{"unknown, health", ask{path: "/health", header: by("inobody", "49983")}, 502, jsonType, notFound("inobody")},
+		{"port closed", ask{header: by(id, "3001")}, 502, jsonType,
+			`{"sandboxId":"` + id + `","message":"The sandbox is running but port is not open","port":3001,"code":502}`},
+		{"reserved", ask{method: "POST", path: "/init", header: by(id, "49983")}, 404, jsonType,
+			`{"message":"This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL","path":"/init","code":404}`},
+		{"reserved, unclean, unknown sandbox", ask{path: "/x/..//fsthaw", header: by("inobody", "49983")}, 404, jsonType,
+			`{"message":"This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL","path":"/x/..//fsthaw","code":404}`},
+		{"not reserved on user ports", ask{path: "/init", header: by(id, "3000")}, 200, textType, "user 127.0.0.1"},
+		{"traffic token missing", ask{header: by(otherID, "3000")}, 403, jsonType,
+			`{"sandboxId":"` + otherID + `","message":"Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing","code":403}`},
+		{"traffic token wrong", ask{header: withToken("nope")}, 403, jsonType,
+			`{"sandboxId":"` + otherID + `","message":"Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid","code":403}`},
+		{"traffic token right", ask{header: withToken(traffic)}, 200, textType, "user 127.0.0.1"},
+		{"no traffic token on the daemon", ask{header: by(otherID, "49983")}, 200, textType, "envd 127.0.0.1"},
+		{"api on an IP", ask{path: "/sandboxes"}, 200, textType, "api /sandboxes"},
+		{"api on the domain", ask{host: "cloud.test", path: "/a"}, 200, textType, "api /a"},
+		{"api on api.domain", ask{host: "API.cloud.test.:4000", path: "/a"}, 200, textType, "api /a"},
+		{"foreign host", ask{host: "evil.example", path: "/sandboxes"}, 421, jsonType,
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+		{"foreign host with headers", ask{host: "evil.example", header: by(id, "3000")}, 421, jsonType,
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+		{"any method", ask{method: "PATCH", path: "/", header: by(id, "3000")}, 200, textType, "user 127.0.0.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if tt.method == "" {
+				tt.method = "GET"
+			}
+			resp, body := c.do(t, tt.ask)
+			body = strings.ReplaceAll(body, strings.TrimPrefix(c.url, "http://"), "127.0.0.1")
+			if resp.StatusCode != tt.status || body != tt.body || resp.Header.Get("Content-Type") != tt.kind {
+				t.Errorf("got %d %s %q, want %d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), body, tt.status, tt.kind, tt.body)
+			}
+		})
+	}
+}
+
+func TestRequestIsCarriedUnchanged(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	var got *http.Request
+	c.Add(Sandbox{ID: id, MaskHost: "app.test:${PORT}", Dial: serve(t, map[int]http.HandlerFunc{
+		49983: func(_ http.ResponseWriter, r *http.Request) { got = r },
+		3000:  func(_ http.ResponseWriter, r *http.Request) { got = r },
+	})})
+	header := by(id, "49983")
+	header["X-Forwarded-For"] = "192.0.2.7"
+	header["User-Agent"] = ""
+	c.do(t, ask{method: "GET", path: "/a%2Fb//c?x=1;2&y=%zz", host: "localhost", header: header})
+	want := http.Header{"E2b-Sandbox-Id": {id}, "E2b-Sandbox-Port": {"49983"}, "X-Forwarded-For": {"192.0.2.7"}, "Accept-Encoding": {"gzip"}}
+	if diff := cmp.Diff(want, got.Header); diff != "" {
+		t.Errorf("header (-want +got):\n%s", diff)
+	}
+	if got.RequestURI != "/a%2Fb//c?x=1;2&y=%zz" || got.Host != "localhost" {
+		t.Errorf("got %q on %q", got.RequestURI, got.Host)
+	}
+
+	c.do(t, ask{method: "GET", path: "/", host: "localhost", header: by(id, "3000")})
+	if got.Host != "app.test:3000" || got.Header.Get("X-Forwarded-Host") != "localhost" {
+		t.Errorf("masked: Host %q, X-Forwarded-Host %q", got.Host, got.Header.Get("X-Forwarded-Host"))
+	}
+}
+
+func TestAnswersStream(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	more := make(chan struct{})
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{49999: func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "one\n")
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		_, _ = io.WriteString(w, "two\n")
+	}})})
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", c.url, nil)
+	for name, value := range by(id, "49999") {
+		r.Header.Set(name, value)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); line != "one\n" {
+		t.Fatal(line, err)
+	}
+	close(more)
+	if line, err := body.ReadString('\n'); line != "two\n" {
+		t.Fatal(line, err)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// A body of unknown length is answered while it is still being sent.
+func TestConversation(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{49983: func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.EnableFullDuplex()
+		_ = rc.Flush()
+		_, _ = io.Copy(flusher{w, rc}, r.Body)
+	}})})
+	up, send := io.Pipe()
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url, up)
+	for name, value := range by(id, "49983") {
+		r.Header.Set(name, value)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		want := fmt.Sprintln("message", i)
+		_, _ = io.WriteString(send, want)
+		if line, err := body.ReadString('\n'); line != want {
+			t.Fatal(line, err)
+		}
+	}
+	send.Close()
+	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
+		t.Fatal(rest, err)
+	}
+}
+
+type flusher struct {
+	io.Writer
+	rc *http.ResponseController
+}
+
+func (f flusher) Write(p []byte) (int, error) {
+	n, err := f.Writer.Write(p)
+	return n, errors.Join(err, f.rc.Flush())
+}
+
+func TestWebsocket(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	upgrader := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{8888: func(w http.ResponseWriter, r *http.Request) {
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for {
+			kind, message, err := conn.ReadMessage()
+			if err != nil || conn.WriteMessage(kind, message) != nil {
+				return
+			}
+		}
+	}})})
+	header := http.Header{}
+	for name, value := range by(id, "8888") {
+		header.Set(name, value)
+	}
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	want := make([]byte, 1<<20)
+	_, _ = rand.Read(want)
+	if err := conn.WriteMessage(websocket.BinaryMessage, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := conn.ReadMessage(); err != nil || string(got) != string(want) {
+		t.Fatal(len(got), err)
+	}
+}
+
+func TestSignedURL(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	say := func(what string) map[int]http.HandlerFunc {
+		return map[int]http.HandlerFunc{49983: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) }}
+	}
+	c.Add(Sandbox{ID: id, AccessToken: token, Dial: serve(t, say("first"))})
+	c.Add(Sandbox{ID: otherID, AccessToken: "deadbeef", Dial: serve(t, say("second"))})
+	tests := []struct {
+		method, query string
+		status        int
+		body          string
+	}{
+		{"GET", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 200, "second"},
+		{"GET", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE=", 200, "second"},
+		{"OPTIONS", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 200, "second"},
+		{"POST", "path=/tmp/b.txt&signature=v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE", 502, `{"sandboxId":"","message":"The sandbox was not found","code":502}`},
+		{"GET", "path=/home/user/a.txt&username=user&signature_expiration=1700000000&signature=v1_7tBnmImUz4OT9m/akKudyCkRsVT00BK8CtkP439xWzM", 200, "first"},
+		{"POST", "path=/home/user/a.txt&signature=v1_xvlQ963AAcGfb56vmq3RqD2lnCrOttksvuQ%2BwdzvAuI", 200, "first"},
+		{"POST", "signature=v1_vWy40L%2BF6t8a9aNkeq4zjDQBhkQmfGuV/zwviL9BRZk", 200, "first"},
+	}
+	for _, tt := range tests {
+		resp, body := c.do(t, ask{method: tt.method, path: "/files?" + tt.query})
+		if resp.StatusCode != tt.status || body != tt.body {
+			t.Errorf("%s %s: %d %q, want %d %q", tt.method, tt.query, resp.StatusCode, body, tt.status, tt.body)
+		}
+	}
+	query, _ := url.ParseQuery(tests[0].query)
+	if signedWith("", "GET", query) {
+		t.Error("a sandbox without token must not be found by signature")
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	refuse := func(err error) func(context.Context, int) (net.Conn, error) {
+		return func(context.Context, int) (net.Conn, error) { return nil, err }
+	}
+	c.Add(Sandbox{ID: "igone", Dial: refuse(ErrGone)})
+	c.Add(Sandbox{ID: "ibusy", Dial: refuse(errors.New("no descriptor left"))})
+	c.Add(Sandbox{ID: "icut", Dial: func(context.Context, int) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() { _, _ = far.Read(make([]byte, 1)); far.Close() }()
+		return near, nil
+	}})
+	for id, want := range map[string]int{"igone": 502, "ibusy": 503, "icut": 503} {
+		if resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", id, resp.StatusCode, body, want)
+		}
+	}
+
+	// A server that begins to listen a moment later is reached.
+	late := serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})
+	attempts := 0
+	c.Add(Sandbox{ID: "ilate", Dial: func(ctx context.Context, port int) (net.Conn, error) {
+		if attempts++; attempts == 1 {
+			return nil, ErrPortClosed
+		}
+		return late(ctx, port)
+	}})
+	if resp, _ := c.do(t, ask{method: "GET", header: by("ilate", "3000")}); resp.StatusCode != 200 {
+		t.Errorf("late server: %d", resp.StatusCode)
+	}
+
+	// While a port is waited for the sandbox goes.
+	rt := New(Options{})
+	rt.pauses = []time.Duration{time.Hour}
+	asked := make(chan struct{})
+	rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { close(asked); return nil, ErrPortClosed }})
+	go func() { <-asked; rt.Remove(id) }()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil)
+	for name, value := range by(id, "3000") {
+		r.Header.Set(name, value)
+	}
+	rt.ServeHTTP(w, r)
+	if w.Code != 502 || !strings.Contains(w.Body.String(), messageNotFound) {
+		t.Errorf("removed while waiting: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})})
+	c.lookup(id).inFlight.Store(maxRequests)
+	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
+	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","connectionLimit":1000,"code":429}`; resp.StatusCode != 429 || body != want {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	c.lookup(id).inFlight.Store(maxRequests - 1)
+	if resp, _ = c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 200 {
+		t.Errorf("below the bound: %d", resp.StatusCode)
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	for _, host := range []string{"", ".", "localhost", "[::1]:80", "3000-" + id + ".x", "-.", "--.x", "sandbox.x", "1-a-b-c.d"} {
+		f.Add(host, id, "3000")
+		f.Add(host, "", "")
+	}
+	f.Fuzz(func(t *testing.T, host, sandbox, port string) {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Host = host
+		r.Header.Set(headerSandbox, sandbox)
+		r.Header.Set(headerPort, port)
+		to := find(r, "cloud.test")
+		switch to.kind {
+		case forSandbox:
+			if to.id == "" || strings.ContainsFunc(to.id, notLowerAlphanumeric) || to.port < 1 || to.port > 65535 {
+				t.Errorf("%+v", to)
+			}
+		case refused:
+			if to.status < 400 || to.reason == "" {
+				t.Errorf("%+v", to)
+			}
+		case forAPI:
+			if h := hostname(host); h != "localhost" && !isIP(h) && h != "cloud.test" && h != "api.cloud.test" {
+				t.Errorf("API on %q", host)
+			}
+		case forSigned:
+			t.Error("there is no signature")
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Ports of the service's own servers inside every sandbox.
+const (
+	PortDaemon      = 49983
+	portInterpreter = 49999
+	portJupyter     = 8888
+)
+
+// maxRequests bounds the requests in flight to one sandbox, upgraded
+// connections included.
+const maxRequests = 1000
+
+// Errors that a [Sandbox]'s Dial answers with.
+var (
+	ErrPortClosed = errors.New("edge: nothing listens on the port")
+	ErrGone       = errors.New("edge: the sandbox is gone")
+)
+
+// A Sandbox is one that requests can be carried to.
+type Sandbox struct {
+	ID           string
+	AccessToken  string // the daemon's token, which also signs file URLs; "" when it has none
+	TrafficToken string // asked for on all ports but the daemon's; "" when they are public
+	MaskHost     string // Host that services on those ports see, ${PORT} replaced; "" for the original
+
+	// Dial opens a connection to a port. Its errors are (by errors.Is)
+	// ErrPortClosed, ErrGone, or something that may pass.
+	Dial func(ctx context.Context, port int) (net.Conn, error)
+}
+
+// upstream is a sandbox with its connections.
+type upstream struct {
+	Sandbox
+	inFlight atomic.Int64
+	gone     chan struct{}   // closed when the sandbox is removed
+	own      *http.Transport // to the service's own servers
+	user     *http.Transport // to the user's
+	pauses   []time.Duration
+}
+
+// idleTimeout is below the time after which the servers inside close an idle
+// connection themselves.
+const idleTimeout = 90 * time.Second
+
+func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
+	u := &upstream{Sandbox: sb, gone: make(chan struct{}), pauses: pauses}
+	transport := func(idle int) *http.Transport {
+		return &http.Transport{
+			DialContext: u.dial,
+			// The client chose its encoding; what the service answers is carried as it is.
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    idle,
+			IdleConnTimeout:        idleTimeout,
+			MaxResponseHeaderBytes: maxHeader,
+			WriteBufferSize:        bufferSize,
+			ReadBufferSize:         bufferSize,
+		}
+	}
+	u.own = transport(32)
+	// Connections to the user's servers are not kept: one that the server closes
+	// as idle in the moment it is used again would fail a request that cannot
+	// be repeated, and to open one costs microseconds.
+	u.user = transport(-1)
+	return u
+}
+
+func (u *upstream) transport(port int) *http.Transport {
+	switch port {
+	case PortDaemon, portInterpreter, portJupyter:
+		return u.own
+	}
+	return u.user
+}
+
+// dial connects to the port in address, which [Router] put there. A server
+// that is about to listen gets a second, as the hosted service gives it.
+func (u *upstream) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; ; i++ {
+		conn, err := u.Dial(ctx, port)
+		if err == nil || i == len(u.pauses) || !errors.Is(err, ErrPortClosed) {
+			return conn, err
+		}
+		pause := time.NewTimer(u.pauses[i])
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		case <-u.gone:
+			pause.Stop()
+			return nil, ErrGone
+		}
+	}
+}
+
+// isGone tells whether the sandbox was removed.
+func (u *upstream) isGone() bool {
+	select {
+	case <-u.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// close marks the sandbox as gone and drops the idle connections. It must be
+// called once.
+func (u *upstream) close() {
+	close(u.gone)
+	u.own.CloseIdleConnections()
+	u.user.CloseIdleConnections()
+}

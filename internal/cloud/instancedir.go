@@ -1,0 +1,45 @@
+//go:build linux
+
+package cloud
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// newInstanceDir makes the directory of one cloud below parent, which must be
+// the user's own: what a crash leaves there is found and removed by the next
+// cloud with the same parent.
+func newInstanceDir(parent string) (string, error) {
+	if parent == "" {
+		if cache, err := os.UserCacheDir(); err == nil {
+			parent = filepath.Join(cache, "e2bctl", "run")
+		} else {
+			parent = filepath.Join(os.TempDir(), "e2bctl-"+strconv.Itoa(os.Geteuid()))
+		}
+	}
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return "", fmt.Errorf("cloud: directory for instances: %w", err)
+	}
+	info, err := os.Lstat(parent)
+	if err != nil {
+		return "", fmt.Errorf("cloud: directory for instances: %w", err)
+	}
+	if !private(info) {
+		return "", fmt.Errorf("cloud: directory for instances: %s must be a directory of this user that no other can write to", parent)
+	}
+	dir, err := os.MkdirTemp(parent, "cloud-")
+	if err != nil {
+		return "", fmt.Errorf("cloud: directory for instances: %w", err)
+	}
+	return dir, nil
+}
+
+func private(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.IsDir() && info.Mode().Perm()&0o022 == 0 && int(owner.Uid) == os.Geteuid()
+}

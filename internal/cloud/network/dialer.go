@@ -1,0 +1,141 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	// dialTimeout bounds one connection, its name's resolution included.
+	dialTimeout = 30 * time.Second
+	// attemptTimeout bounds the try of one of several addresses.
+	attemptTimeout = 10 * time.Second
+	// maxAddresses bounds how many addresses of a name are tried.
+	maxAddresses = 8
+	maxHost      = 253
+)
+
+// A Resolver looks names up. [net.Resolver] is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Dialer connects to what a policy allows. The zero value uses the machine's
+// resolver and the zero policy. It is safe for concurrent use.
+type Dialer struct {
+	Policy   Policy
+	Resolver Resolver // nil: net.DefaultResolver
+
+	// own gives this machine's addresses; nil asks the machine each time, as
+	// they come and go. connect dials; nil: a net.Dialer. Tests replace them.
+	own     func() ([]netip.Addr, error)
+	connect func(ctx context.Context, d *net.Dialer, address netip.AddrPort) (net.Conn, error)
+}
+
+// Dial connects to a TCP port of a host, which is a name or an address. A
+// *[DeniedError] tells that no address of the host may be reached.
+func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if host == "" || len(host) > maxHost || port == 0 {
+		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	own, err := d.ownAddresses()
+	if err != nil {
+		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
+	}
+	addresses, err := d.resolve(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("network: %s: %w", host, err)
+	}
+	check := func(a netip.Addr) error {
+		if rule := d.Policy.check(a, own); rule != "" {
+			return &DeniedError{Host: host, Address: a, Rule: rule}
+		}
+		return nil
+	}
+	var problems []error
+	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
+		if err := check(a); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		conn, err := d.attempt(ctx, netip.AddrPortFrom(a.Unmap(), port), check)
+		if err == nil {
+			return conn, nil
+		}
+		problems = append(problems, err)
+	}
+	return nil, fmt.Errorf("network: %s port %d: %w", host, port, worst(problems))
+}
+
+// worst is the problem to report: of an address that may be reached, before
+// those of addresses that may not.
+func worst(problems []error) error {
+	i := slices.IndexFunc(problems, func(err error) bool {
+		_, denied := errors.AsType[*DeniedError](err)
+		return !denied
+	})
+	return problems[max(i, 0)]
+}
+
+func (d *Dialer) attempt(ctx context.Context, address netip.AddrPort, check func(netip.Addr) error) (net.Conn, error) {
+	dialer := &net.Dialer{
+		Timeout: attemptTimeout,
+		// The last word is about the address the kernel is given.
+		Control: func(_, final string, _ syscall.RawConn) error {
+			a, err := netip.ParseAddrPort(final)
+			if err != nil {
+				return err
+			}
+			return check(a.Addr())
+		},
+	}
+	if d.connect != nil {
+		return d.connect(ctx, dialer, address)
+	}
+	return dialer.DialContext(ctx, "tcp", address.String())
+}
+
+func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	var resolver Resolver = net.DefaultResolver
+	if d.Resolver != nil {
+		resolver = d.Resolver
+	}
+	addresses, err := resolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(addresses) == 0 {
+		err = errors.New("the name has no address")
+	}
+	// IPv4 first: a machine without a way out over IPv6 would let every
+	// connection wait for it.
+	slices.SortStableFunc(addresses, func(a, b netip.Addr) int { return a.Unmap().BitLen() - b.Unmap().BitLen() })
+	return addresses, err
+}
+
+func (d *Dialer) ownAddresses() ([]netip.Addr, error) {
+	if d.own != nil {
+		return d.own()
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	own := make([]netip.Addr, 0, len(interfaces))
+	for _, i := range interfaces {
+		if n, ok := i.(*net.IPNet); ok {
+			if a, ok := netip.AddrFromSlice(n.IP); ok {
+				own = append(own, a.Unmap())
+			}
+		}
+	}
+	return own, nil
+}

@@ -1,0 +1,206 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// names is a resolver that knows a few names and nothing else.
+type names map[string][]string
+
+func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	var addresses []netip.Addr
+	for _, a := range n[host] {
+		addresses = append(addresses, netip.MustParseAddr(a))
+	}
+	if addresses == nil {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return addresses, nil
+}
+
+// recording dials nothing: it remembers what would be dialled, after asking
+// the control hook as a real dial does.
+func recording(d *Dialer) *[]string {
+	var dialled []string
+	d.own = func() ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}, nil
+	}
+	d.connect = func(_ context.Context, nd *net.Dialer, address netip.AddrPort) (net.Conn, error) {
+		if err := nd.Control("tcp", address.String(), nil); err != nil {
+			return nil, err
+		}
+		dialled = append(dialled, address.String())
+		near, far := net.Pipe()
+		_ = far.Close()
+		return near, nil
+	}
+	return &dialled
+}
+
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	resolver := names{
+		"public.test":      {"203.0.113.5"},
+		"rebound.test":     {"127.0.0.1"},
+		"mixed.test":       {"127.0.0.1", "203.0.113.6"},
+		"mapped.test":      {"::ffff:127.0.0.1"},
+		"mappedpublic.org": {"::ffff:203.0.113.7"},
+		"both.test":        {"2001:db8::5", "203.0.113.8"},
+		"metadata.test":    {"169.254.169.254"},
+		"own.test":         {"192.0.2.10"},
+		"many.test":        strings.Split(strings.Repeat("127.0.0.1 ", 9)+"203.0.113.9", " "),
+	}
+	tests := []struct {
+		host    string
+		policy  Policy
+		dialled string // "" when denied
+		rule    string
+	}{
+		{host: "public.test", dialled: "203.0.113.5:443"},
+		{host: "203.0.113.5", dialled: "203.0.113.5:443"},
+		{host: "mappedpublic.org", dialled: "203.0.113.7:443"},
+		{host: "mixed.test", dialled: "203.0.113.6:443"},
+		{host: "both.test", dialled: "203.0.113.8:443"},
+		{host: "2001:db8::5", dialled: "[2001:db8::5]:443"},
+		{host: "10.1.2.3", dialled: "10.1.2.3:443"},
+		{host: "many.test", rule: ruleLoopback},
+		{host: "rebound.test", rule: ruleLoopback},
+		{host: "mapped.test", rule: ruleLoopback},
+		{host: "metadata.test", rule: ruleMetadata},
+		{host: "own.test", rule: ruleOwn},
+		{host: "127.0.0.1", rule: ruleLoopback},
+		{host: "127.255.255.254", rule: ruleLoopback},
+		{host: "::1", rule: ruleLoopback},
+		{host: "::ffff:127.0.0.1", rule: ruleLoopback},
+		{host: "::127.0.0.1", rule: ruleLoopback},
+		{host: "64:ff9b::7f00:1", rule: ruleLoopback},
+		{host: "64:ff9b::a9fe:a9fe", rule: ruleMetadata},
+		{host: "2002:7f00:1::", rule: ruleLoopback},
+		{host: "2002:c000:20a::1", rule: ruleOwn},
+		{host: "0.0.0.0", rule: ruleUnspec},
+		{host: "0.1.2.3", rule: ruleUnspec},
+		{host: "::", rule: ruleUnspec},
+		{host: "::ffff:0.0.0.0", rule: ruleUnspec},
+		{host: "169.254.1.1", rule: ruleLinkLocal},
+		{host: "fe80::1", rule: ruleLinkLocal},
+		{host: "fe80::1%eth0", rule: ruleZone},
+		{host: "169.254.169.254", rule: ruleMetadata},
+		{host: "::ffff:169.254.169.254", rule: ruleMetadata},
+		{host: "fd00:ec2::254", rule: ruleMetadata},
+		{host: "100.100.100.200", rule: ruleMetadata},
+		{host: "168.63.129.16", rule: ruleMetadata},
+		{host: "224.0.0.1", rule: ruleMulticast},
+		{host: "ff02::1", rule: ruleMulticast},
+		{host: "255.255.255.255", rule: ruleMulticast},
+		{host: "192.0.2.10", rule: ruleOwn},
+		{host: "::ffff:192.0.2.10", rule: ruleOwn},
+		{host: "2001:db8::10", rule: ruleOwn},
+		{host: "10.1.2.3", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
+		{host: "172.16.0.1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
+		{host: "100.64.0.1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
+		{host: "fd12::1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
+		{host: "::ffff:192.168.0.1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
+		{host: "public.test", policy: Policy{DenyPrivate: true}, dialled: "203.0.113.5:443"},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%s %+v", tt.host, tt.policy), func(t *testing.T) {
+			t.Parallel()
+			d := &Dialer{Policy: tt.policy, Resolver: resolver}
+			dialled := recording(d)
+			conn, err := d.Dial(t.Context(), tt.host, 443)
+			if tt.rule == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
+				if diff := cmp.Diff([]string{tt.dialled}, *dialled); diff != "" {
+					t.Error(diff)
+				}
+				return
+			}
+			denied, ok := errors.AsType[*DeniedError](err)
+			if !ok || denied.Rule != tt.rule || denied.Host != tt.host || !strings.Contains(err.Error(), tt.host) || !denied.Denied() {
+				t.Errorf("got %v, want a denial by %q that names the host", err, tt.rule)
+			}
+			if len(*dialled) > 0 {
+				t.Errorf("dialled %v", *dialled)
+			}
+		})
+	}
+}
+
+// The address the kernel is given is checked, whatever happened before.
+func TestLastCheck(t *testing.T) {
+	t.Parallel()
+	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}
+	recording(d)
+	d.connect = func(_ context.Context, nd *net.Dialer, _ netip.AddrPort) (net.Conn, error) {
+		return nil, nd.Control("tcp", "127.0.0.1:443", nil)
+	}
+	_, err := d.Dial(t.Context(), "public.test", 443)
+	if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Address.String() != "127.0.0.1" {
+		t.Error(err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("connection refused")
+	d := &Dialer{Resolver: names{"down.test": {"127.0.0.1", "203.0.113.5"}}}
+	recording(d)
+	d.connect = func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) { return nil, broken }
+	if _, err := d.Dial(t.Context(), "down.test", 1); !errors.Is(err, broken) {
+		t.Errorf("want the failure, not the denial: %v", err)
+	}
+	if _, err := d.Dial(t.Context(), "nowhere.test", 1); err == nil {
+		t.Error("want an error for an unknown name")
+	} else if dns, ok := errors.AsType[*net.DNSError](err); !ok || !dns.IsNotFound {
+		t.Error(err)
+	}
+	for _, host := range []string{"", strings.Repeat("a", 254)} {
+		if _, err := d.Dial(t.Context(), host, 1); err == nil || len(err.Error()) > 400 {
+			t.Errorf("%.10q: %v", host, err)
+		}
+	}
+	if _, err := d.Dial(t.Context(), "down.test", 0); err == nil {
+		t.Error("port 0")
+	}
+}
+
+// With the real resolver, interfaces and kernel.
+func TestThisMachine(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).AddrPort().Port()
+	hosts := []string{"localhost", "127.0.0.1", "::ffff:127.0.0.1"}
+	own, err := (&Dialer{}).ownAddresses()
+	if err != nil || len(own) == 0 {
+		t.Fatal(own, err)
+	}
+	for _, a := range own {
+		hosts = append(hosts, a.String())
+	}
+	for _, host := range hosts {
+		if conn, err := (&Dialer{}).Dial(t.Context(), host, port); err == nil {
+			_ = conn.Close()
+			t.Errorf("%s is reachable", host)
+		} else if _, ok := errors.AsType[*DeniedError](err); !ok {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// startProxy runs a proxy that sends every allowed host to one address.
+func startProxy(t *testing.T, address string) string {
+	t.Helper()
+	p := NewProxy(func(ctx context.Context, host string, _ uint16) (net.Conn, error) {
+		switch host {
+		case "denied.test":
+			return nil, &DeniedError{Host: host, Address: netip.MustParseAddr("10.0.0.1"), Rule: rulePrivate}
+		case "down.test":
+			return nil, errors.New("connection refused")
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	})
+	server := httptest.NewServer(p)
+	t.Cleanup(func() { server.Close(); _ = p.Close() })
+	return server.URL
+}
+
+func through(t *testing.T, proxy string) *http.Client {
+	t.Helper()
+	u, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyURL(u)}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func TestProxyForwardsPlainHTTP(t *testing.T) {
+	t.Parallel()
+	var header http.Header
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header = r.Header
+		_, _ = io.WriteString(w, r.Host+r.RequestURI)
+	}))
+	defer origin.Close()
+	client := through(t, startProxy(t, origin.Listener.Addr().String()))
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://allowed.test/a%2Fb?c=d;e", nil)
+	r.Header.Set("Connection", "X-Hop")
+	r.Header.Set("X-Hop", "1")
+	r.Header.Set("Proxy-Authorization", "secret")
+	r.Header.Set("X-End", "1")
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	if string(body) != "allowed.test/a%2Fb?c=d;e" {
+		t.Errorf("body %q", body)
+	}
+	if header.Get("X-Hop") != "" || header.Get("Proxy-Authorization") != "" || header.Get("X-End") != "1" || header.Get("X-Forwarded-For") != "" {
+		t.Errorf("header %v", header)
+	}
+}
+
+func TestProxyTunnels(t *testing.T) {
+	t.Parallel()
+	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	defer origin.Close()
+	client := through(t, startProxy(t, origin.Listener.Addr().String()))
+	client.Transport.(*http.Transport).TLSClientConfig = origin.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://allowed.test/", nil)
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
+		t.Errorf("body %q", body)
+	}
+}
+
+func TestProxyRefusals(t *testing.T) {
+	t.Parallel()
+	proxy := startProxy(t, "127.0.0.1:1")
+	tests := []struct {
+		request string
+		status  int
+		body    string
+	}{
+		{"CONNECT denied.test:443 HTTP/1.1\r\nHost: denied.test:443\r\n\r\n", 403,
+			"no connection to denied.test:443: network: denied.test (10.0.0.1) is not reachable from a sandbox: private network\n"},
+		{"GET http://denied.test/ HTTP/1.1\r\nHost: denied.test\r\nConnection: close\r\n\r\n", 403,
+			"no connection to denied.test: network: denied.test (10.0.0.1) is not reachable from a sandbox: private network\n"},
+		{"CONNECT down.test:443 HTTP/1.1\r\nHost: down.test:443\r\n\r\n", 502, "no connection to down.test:443: connection refused\n"},
+		{"CONNECT down.test HTTP/1.1\r\nHost: down.test\r\n\r\n", 400, "CONNECT needs host:port\n"},
+		{"CONNECT down.test:0 HTTP/1.1\r\nHost: down.test:0\r\n\r\n", 400, "CONNECT needs host:port\n"},
+		{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 400, "this is an HTTP proxy: ask for an absolute http URI or CONNECT\n"},
+		{"GET ftp://x/ HTTP/1.1\r\nHost: x\r\n\r\n", 400, "this is an HTTP proxy: ask for an absolute http URI or CONNECT\n"},
+	}
+	for _, tt := range tests {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(proxy, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, tt.request)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != tt.status || string(body) != tt.body {
+			t.Errorf("%.30q: %d %q, want %d %q", tt.request, resp.StatusCode, body, tt.status, tt.body)
+		}
+		_ = conn.Close()
+	}
+}
+
+// Each side may end its half, and what the client says before it is answered
+// is not lost.
+func TestTunnelHalfClose(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		said, _ := io.ReadAll(conn) // until the client ends its half
+		_, _ = io.WriteString(conn, "you said "+string(said))
+	}()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(startProxy(t, listener.Addr().String()), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\n\r\nearly ")
+	const established = "HTTP/1.1 200 Connection Established\r\n\r\n"
+	answer := make([]byte, len(established))
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != established {
+		t.Fatalf("%q, %v", answer, err)
+	}
+	_, _ = io.WriteString(conn, "late")
+	_ = conn.(*net.TCPConn).CloseWrite()
+	if answer, err := io.ReadAll(conn); string(answer) != "you said early late" || err != nil {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+func TestTunnelsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := NewProxy(nil)
+	p.tunnels.Store(maxTunnels)
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "CONNECT", "http://a.test:1", nil))
+	if w.Code != 503 || p.tunnels.Load() != maxTunnels {
+		t.Error(w.Code, p.tunnels.Load())
+	}
+}

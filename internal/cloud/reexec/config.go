@@ -1,0 +1,56 @@
+package reexec
+
+import (
+	"net"
+	"strconv"
+)
+
+// Config is what the server tells the agent of a sandbox when it starts it.
+type Config struct {
+	SandboxID   string            `json:"sandboxId"`
+	TemplateID  string            `json:"templateId"`
+	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
+	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
+	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
+	Python      []string          `json:"python,omitempty"`      // what runs the kernels; none: no interpreter
+	Path        string            `json:"path"`                  // PATH of every process
+	Internet    bool              `json:"internet,omitempty"`
+	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
+	CPUs        int               `json:"cpus,omitempty"`
+}
+
+// ProxyPort is where the proxy listens inside a sandbox that has internet.
+const ProxyPort = 3128
+
+// environment is what the service adds to the environment of every process of
+// the sandbox.
+func (c *Config) environment(fileExists func(string) bool) map[string]string {
+	env := map[string]string{
+		"E2B_SANDBOX":     "true",
+		"E2B_SANDBOX_ID":  c.SandboxID,
+		"E2B_TEMPLATE_ID": c.TemplateID,
+	}
+	for name, value := range c.System {
+		env[name] = value
+	}
+	if c.Internet {
+		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
+		// Some programs read the one spelling only, some the other.
+		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
+			env[name] = proxy
+		}
+		for _, name := range []string{"NO_PROXY", "no_proxy"} {
+			env[name] = "localhost,127.0.0.1,::1"
+		}
+	}
+	// Python packages and Node bring certificates of their own, without those
+	// that the machine's owner added.
+	if fileExists(caBundle) {
+		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
+			env[name] = caBundle
+		}
+	}
+	return env
+}
+
+const caBundle = "/etc/ssl/certs/ca-certificates.crt"

@@ -1,0 +1,136 @@
+// Package requestlog remembers what clients asked of the local cloud, so that
+// a test or a person can see what an SDK really sent. It keeps no header, no
+// query and no body: nothing in it is a secret.
+package requestlog
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// size bounds a log; the oldest entries go first.
+const size = 1024
+
+// maxText bounds what one entry keeps of a foreign string.
+const maxText = 512
+
+// maxIgnored bounds the field names kept for one request.
+const maxIgnored = 32
+
+// Entry is one request that was answered.
+type Entry struct {
+	Time     time.Time
+	Method   string
+	Path     string // without the query, which may carry a signature
+	Status   int
+	Duration time.Duration
+	Sandbox  string   // the sandbox it was routed to, "" for the REST API
+	Port     int      // the port it was routed to, 0 for the REST API
+	Ignored  []string // fields of the body that the cloud does not know
+}
+
+// Log is a bounded list of requests. The zero value is ready. It is safe for
+// concurrent use.
+type Log struct {
+	mu      sync.Mutex
+	entries []Entry
+	first   int // index of the oldest entry once the list is full
+}
+
+// Entries gives a copy of the log, the oldest request first.
+func (l *Log) Entries() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Concat(l.entries[l.first:], l.entries[:l.first])
+}
+
+func (l *Log) add(e Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.entries) < size {
+		l.entries = append(l.entries, e)
+		return
+	}
+	l.entries[l.first] = e
+	l.first = (l.first + 1) % size
+}
+
+// note is what the handlers behind [Log.Handler] tell about their request.
+type note struct {
+	mu      sync.Mutex
+	sandbox string
+	port    int
+	ignored []string
+}
+
+type noteKey struct{}
+
+// Routed tells which sandbox and port the request of ctx goes to.
+func Routed(ctx context.Context, sandbox string, port int) {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.sandbox, n.port = bounded(sandbox), port
+	}
+}
+
+// Ignored tells that fields of the body of the request of ctx are unknown.
+func Ignored(ctx context.Context, fields ...string) {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, f := range fields {
+			if len(n.ignored) < maxIgnored {
+				n.ignored = append(n.ignored, bounded(f))
+			}
+		}
+	}
+}
+
+// Handler logs every request that next answers, when it has answered. An
+// upgraded connection counts as answered when it ends.
+func (l *Log) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := &note{}
+		rw := &recorder{ResponseWriter: w}
+		start := time.Now()
+		defer func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			l.add(Entry{
+				Time: start, Method: bounded(r.Method), Path: bounded(r.URL.Path), Status: rw.status,
+				Duration: time.Since(start), Sandbox: n.sandbox, Port: n.port, Ignored: n.ignored,
+			})
+		}()
+		next.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), noteKey{}, n)))
+	})
+}
+
+func bounded(s string) string { return s[:min(len(s), maxText)] }
+
+// recorder keeps the status of an answer. What else a ResponseWriter can do
+// stays reachable through Unwrap.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) WriteHeader(status int) {
+	// 1xx are announcements, except the one that ends HTTP.
+	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(p)
+}

@@ -1,0 +1,323 @@
+//go:build linux
+
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// groups is the instance's place in the control group hierarchies: one directory
+// in each hierarchy that has a controller we want, and below it one a sandbox.
+type groups struct {
+	byController map[string]hierarchy // "memory", "cpu", "pids"
+	why          string               // why a controller is not in byController
+}
+
+type hierarchy struct {
+	dir     string // the instance's own, e.g. /sys/fs/cgroup/memory/e2bctl-x
+	version int    // 1 or 2
+}
+
+// how says what enforces a limit, for the report.
+func (g *groups) how(controller string) string {
+	if h, ok := g.byController[controller]; ok {
+		return fmt.Sprintf("control group v%d", h.version)
+	}
+	return ""
+}
+
+// directories are the instance's own, each once.
+func (g *groups) directories() []string {
+	var dirs []string
+	for _, h := range g.byController {
+		if !slices.Contains(dirs, h.dir) {
+			dirs = append(dirs, h.dir)
+		}
+	}
+	return dirs
+}
+
+// createGroups makes the instance's groups wherever this process may. A machine
+// where it may not is no error: why says what was answered.
+func createGroups(name string) *groups {
+	g := &groups{byController: make(map[string]hierarchy)}
+	mounts, err := cgroupMounts()
+	if err != nil {
+		g.why = err.Error()
+		return g
+	}
+	var problems []string
+	for _, controller := range []string{"memory", "cpu", "pids"} {
+		h, err := createHierarchy(mounts, controller, name)
+		if err != nil {
+			problems = append(problems, controller+": "+err.Error())
+			continue
+		}
+		g.byController[controller] = h
+	}
+	g.why = strings.Join(problems, "; ")
+	return g
+}
+
+func createHierarchy(mounts []cgroupMount, controller, name string) (hierarchy, error) {
+	err := errors.New("no control group controller")
+	for _, m := range mounts {
+		if m.version == 1 && slices.Contains(m.controllers, controller) {
+			dir := filepath.Join(m.own, name)
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return hierarchy{}, err
+			}
+			return hierarchy{dir: dir, version: 1}, nil
+		}
+	}
+	for _, m := range mounts {
+		if m.version != 2 {
+			continue
+		}
+		// A group with processes in it, as ours is, cannot hand controllers to
+		// its children; the nearest one above that can is the place.
+		for dir := m.own; ; dir = filepath.Dir(dir) {
+			if err = delegate(dir, controller, name); err == nil {
+				return hierarchy{dir: filepath.Join(dir, name), version: 2}, nil
+			}
+			if dir == m.point {
+				break
+			}
+		}
+	}
+	return hierarchy{}, err
+}
+
+// delegate makes the group name in dir, with the controller handed down to its
+// own children.
+func delegate(dir, controller, name string) error {
+	enable := func(dir string) error {
+		have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		if err != nil || slices.Contains(strings.Fields(string(have)), controller) {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
+	}
+	if err := enable(dir); err != nil {
+		return err
+	}
+	group := filepath.Join(dir, name)
+	err := os.Mkdir(group, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return enable(group)
+	}
+	if err != nil {
+		return err
+	}
+	if err := enable(group); err != nil {
+		return errors.Join(err, os.Remove(group))
+	}
+	return nil
+}
+
+type cgroupMount struct {
+	point       string // where it is mounted
+	own         string // this process's group, as a path
+	version     int
+	controllers []string // v1
+}
+
+// cgroupMounts reads where the hierarchies are and where in them this process is.
+func cgroupMounts() ([]cgroupMount, error) {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	return parseCgroupMounts(info, own), nil
+}
+
+func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
+	paths := make(map[string]string) // by controllers, as the kernel writes them
+	for line := range bytes.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
+		if len(parts) == 3 {
+			paths[parts[1]] = parts[2]
+		}
+	}
+	var mounts []cgroupMount
+	for line := range bytes.Lines(mountinfo) {
+		before, after, ok := strings.Cut(strings.TrimSpace(string(line)), " - ")
+		fields, super := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(super) < 3 {
+			continue
+		}
+		m := cgroupMount{point: fields[4], version: 1}
+		path, found := "", false
+		switch super[0] {
+		case "cgroup2":
+			m.version = 2
+			path, found = paths[""], true
+		case "cgroup":
+			options := strings.Split(super[2], ",")
+			for controllers, p := range paths {
+				names := strings.Split(controllers, ",")
+				if controllers != "" && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(options, n) }) {
+					m.controllers, path, found = names, p, true
+				}
+			}
+		}
+		if !found {
+			continue
+		}
+		// In a container the mount shows a part of the hierarchy, from fields[3] down.
+		rel, err := filepath.Rel(fields[3], path)
+		if err != nil || strings.HasPrefix(rel, "..") {
+			rel = "."
+		}
+		m.own = filepath.Join(m.point, rel)
+		mounts = append(mounts, m)
+	}
+	return mounts
+}
+
+// group is the control groups of one sandbox.
+type group struct {
+	dirs   []string
+	memory hierarchy // of the sandbox; dir is "" where there is none
+}
+
+// create makes the groups of a sandbox with its limits.
+func (g *groups) create(name string, l Limits) (*group, error) {
+	s := &group{}
+	for controller, h := range g.byController {
+		dir := filepath.Join(h.dir, name)
+		if !slices.Contains(s.dirs, dir) {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return nil, errors.Join(err, s.remove())
+			}
+			s.dirs = append(s.dirs, dir)
+		}
+		if controller == "memory" {
+			s.memory = hierarchy{dir: dir, version: h.version}
+		}
+		for _, setting := range settings(controller, h.version, l) {
+			if err := os.WriteFile(filepath.Join(dir, setting[0]), []byte(setting[1]), 0); err != nil {
+				return nil, errors.Join(err, s.remove())
+			}
+		}
+	}
+	return s, nil
+}
+
+func settings(controller string, version int, l Limits) [][2]string {
+	const period = 100_000 // µs
+	quota := strconv.Itoa(int(l.CPUs * period))
+	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
+	switch {
+	case controller == "memory" && version == 1:
+		return [][2]string{{"memory.limit_in_bytes", memory}}
+	case controller == "memory":
+		return [][2]string{{"memory.max", memory}}
+	case controller == "pids":
+		return [][2]string{{"pids.max", processes}}
+	case controller == "cpu" && version == 1:
+		return [][2]string{{"cpu.cfs_period_us", strconv.Itoa(period)}, {"cpu.cfs_quota_us", quota}}
+	case controller == "cpu":
+		return [][2]string{{"cpu.max", quota + " " + strconv.Itoa(period)}}
+	}
+	return nil
+}
+
+// add moves a process, with all its threads, into the group.
+func (s *group) add(pid int) error {
+	for _, dir := range s.dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oomKills is how many processes of the group were killed for want of memory.
+func (s *group) oomKills() int {
+	if s.memory.dir == "" {
+		return 0
+	}
+	name := "memory.events"
+	if s.memory.version == 1 {
+		name = "memory.oom_control"
+	}
+	data, err := os.ReadFile(filepath.Join(s.memory.dir, name))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(value)) // the kernel's own number
+			return n
+		}
+	}
+	return 0
+}
+
+func (s *group) remove() error {
+	var errs []error
+	for _, dir := range s.dirs {
+		errs = append(errs, removeGroup(context.Background(), dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeGroup removes a group and those below it. Processes in it are killed,
+// and waited for: a group with a process that is still ending is busy.
+func removeGroup(ctx context.Context, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeGroup(ctx, filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("remove group %s: %w", dir, err)
+		}
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, field := range strings.Fields(string(procs)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove group %s: %w", dir, err)
+		case <-tick.C:
+		}
+	}
+}

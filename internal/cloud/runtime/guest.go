@@ -1,0 +1,362 @@
+//go:build linux
+
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentSpec is what the second stage is told, besides its configuration.
+type agentSpec struct {
+	Ranged bool `json:"ranged"`
+	Egress bool `json:"egress"`
+}
+
+// User is an account inside a sandbox.
+type User struct {
+	Name        string
+	UID, GID    uint32
+	Groups      []uint32
+	Home, Shell string
+	// Credential starts a process as this user; nil is the agent's own id.
+	Credential *syscall.Credential
+}
+
+// Guest is the sandbox as its agent sees it. It is safe for concurrent use.
+type Guest struct {
+	// Config is SandboxOptions.Config.
+	Config json.RawMessage
+	// Users are root and user, in this order. Where the server has only one id to
+	// give, both are that id.
+	Users []User
+	// Internet says whether there is a way out at all.
+	Internet bool
+
+	line    *control
+	streams chan struct{} // one for each stream being opened or carried
+
+	mu        sync.Mutex
+	listeners map[uint16]*guestListener
+	pending   map[uint64]chan egressed
+	next      uint64
+}
+
+type egressed struct {
+	file *os.File
+	err  error
+}
+
+// EgressError is the server's refusal to connect somewhere.
+type EgressError struct {
+	Host   string
+	Port   uint16
+	Reason string
+	Denied bool // by policy, so that trying again is useless
+}
+
+func (e *EgressError) Error() string {
+	return "runtime: connect to " + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + ": " + e.Reason
+}
+
+// runAgent is the second stage of a sandbox. Its restrictions are in force.
+func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+	if err := restrictAgent(); err != nil {
+		return err
+	}
+	var spec agentSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%w: an agent without a configuration", ErrProtocol)
+	}
+	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
+	files[0].Close()
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	g := &Guest{
+		Config:    config,
+		Users:     users(spec.Ranged),
+		Internet:  spec.Egress,
+		line:      c,
+		streams:   make(chan struct{}, maxStreams),
+		listeners: make(map[uint16]*guestListener),
+		pending:   make(map[uint64]chan egressed),
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		cancel(g.receive(ctx))
+		// The server is gone, and this process is about to be ended from outside;
+		// serve gets a moment to notice.
+		time.AfterFunc(time.Second, func() { unix.Exit(1) })
+	}()
+	return serve(ctx, g)
+}
+
+func users(ranged bool) []User {
+	root := User{Name: "root", Home: rootHome, Shell: loginShell}
+	user := User{Name: "user", Home: userHome, Shell: loginShell}
+	if ranged {
+		const sudo = 27
+		user.UID, user.GID, user.Groups = userID, userID, []uint32{sudo}
+		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
+	}
+	return []User{root, user}
+}
+
+// Ready tells the server that the sandbox can be used: its ports listen.
+func (g *Guest) Ready() error {
+	if err := g.line.send(message{Kind: kindReady}); err != nil {
+		return fmt.Errorf("runtime: tell the server: %w", err)
+	}
+	return nil
+}
+
+// receive takes what the server sends until it ends.
+func (g *Guest) receive(ctx context.Context) error {
+	for {
+		m, files, err := g.line.receive(1)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == kindDial && len(files) == 1:
+			g.open(ctx, m.Port, files[0])
+		case m.Kind == kindEgressed:
+			g.settle(m, files)
+		default:
+			closeAll(files)
+			return fmt.Errorf("%w: %q in the agent", ErrProtocol, m.Kind)
+		}
+	}
+}
+
+// open connects a stream of the server to a port.
+func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
+	conn, err := streamConn(file)
+	if err != nil {
+		return // the server sees its end close
+	}
+	g.mu.Lock()
+	l := g.listeners[port]
+	g.mu.Unlock()
+	if l != nil {
+		l.hand(conn)
+		return
+	}
+	select {
+	case g.streams <- struct{}{}:
+	default:
+		conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-g.streams }()
+		splice(ctx, port, conn)
+	}()
+}
+
+// splice connects conn with what listens on the port in this network namespace.
+func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
+	}
+	if err != nil {
+		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting any more
+		conn.Close()
+		return
+	}
+	if _, err := conn.Write([]byte{statusConnected}); err != nil {
+		to.Close()
+		conn.Close()
+		return
+	}
+	join(conn, to)
+}
+
+// settle ends the wait of a DialEgress.
+func (g *Guest) settle(m message, files []*os.File) {
+	g.mu.Lock()
+	waiting := g.pending[m.ID]
+	delete(g.pending, m.ID)
+	g.mu.Unlock()
+	switch {
+	case waiting == nil: // it gave up
+		closeAll(files)
+	case len(files) == 1 && m.Error == "":
+		waiting <- egressed{file: files[0]}
+	default:
+		closeAll(files)
+		waiting <- egressed{err: &EgressError{Reason: m.Error, Denied: m.Denied}}
+	}
+}
+
+// DialEgress asks the server to connect to host, a name or an address, on the
+// sandbox's behalf. A refusal is an [*EgressError].
+func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if host == "" || len(host) > 255 || port == 0 {
+		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
+	}
+	answer := make(chan egressed, 1)
+	g.mu.Lock()
+	if len(g.pending) >= maxDialling {
+		g.mu.Unlock()
+		return nil, &EgressError{Host: host, Port: port, Reason: fmt.Sprintf("%d connections are being made", maxDialling)}
+	}
+	g.next++
+	id := g.next
+	g.pending[id] = answer
+	g.mu.Unlock()
+	if err := g.line.send(message{Kind: kindEgress, ID: id, Host: host, Port: port}); err != nil {
+		g.forget(id, answer)
+		return nil, fmt.Errorf("runtime: ask the server to connect: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		g.forget(id, answer)
+		return nil, context.Cause(ctx)
+	case a := <-answer:
+		var refused *EgressError
+		if errors.As(a.err, &refused) {
+			refused.Host, refused.Port = host, port
+		}
+		if a.err != nil {
+			return nil, a.err
+		}
+		return streamConn(a.file)
+	}
+}
+
+// forget ends a wait; what came meanwhile is closed.
+func (g *Guest) forget(id uint64, answer chan egressed) {
+	g.mu.Lock()
+	_, waiting := g.pending[id]
+	delete(g.pending, id)
+	g.mu.Unlock()
+	if waiting {
+		return
+	}
+	if a := <-answer; a.file != nil {
+		a.file.Close()
+	}
+}
+
+// Listen serves a port of the sandbox in this process: its connections are
+// those that the server opened to it and those made to 127.0.0.1 inside.
+func (g *Guest) Listen(port int) (net.Listener, error) {
+	inside, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("runtime: listen: %w", err)
+	}
+	addr, ok := inside.Addr().(*net.TCPAddr)
+	if !ok {
+		inside.Close()
+		return nil, fmt.Errorf("runtime: listen: address %v", inside.Addr())
+	}
+	l := &guestListener{
+		guest:  g,
+		inside: inside,
+		port:   uint16(addr.Port),
+		conns:  make(chan net.Conn),
+		handed: make(chan struct{}, backlog),
+		closed: make(chan struct{}),
+	}
+	l.close = sync.OnceValue(l.end)
+	g.mu.Lock()
+	g.listeners[l.port] = l
+	g.mu.Unlock()
+	l.work.Go(l.accept)
+	return l, nil
+}
+
+// backlog is how many connections may wait to be accepted.
+const backlog = 256
+
+// guestListener merges the connections of a port.
+type guestListener struct {
+	guest  *Guest
+	inside net.Listener
+	port   uint16
+	conns  chan net.Conn
+	handed chan struct{} // one for each connection on its way to Accept
+	closed chan struct{}
+	close  func() error
+	work   sync.WaitGroup
+}
+
+func (l *guestListener) accept() {
+	for {
+		conn, err := l.inside.Accept()
+		if err != nil {
+			return // closed; and Accept goes on with what the server opens
+		}
+		l.offer(conn)
+	}
+}
+
+// hand gives a connection of the server to Accept. It does not block: the
+// messages behind it are for others.
+func (l *guestListener) hand(conn *net.UnixConn) {
+	select {
+	case l.handed <- struct{}{}:
+	default:
+		_, _ = conn.Write([]byte{statusClosed})
+		conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.handed }()
+		if _, err := conn.Write([]byte{statusConnected}); err != nil {
+			conn.Close()
+			return
+		}
+		l.offer(conn)
+	}()
+}
+
+func (l *guestListener) offer(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.closed:
+		conn.Close()
+	}
+}
+
+func (l *guestListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *guestListener) Addr() net.Addr { return l.inside.Addr() }
+
+func (l *guestListener) Close() error { return l.close() }
+
+func (l *guestListener) end() error {
+	l.guest.mu.Lock()
+	delete(l.guest.listeners, l.port)
+	l.guest.mu.Unlock()
+	close(l.closed)
+	err := l.inside.Close()
+	l.work.Wait()
+	return err
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	Reexec(serveTests)
+	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
+		serveUntilKilled(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testRequest is what a test asks the agent to do.
+type testRequest struct {
+	Command string // for /bin/sh -c
+	User    string
+	Host    string // for egress
+	Port    uint16
+}
+
+type testResponse struct {
+	Output string
+	Status int
+	Error  string
+}
+
+// serveTests is the agent of the tests: commands on port 49983.
+func serveTests(ctx context.Context, g *Guest) error {
+	l, err := g.Listen(49983)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
+	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/run", func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		json.NewEncoder(w).Encode(runTest(r.Context(), g, q))
+	})
+	mux.HandleFunc("/egress", func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		var a testResponse
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		conn, err := g.DialEgress(r.Context(), q.Host, q.Port)
+		if err != nil {
+			a.Error = err.Error()
+		} else {
+			conn.Write([]byte("ping"))
+			conn.(interface{ CloseWrite() error }).CloseWrite()
+			data, _ := io.ReadAll(conn)
+			a.Output = string(data)
+			conn.Close()
+		}
+		json.NewEncoder(w).Encode(a)
+	})
+	server := &http.Server{Handler: mux}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := g.Ready(); err != nil {
+		return err
+	}
+	return server.Serve(l)
+}
+
+func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
+	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=/home/user"}
+	cmd.Dir = "/home/user"
+	for _, u := range g.Users {
+		if u.Name == q.User && u.Credential != nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	a := testResponse{Output: string(out), Status: cmd.ProcessState.ExitCode()}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// call sends a request to the test agent of a sandbox.
+func call(t testing.TB, s *Sandbox, path string, q testRequest) testResponse {
+	t.Helper()
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, 49983) },
+	}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
+	body, _ := json.Marshal(q)
+	res, err := client.Post("http://sandbox"+path, "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer res.Body.Close()
+	var a testResponse
+	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func sh(t testing.TB, s *Sandbox, command string) testResponse {
+	t.Helper()
+	return call(t, s, "/run", testRequest{Command: command})
+}
+
+func newRoom(t testing.TB) *Room {
+	t.Helper()
+	r, err := Start(t.Context(), Options{Dir: instanceDir(t), Logger: testLogger(t)})
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("with CI=true the full isolation is required: %v", err)
+		}
+		t.Skipf("this machine gives no isolation: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
+	t.Helper()
+	if o.ID == "" {
+		o.ID = "test"
+	}
+	s, err := r.NewSandbox(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func serveUntilKilled(dir string) {
+	fmt.Println("not yet", dir)
+	os.Exit(1)
+}

@@ -1,0 +1,263 @@
+//go:build linux
+
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// build makes the file system of a sandbox and moves this process into it. All
+// that can be written is on one tmpfs, whose size is the disk limit:
+//
+//	root/     becomes /
+//	lower/N   the Nth tree as it is on the host, read-only
+//	upper/N   what the sandbox changes in it
+//	work/N    what overlayfs needs beside
+//
+// Only root stays visible. The notes say what is weaker on this kernel.
+func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, fmt.Errorf("make mounts private: %w", err)
+	}
+	// The trees come first: the staging directory is mounted over a directory of
+	// the host, which hides what is below it.
+	trees, err := openTrees(spec, mounts)
+	if err != nil {
+		return nil, err
+	}
+	host, err := openHost()
+	if err != nil {
+		return nil, err
+	}
+	defer host.close()
+	stage, err := stagingDirectory()
+	if err != nil {
+		return nil, err
+	}
+	options := "mode=0755,size=" + strconv.FormatInt(spec.Disk, 10)
+	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
+		return nil, fmt.Errorf("mount tmpfs: %w", err)
+	}
+	if err := os.Chdir(stage); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"root", "lower", "upper", "work"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root wants a mount
+		return nil, fmt.Errorf("bind the root: %w", err)
+	}
+	if err := writeSkeleton(spec); err != nil {
+		return nil, err
+	}
+	for i, tree := range trees {
+		note, err := mountTree(i, spec.Trees[i], tree)
+		if err != nil {
+			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
+		}
+		if note != "" {
+			notes = append(notes, note)
+		}
+	}
+	if err := mountDevices(host, spec.Ranged); err != nil {
+		return nil, err
+	}
+	if err := mountProc(); err != nil {
+		return nil, err
+	}
+	if err := os.Chdir("root"); err != nil {
+		return nil, err
+	}
+	// Both on the same directory: the old root lies on top and is taken off.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return nil, fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return nil, fmt.Errorf("detach the host's root: %w", err)
+	}
+	return notes, os.Chdir("/")
+}
+
+// stagingDirectory is any directory of the host to mount over; it stays as it is
+// for everybody else.
+func stagingDirectory() (string, error) {
+	for _, dir := range []string{"/tmp", "/mnt", "/var", "/usr"} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no directory to build the sandbox in")
+}
+
+// openTrees gives each tree as a mount of its own that is nowhere attached: the
+// server's where it made one, because it may read what this process may not.
+func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
+	if len(spec.Mounted) != len(spec.Trees) {
+		return nil, fmt.Errorf("%w: %d trees and %d marks", ErrProtocol, len(spec.Trees), len(spec.Mounted))
+	}
+	trees := make([]*os.File, len(spec.Trees))
+	for i, path := range spec.Trees {
+		if spec.Mounted[i] {
+			if len(mounts) == 0 {
+				return nil, fmt.Errorf("%w: the mount of %s is missing", ErrProtocol, path)
+			}
+			trees[i], mounts = mounts[0], mounts[1:]
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+		trees[i] = os.NewFile(uintptr(fd), path)
+	}
+	return trees, nil
+}
+
+// mountTree shows the tree at its own path under a writable overlay. Where the
+// kernel refuses one it is shown read-only, and the note says so.
+func mountTree(i int, path string, tree *os.File) (note string, err error) {
+	defer tree.Close()
+	n := strconv.Itoa(i)
+	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
+	info, err := tree.Stat()
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range []string{lower, upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	// The merged root has the mode of the upper directory.
+	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
+		return "", err
+	}
+	if err := makeDirectories("root", path); err != nil {
+		return "", err
+	}
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return "", fmt.Errorf("attach: %w", err)
+	}
+	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
+	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
+	if overlay == nil {
+		return "", nil
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return "", fmt.Errorf("overlay: %w; make read-only: %w", overlay, err)
+	}
+	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
+	}
+	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
+}
+
+// makeDirectories makes path below root, each new directory traversable and
+// empty: what else the host has beside the path is not there.
+func makeDirectories(root, path string) error {
+	return os.MkdirAll(filepath.Join(root, path), 0o755)
+}
+
+// hostFiles are descriptors of what the sandbox takes from the host's /dev,
+// opened before the staging directory covers anything.
+type hostFiles struct{ devices map[string]int }
+
+var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+func openHost() (hostFiles, error) {
+	h := hostFiles{devices: make(map[string]int)}
+	for _, name := range deviceNames {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/"+name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			h.close()
+			return hostFiles{}, fmt.Errorf("open /dev/%s: %w", name, err)
+		}
+		h.devices[name] = fd
+	}
+	return h, nil
+}
+
+func (h hostFiles) close() {
+	for _, fd := range h.devices {
+		unix.Close(fd)
+	}
+}
+
+func mountDevices(host hostFiles, ranged bool) error {
+	for name, fd := range host.devices {
+		path := "root/dev/" + name
+		if err := os.WriteFile(path, nil, 0o666); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("show /dev/%s: %w", name, err)
+		}
+	}
+	options := "newinstance,ptmxmode=0666,mode=0620"
+	if ranged {
+		options += ",gid=5" // tty; a single id has no such group
+	}
+	if err := unix.Mount("devpts", "root/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
+		return fmt.Errorf("mount /dev/pts: %w", err)
+	}
+	return nil
+}
+
+// What of /proc speaks about, or to, the whole machine.
+var (
+	procHidden   = []string{"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg"}
+	procEmptied  = []string{"acpi", "scsi", "asound", "bus", "driver"}
+	procReadOnly = []string{"sys", "fs", "irq", "tty"}
+)
+
+func mountProc() error {
+	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	// Services on ports below 1024, and ping, work without capabilities. Missing
+	// ones belong to kernels without the feature.
+	for name, value := range map[string]string{"ipv4/ip_unprivileged_port_start": "0", "ipv4/ping_group_range": "0 0"} {
+		if err := os.WriteFile("root/proc/sys/net/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	for _, name := range procHidden {
+		path := "root/proc/" + name
+		if !exists(path) {
+			continue
+		}
+		if err := unix.Mount("root/dev/null", path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("hide /proc/%s: %w", name, err)
+		}
+	}
+	for _, name := range procEmptied {
+		path := "root/proc/" + name
+		if !exists(path) {
+			continue
+		}
+		if err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555"); err != nil {
+			return fmt.Errorf("empty /proc/%s: %w", name, err)
+		}
+	}
+	for _, name := range procReadOnly {
+		path := "root/proc/" + name
+		if !exists(path) {
+			continue
+		}
+		if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("bind /proc/%s: %w", name, err)
+		}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("make /proc/%s read-only: %w", name, err)
+		}
+	}
+	return nil
+}

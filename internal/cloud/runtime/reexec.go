@@ -1,0 +1,101 @@
+//go:build linux
+
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reexec makes this process what the local cloud started it as: keeper, room, or
+// the agent of a sandbox, which runs serve. It returns, having done nothing, in
+// every other process: it acts only when argv[0] is e2bctl-agent and descriptor
+// 3 is a SOCK_SEQPACKET Unix socket. Otherwise it never returns.
+//
+// serve has the sandbox to itself until it returns or the server ends; when it
+// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
+func Reexec(serve func(context.Context, *Guest) error) {
+	if len(os.Args) == 0 || os.Args[0] != argv0 || !isControl(controlFD) {
+		return
+	}
+	if err := become(serve); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", argv0, err)
+		unix.Exit(1) // there is no main to return to: this process is not the program it was built as
+	}
+	unix.Exit(0)
+}
+
+func isControl(fd int) bool {
+	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || typ != unix.SOCK_SEQPACKET {
+		return false
+	}
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return err == nil && domain == unix.AF_UNIX
+}
+
+func become(serve func(context.Context, *Guest) error) error {
+	ctx := context.Background()
+	// The first stage of a sandbox needs its descriptors again when it executes
+	// the second; nothing else may leave them to its children.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return os.NewSyscallError("close_range", err)
+	}
+	unix.CloseOnExec(controlFD)
+	unix.CloseOnExec(binaryFD)
+	c, err := newControl(os.NewFile(controlFD, "control"), maxMessage)
+	if err != nil {
+		return err
+	}
+	if err := c.send(message{Kind: kindHello, Protocol: protocol}); err != nil {
+		return err
+	}
+	if err := c.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	m, files, err := c.expect(kindRole, maxFiles)
+	if err != nil {
+		return err
+	}
+	if m.Protocol != protocol {
+		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, protocol)
+	}
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	switch m.Role {
+	case roleKeeper:
+		err = keep(ctx, c, m.Spec, files)
+	case roleRoom:
+		err = runRoom(c, m.Spec)
+	case roleInit:
+		err = runInit(c, m.Spec, files)
+	case roleAgent:
+		err = runAgent(ctx, c, m.Spec, files, serve)
+	case roleProbe:
+		err = restrictAgent()
+		if err == nil {
+			err = c.send(message{Kind: kindReady})
+		}
+	default:
+		err = fmt.Errorf("%w: role %q", ErrProtocol, m.Role)
+	}
+	if err != nil {
+		// The server may be gone, which is why we end.
+		_ = c.send(message{Kind: kindFailed, Error: err.Error()})
+	}
+	return err
+}
+
+func decodeSpec(data json.RawMessage, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+//go:build linux
+
+package runtime
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options configure [Start].
+type Options struct {
+	// Dir is the instance directory. It exists and is private to this user; the
+	// keeper removes it when the server ends.
+	Dir string
+	// Agent is the binary to re-execute; "" is this program. It must call [Reexec].
+	Agent string
+	// Isolation is the rung wanted; Auto takes the best one the machine gives.
+	Isolation Isolation
+	// Trees are host directories that sandboxes show at the same path, each under
+	// a writable overlay that vanishes with the sandbox. /usr always is one.
+	Trees []string
+	// Path is the PATH of login shells; "" is [DefaultPath].
+	Path string
+	// Logger gets what the processes of the room have to say; nil is silence.
+	Logger *slog.Logger
+}
+
+// DefaultPath is the PATH inside a sandbox.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Room holds sandboxes. It is safe for concurrent use. Close it.
+type Room struct {
+	options  Options
+	ids      roomIDs
+	report   Report
+	trees    []string
+	system   int // how many of trees are the system's
+	links    map[string]string
+	binary   *os.File
+	groups   *groups
+	lock     *os.File
+	keeper   *process
+	keepLine *control
+	room     *process
+	line     *control
+	done     chan struct{} // the room has ended and its sandboxes know
+	stderr   sync.WaitGroup
+	close    func() error
+
+	mu        sync.Mutex
+	closed    bool
+	next      uint64
+	slots     map[uint32]bool
+	sandboxes map[uint64]*Sandbox // those whose process the room has, or is asked for
+}
+
+// Start makes the room, after trying once that the machine gives what the
+// isolation needs. ctx bounds the start only. An error that Is [ErrNoIsolation]
+// says what was tried; nothing is left behind then but o.Dir.
+func Start(ctx context.Context, o Options) (*Room, error) {
+	if len(os.Args) > 0 && os.Args[0] == argv0 {
+		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Path == "" {
+		o.Path = DefaultPath
+	}
+	rungs := []Isolation{o.Isolation}
+	if o.Isolation == Auto {
+		rungs = []Isolation{Full}
+	}
+	var refused NoIsolationError
+	for _, rung := range rungs {
+		r, err := startRung(ctx, o, rung)
+		if err == nil {
+			return r, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
+		}
+		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
+	}
+	return nil, &refused
+}
+
+func startRung(ctx context.Context, o Options, rung Isolation) (_ *Room, err error) {
+	if rung != Full {
+		return nil, fmt.Errorf("isolation %q is not supported", rung)
+	}
+	r := &Room{
+		options:   o,
+		done:      make(chan struct{}),
+		slots:     make(map[uint32]bool),
+		sandboxes: make(map[uint64]*Sandbox),
+	}
+	r.close = sync.OnceValue(r.end)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	if r.ids, err = planIDs(); err != nil {
+		return r, err
+	}
+	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
+		return r, err
+	}
+	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
+		return r, fmt.Errorf("open the agent: %w", err)
+	}
+	if err := r.startKeeper(ctx); err != nil {
+		return r, fmt.Errorf("start the keeper: %w", err)
+	}
+	if err := r.startRoom(ctx); err != nil {
+		return r, fmt.Errorf("start the room: %w", err)
+	}
+	r.fillReport(rung)
+	if err := r.probe(ctx); err != nil {
+		return r, fmt.Errorf("try a sandbox: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Room) startKeeper(ctx context.Context) error {
+	if err := reapStale(ctx, r.options.Dir); err != nil {
+		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
+	}
+	r.groups = createGroups("e2bctl-" + rand.Text())
+	spec := keeperSpec{Dir: r.options.Dir, Groups: r.groups.directories()}
+	var err error
+	if r.lock, err = lockInstance(spec); err != nil {
+		return errors.Join(err, spec.removeGroups(ctx))
+	}
+	line, fd3, err := controlPair(maxMessage)
+	if err != nil {
+		return errors.Join(err, spec.removeGroups(ctx))
+	}
+	defer fd3.Close()
+	r.keepLine = line
+	if r.keeper, err = start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}); err != nil {
+		return errors.Join(err, spec.removeGroups(ctx))
+	}
+	err = line.greet(ctx, roleKeeper, spec, r.lock)
+	if err == nil {
+		err = line.await(ctx, 5*time.Second)
+	}
+	return err
+}
+
+// await receives the child's ready.
+func (c *control) await(ctx context.Context, d time.Duration) error {
+	defer c.deadline(ctx, d)()
+	_, _, err := c.expect(kindReady, 0)
+	return because(ctx, err)
+}
+
+func (r *Room) startRoom(ctx context.Context) error {
+	line, fd3, err := controlPair(maxMessage)
+	if err != nil {
+		return err
+	}
+	defer fd3.Close()
+	from, to, err := os.Pipe()
+	if err != nil {
+		line.conn.Close()
+		return err
+	}
+	r.room, err = start(r.binary, fd3, to, roomAttr(r.ids))
+	to.Close()
+	if err != nil {
+		line.conn.Close()
+		from.Close()
+		return err
+	}
+	r.stderr.Go(func() { r.logStderr(from) })
+	r.line = line
+	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged}); err != nil {
+		return err
+	}
+	if err := line.await(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	go r.serve()
+	return nil
+}
+
+// logStderr passes on what the room and the agents write there, which is what a
+// Go program says when it panics.
+func (r *Room) logStderr(from *os.File) {
+	defer from.Close()
+	lines := bufio.NewReaderSize(from, 4<<10)
+	for {
+		line, err := lines.ReadSlice('\n') // a longer line comes in pieces
+		if len(line) > 0 {
+			r.options.Logger.DebugContext(context.Background(), "from the room", "line", string(line))
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// serve hands what the room says to the sandbox it is about.
+func (r *Room) serve() {
+	defer close(r.done)
+	for {
+		m, files, err := r.line.receive(1)
+		if err != nil {
+			// The room is gone or has lost its senses; either way it ends.
+			r.room.kill()
+			r.mu.Lock()
+			r.closed = true
+			left := r.sandboxes
+			r.sandboxes = make(map[uint64]*Sandbox)
+			r.mu.Unlock()
+			for _, s := range left {
+				s.roomSaid(message{Kind: kindExited}, nil, ErrRoomEnded)
+			}
+			return
+		}
+		r.mu.Lock()
+		s := r.sandboxes[m.ID]
+		if m.Kind == kindExited || m.Kind == kindFailed {
+			delete(r.sandboxes, m.ID)
+		}
+		r.mu.Unlock()
+		if s == nil {
+			closeAll(files)
+			continue
+		}
+		s.roomSaid(m, files, nil)
+	}
+}
+
+// register gives a new sandbox its number and its ids.
+func (r *Room) register(s *Sandbox) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrRoomEnded
+	}
+	slot := uint32(1) // the first is the room's own
+	for r.slots[slot] {
+		slot++
+	}
+	if slot >= slotsCount {
+		return fmt.Errorf("%w: %d sandboxes", ErrTooMany, len(r.slots))
+	}
+	r.next++
+	s.number, s.slot = r.next, slot
+	r.slots[slot] = true
+	r.sandboxes[s.number] = s
+	return nil
+}
+
+func (r *Room) release(s *Sandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.slots, s.slot)
+	delete(r.sandboxes, s.number)
+}
+
+// Isolation is the rung the room is on.
+func (r *Room) Isolation() Isolation { return r.report.Isolation }
+
+// Report says what the machine gave.
+func (r *Room) Report() Report {
+	report := r.report
+	report.Notes = slices.Clone(report.Notes)
+	return report
+}
+
+// Done is closed when the room has ended, by Close or by itself.
+func (r *Room) Done() <-chan struct{} { return r.done }
+
+// Close ends all sandboxes and the room. When it returns their processes are
+// dead, and control groups and the instance directory are gone. Later calls
+// return what the first returned.
+func (r *Room) Close() error { return r.close() }
+
+func (r *Room) end() error {
+	r.mu.Lock()
+	r.closed = true
+	open := make([]*Sandbox, 0, len(r.sandboxes))
+	for _, s := range r.sandboxes {
+		open = append(open, s)
+	}
+	r.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, s := range open {
+		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
+	}
+	closing.Wait()
+	if r.line != nil {
+		r.room.kill()
+		r.line.conn.Close()
+		if r.report.Isolation != "" {
+			<-r.done
+		}
+	}
+	r.stderr.Wait()
+	if r.binary != nil {
+		r.binary.Close()
+	}
+	if r.lock != nil {
+		r.lock.Close()
+	}
+	if r.keepLine != nil {
+		r.keepLine.conn.Close()
+	}
+	if r.keeper != nil {
+		<-r.keeper.done
+	}
+	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("runtime: close the room: %s was not removed", r.options.Dir)
+	}
+	return nil
+}
+
+func (r *Room) fillReport(rung Isolation) {
+	r.report = Report{
+		Isolation: rung,
+		IDs:       1,
+		Memory:    r.groups.how("memory"),
+		CPU:       r.groups.how("cpu"),
+		Processes: r.groups.how("pids"),
+		Disk:      "size of the tmpfs",
+	}
+	if r.ids.ranged {
+		r.report.IDs = slotSize
+	}
+	if r.report.Memory == "" {
+		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why
+	}
+	if r.report.CPU == "" {
+		r.report.CPU = "not enforced: " + r.groups.why
+	}
+	if r.report.Processes == "" {
+		r.report.Processes = "RLIMIT_NPROC of the user namespace"
+	}
+}
+
+// probe makes a sandbox and throws it away: what the machine can do is found by
+// doing it, never by reading a setting.
+func (r *Room) probe(ctx context.Context) error {
+	s, err := r.newSandbox(ctx, SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe)
+	if err != nil {
+		return err
+	}
+	r.report.Notes = s.notes
+	return s.Close()
+}
+
+var _ io.Closer = (*Room)(nil)
+
+// processors is what a sandbox may use at most.
+var processors = runtime.NumCPU()

@@ -1,0 +1,161 @@
+//go:build linux
+
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+type roomSpec struct {
+	Ranged bool `json:"ranged"`
+}
+
+// roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
+// ends with the server.
+type roomProcess struct {
+	server *control
+	ranged bool
+	binary *os.File
+
+	mu      sync.Mutex
+	running map[uint64]*os.Process
+}
+
+func runRoom(c *control, raw json.RawMessage) error {
+	var spec roomSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	r := &roomProcess{server: c, ranged: spec.Ranged, running: make(map[uint64]*os.Process)}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	if err := c.send(message{Kind: kindReady}); err != nil {
+		return err
+	}
+	for {
+		m, files, err := c.receive(1)
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil // the server ended, and with this process all sandboxes
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == kindSpawn && len(files) == 1:
+			err = r.spawn(m, files[0])
+		case m.Kind == kindKill:
+			r.kill(m.ID)
+		default:
+			err = fmt.Errorf("%w: %q in the room", ErrProtocol, m.Kind)
+		}
+		closeAll(files)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// prepare gives the room a /proc of its own, by which it maps the ids of its
+// children, and the binary a file system of its own.
+func (r *roomProcess) prepare() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	host := os.NewFile(binaryFD, "binary")
+	defer host.Close()
+	var err error
+	r.binary, err = privateCopy(host)
+	if err != nil {
+		return fmt.Errorf("copy the agent: %w", err)
+	}
+	return nil
+}
+
+// privateCopy copies the binary into a read-only file system that nothing but
+// open descriptors refers to. Sandboxes run the copy: whatever becomes writable
+// in one, the host's file is not what it runs.
+func privateCopy(host *os.File) (*os.File, error) {
+	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen", err)
+	}
+	defer unix.Close(fsfd)
+	if err := errors.Join(unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigCreate(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	dir, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount", err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	to := os.NewFile(uintptr(fd), "agent")
+	_, err = io.Copy(to, host)
+	if err := errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(unix.FsconfigSetFlag(fsfd, "ro"), unix.FsconfigReconfigure(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	if err := unix.MountSetattr(dir, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	fd, err = unix.Openat(dir, "agent", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	return os.NewFile(uintptr(fd), "agent"), nil
+}
+
+// spawn starts the first process of a sandbox. A start that fails is the
+// server's to judge; an error here ends the room.
+func (r *roomProcess) spawn(m message, fd3 *os.File) error {
+	pidfd := -1
+	attr := sandboxAttr(r.ranged, m.Slot)
+	attr.PidFD = &pidfd
+	cmd := command(r.binary, fd3, os.Stderr, attr)
+	if err := cmd.Start(); err != nil {
+		return r.server.send(message{Kind: kindFailed, ID: m.ID, Error: err.Error()})
+	}
+	r.mu.Lock()
+	r.running[m.ID] = cmd.Process
+	r.mu.Unlock()
+	handle := os.NewFile(uintptr(pidfd), "pidfd")
+	err := r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
+	handle.Close()
+	go func() {
+		// When the first process of a pid namespace has been waited for, all
+		// others in it are gone too.
+		_ = cmd.Wait()
+		r.mu.Lock()
+		delete(r.running, m.ID)
+		r.mu.Unlock()
+		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		// When this fails the server is gone, and the receiver sees that.
+		_ = r.server.send(message{Kind: kindExited, ID: m.ID, Status: int(status)})
+	}()
+	return err
+}
+
+func (r *roomProcess) kill(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.running[id]; p != nil {
+		_ = p.Kill() // only fails when it has ended
+	}
+}

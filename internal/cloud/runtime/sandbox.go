@@ -1,0 +1,610 @@
+//go:build linux
+
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
+// memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,
+// whichever is less: what is written to disk is held in memory and counts as such.
+type Limits struct {
+	MemoryBytes int64
+	CPUs        float64
+	Processes   int
+	DiskBytes   int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.MemoryBytes == 0 {
+		l.MemoryBytes = 2 << 30
+	}
+	if l.CPUs == 0 {
+		l.CPUs = 2
+	}
+	l.CPUs = min(l.CPUs, float64(processors))
+	if l.Processes == 0 {
+		l.Processes = 1024
+	}
+	if l.DiskBytes == 0 {
+		l.DiskBytes = min(10<<30, l.MemoryBytes/2)
+	}
+	return l
+}
+
+func (l Limits) check() error {
+	if l.MemoryBytes < 16<<20 || l.CPUs < 0.01 || l.Processes < 16 || l.DiskBytes < 1<<20 {
+		return fmt.Errorf("limits %+v are too small to start in", l)
+	}
+	return nil
+}
+
+// SandboxOptions configure [Room.NewSandbox].
+type SandboxOptions struct {
+	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most 63.
+	ID     string
+	Limits Limits
+	// Config is handed to the agent as it is; at most 1 MiB of JSON.
+	Config json.RawMessage
+	// Egress dials for the sandbox; nil is no internet. An error with a method
+	// Denied() bool that answers true reaches the inside as denied.
+	Egress func(ctx context.Context, host string, port uint16) (net.Conn, error)
+}
+
+// Bounds of one sandbox, as the server keeps them.
+const (
+	maxStreams  = 1024 // connections to its ports
+	maxEgress   = 1024 // connections out of it
+	maxDialling = 128  // of those, not yet connected
+	dialTimeout = 10 * time.Second
+	bootTimeout = 30 * time.Second
+)
+
+// Sandbox is a running sandbox. It is safe for concurrent use. Close it.
+type Sandbox struct {
+	room    *Room
+	options SandboxOptions
+	limits  Limits
+	number  uint64
+	slot    uint32
+	group   *group
+	agent   *control
+	notes   []string
+
+	spawned chan spawned  // the room's answer to the request to start it
+	exited  chan struct{} // its processes are gone
+	gone    func()        // closes exited
+	status  syscall.WaitStatus
+
+	streams  chan struct{} // one for each open stream
+	egress   chan struct{} // one for each open way out
+	dialling chan struct{} // one for each way out that is not connected yet
+	flows    sync.WaitGroup
+	endLife  context.CancelFunc
+
+	done   chan struct{}
+	reason atomic.Pointer[error]
+	close  func() error
+}
+
+type spawned struct {
+	pidfd *os.File
+	err   error
+}
+
+// NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds the
+// start only.
+func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+	s, err := r.newSandbox(ctx, o, roleAgent)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
+	}
+	return s, nil
+}
+
+func (r *Room) newSandbox(ctx context.Context, o SandboxOptions, as role) (*Sandbox, error) {
+	limits := o.Limits.withDefaults()
+	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
+		return nil, err
+	}
+	if len(o.Config) > maxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
+	}
+	s := &Sandbox{
+		room:     r,
+		options:  o,
+		limits:   limits,
+		spawned:  make(chan spawned, 1),
+		exited:   make(chan struct{}),
+		streams:  make(chan struct{}, maxStreams),
+		egress:   make(chan struct{}, maxEgress),
+		dialling: make(chan struct{}, maxDialling),
+		done:     make(chan struct{}),
+	}
+	s.gone = sync.OnceFunc(func() { close(s.exited) })
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	s.endLife = endLife
+	s.close = sync.OnceValue(s.end)
+	if err := r.register(s); err != nil {
+		endLife()
+		return nil, err
+	}
+	if err := s.boot(ctx, as); err != nil {
+		s.fail(err)
+		return nil, errors.Join(err, s.close())
+	}
+	if as == roleAgent {
+		s.flows.Go(func() { s.serve(life) })
+	}
+	return s, nil
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > 63 {
+		return fmt.Errorf("id of %d bytes: 1 to 63 are allowed", len(id))
+	}
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("id %q: letters, digits and hyphens are allowed", id)
+		}
+	}
+	return nil
+}
+
+// boot has the room start the first process, puts it into its groups and leads
+// it through both stages.
+func (s *Sandbox) boot(ctx context.Context, as role) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("the agent was not ready within %v", bootTimeout))
+	defer cancel()
+	agent, fd3, err := controlPair(maxAgentMessage)
+	if err != nil {
+		s.gone()
+		return err
+	}
+	s.agent = agent
+	err = s.room.line.send(message{Kind: kindSpawn, ID: s.number, Slot: s.slot}, fd3)
+	fd3.Close()
+	if err != nil {
+		s.gone()
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	// The answer is waited for without ctx: until it came there is nothing to kill.
+	answer := <-s.spawned
+	if answer.err != nil {
+		return fmt.Errorf("start in new namespaces: %w", answer.err)
+	}
+	defer answer.pidfd.Close()
+	pid, err := pidOf(answer.pidfd)
+	if err != nil {
+		return err
+	}
+	if s.group, err = s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	}
+	if err := s.group.add(pid); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	}
+	if err := s.sendInit(ctx, pid); err != nil {
+		return err
+	}
+	stop := s.agent.deadline(ctx, bootTimeout)
+	prepared, _, err := s.agent.expect(kindReady, 0)
+	stop()
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	s.notes = append(s.notes, prepared.Notes...)
+	config, err := memoryFile(s.options.Config)
+	if err != nil {
+		return err
+	}
+	defer config.Close()
+	if err := s.agent.greet(ctx, as, agentSpec{Ranged: s.room.ids.ranged, Egress: s.options.Egress != nil}, config); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
+	if err := s.agent.await(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "start the agent", err)
+	}
+	return nil
+}
+
+// explain says what a process that ended without a word died of.
+func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
+	if errors.Is(err, errPeerEnded) {
+		select {
+		case <-s.exited:
+			err = s.causeOfDeath()
+		case <-ctx.Done():
+		}
+	}
+	return fmt.Errorf("%s: %w", doing, because(ctx, err))
+}
+
+func (s *Sandbox) causeOfDeath() error {
+	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
+		return ErrOutOfMemory
+	}
+	if s.status.Signaled() {
+		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
+	}
+	return fmt.Errorf("the agent exited with status %d", s.status.ExitStatus())
+}
+
+func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
+	spec := initSpec{
+		Hostname: s.options.ID,
+		Ranged:   s.room.ids.ranged,
+		Path:     s.room.options.Path,
+		Trees:    s.room.trees,
+		Mounted:  make([]bool, len(s.room.trees)),
+		Links:    s.room.links,
+		Disk:     s.limits.DiskBytes,
+	}
+	if s.room.groups.how("memory") == "" {
+		spec.Data = s.limits.MemoryBytes
+	}
+	if s.room.groups.how("pids") == "" {
+		spec.Procs = s.limits.Processes
+	}
+	var mounts []*os.File
+	if s.room.ids.ranged {
+		mapping, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+		if err != nil {
+			return err
+		}
+		defer mapping.Close()
+		for i, path := range s.room.trees {
+			tree, note, err := mapTree(path, mapping)
+			if err != nil {
+				closeAll(mounts)
+				return err
+			}
+			if note != "" {
+				s.notes = append(s.notes, note)
+			}
+			mounts, spec.Mounted[i] = append(mounts, tree), true
+		}
+	}
+	defer closeAll(mounts)
+	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
+		return s.explain(ctx, "hand over the template", err)
+	}
+	return nil
+}
+
+// mapTree makes a mount of path in which the ids of the host are those of the
+// sandbox, so that its root may write to the overlay above. Where the file
+// system refuses, the host's files belong to nobody inside, and cannot be changed.
+func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
+	if err != nil {
+		return nil, "", fmt.Errorf("clone the mount of %s: %w", path, err)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(mapping.Fd())}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		note = fmt.Sprintf("%s cannot be changed: id-mapped mount: %v", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), note, nil
+}
+
+// memoryFile is data as a sealed file: nobody who is given it can change it.
+func memoryFile(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "config")
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// pidOf is the process that a pidfd refers to, as this process sees it.
+func pidOf(pidfd *os.File) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(data) {
+		if value, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {
+			if pid, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && pid > 0 {
+				return pid, nil
+			}
+		}
+	}
+	return 0, errPeerEnded
+}
+
+// roomSaid takes what the room says about this sandbox.
+func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
+	switch {
+	case m.Kind == kindSpawned && len(files) == 1:
+		s.spawned <- spawned{pidfd: files[0]}
+	case m.Kind == kindFailed:
+		closeAll(files)
+		s.spawned <- spawned{err: errors.New(m.Error)}
+		s.gone()
+	case m.Kind == kindExited:
+		closeAll(files)
+		s.status = syscall.WaitStatus(m.Status)
+		if ended != nil {
+			s.fail(ended)
+		}
+		select {
+		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits unless it was never answered
+		default:
+		}
+		s.gone()
+	}
+}
+
+// fail records the first reason for the end.
+func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
+
+// serve answers the agent until it ends. Nothing it says is trusted.
+func (s *Sandbox) serve(life context.Context) {
+	for {
+		m, _, err := s.agent.receive(0)
+		if err == nil && m.Kind == kindFailed {
+			s.fail(fmt.Errorf("the agent ended: %s", m.Error))
+			continue
+		}
+		if err == nil {
+			err = s.answer(life, m)
+		}
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, ErrProtocol) {
+			s.fail(err)
+			s.room.killProcess(s)
+		}
+		<-s.exited
+		s.fail(s.causeOfDeath())
+		go func() { _ = s.close() }() // which waits for this function
+		return
+	}
+}
+
+func (s *Sandbox) answer(life context.Context, m message) error {
+	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
+		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
+	}
+	select {
+	case s.dialling <- struct{}{}:
+	default:
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
+	}
+	select {
+	case s.egress <- struct{}{}:
+	default:
+		<-s.dialling
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxEgress))
+	}
+	s.flows.Go(func() { s.carry(life, m) })
+	return nil
+}
+
+// refuse answers a request for a way out. That the agent does not read is its
+// own loss.
+func (s *Sandbox) refuse(id uint64, err error) error {
+	var denied interface{ Denied() bool }
+	_ = s.agent.send(message{Kind: kindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	return nil
+}
+
+// carry dials for the agent and copies until both directions have ended.
+func (s *Sandbox) carry(life context.Context, m message) {
+	defer func() { <-s.egress }()
+	connected := sync.OnceFunc(func() { <-s.dialling })
+	defer connected()
+	if s.options.Egress == nil {
+		_ = s.refuse(m.ID, errInternetOff{})
+		return
+	}
+	conn, err := s.options.Egress(life, m.Host, m.Port)
+	if err != nil {
+		_ = s.refuse(m.ID, err)
+		return
+	}
+	connected()
+	inside, theirs, err := streamPair()
+	if err != nil {
+		conn.Close()
+		_ = s.refuse(m.ID, err)
+		return
+	}
+	err = s.agent.send(message{Kind: kindEgressed, ID: m.ID}, theirs)
+	theirs.Close()
+	if err != nil {
+		conn.Close()
+		inside.Close()
+		return
+	}
+	stop := context.AfterFunc(life, func() {
+		conn.Close()
+		inside.Close()
+	})
+	defer stop()
+	join(conn, inside)
+}
+
+type errInternetOff struct{}
+
+func (errInternetOff) Error() string { return "internet access is off for this sandbox" }
+func (errInternetOff) Denied() bool  { return true }
+
+// join copies in both directions until both have ended, and closes both.
+func join(a, b net.Conn) {
+	defer a.Close()
+	defer b.Close()
+	var back sync.WaitGroup
+	back.Go(func() { pour(a, b) })
+	pour(b, a)
+	back.Wait()
+}
+
+// pour copies from from to to, and passes the end on. An error ends both
+// directions: there is nobody to tell.
+func pour(to, from net.Conn) {
+	_, err := io.Copy(to, from)
+	half, ok := to.(interface{ CloseWrite() error })
+	if err != nil || !ok {
+		to.Close()
+		from.Close()
+		return
+	}
+	_ = half.CloseWrite() // fails when the connection is gone, which is what it says
+}
+
+func (r *Room) killProcess(s *Sandbox) {
+	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // when the room is gone, so is the process
+}
+
+// Dial connects to a port inside. Errors are [ErrPortClosed] when nothing
+// listens there, [ErrGone] when the sandbox has ended, [ErrTooMany].
+func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	conn, err := s.dial(ctx, port)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: dial port %d of sandbox %s: %w", port, s.options.ID, err)
+	}
+	return conn, nil
+}
+
+func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, ErrPortClosed
+	}
+	if s.reason.Load() != nil {
+		return nil, ErrGone
+	}
+	select {
+	case s.streams <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxStreams)
+	}
+	conn, theirs, err := streamPair()
+	if err != nil {
+		<-s.streams
+		return nil, err
+	}
+	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
+	err = s.agent.send(message{Kind: kindDial, Port: uint16(port)}, theirs)
+	theirs.Close()
+	if err == nil {
+		err = readStatus(ctx, conn)
+	}
+	if err != nil {
+		st.Close()
+		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
+			return nil, because(ctx, err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return st, nil
+}
+
+// Answers of the agent to a dial, one byte on the stream.
+const (
+	statusConnected = 0
+	statusClosed    = 1
+)
+
+func readStatus(ctx context.Context, conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	var status [1]byte
+	_, err := io.ReadFull(conn, status[:])
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if status[0] != statusConnected {
+		return ErrPortClosed
+	}
+	return conn.SetReadDeadline(time.Time{})
+}
+
+// stream is a connection that counts until it is closed.
+type stream struct {
+	*net.UnixConn
+	release func()
+}
+
+func (s *stream) Close() error {
+	defer s.release()
+	return s.UnixConn.Close()
+}
+
+// Done is closed when the sandbox has ended and nothing of it is left.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Err is why the sandbox ended: nil before, then [ErrClosed], [ErrOutOfMemory],
+// [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+func (s *Sandbox) Err() error {
+	select {
+	case <-s.done:
+		return *s.reason.Load()
+	default:
+		return nil
+	}
+}
+
+// OOMKills is how many processes of the sandbox were killed because it reached
+// its memory limit; always 0 where no control group limits it.
+func (s *Sandbox) OOMKills() int {
+	if s.group == nil {
+		return 0
+	}
+	return s.group.oomKills()
+}
+
+// Close ends the sandbox. When it returns, everything in it is dead. It is nil
+// for one that has ended by itself.
+func (s *Sandbox) Close() error {
+	s.fail(ErrClosed)
+	return s.close()
+}
+
+func (s *Sandbox) end() error {
+	s.endLife()
+	s.room.killProcess(s)
+	<-s.exited
+	if s.agent != nil {
+		s.agent.conn.Close()
+	}
+	s.flows.Wait()
+	var err error
+	if s.group != nil {
+		err = s.group.remove()
+	}
+	s.room.release(s)
+	close(s.done)
+	return err
+}

@@ -1,0 +1,8 @@
+package runtime
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_AARCH64
+
+// archSyscalls are those of this architecture alone: none.
+var archSyscalls []uint32

@@ -1,0 +1,44 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+)
+
+type linux struct{ *cloud.Cloud }
+
+func start(ctx context.Context, s settings) (service, error) {
+	c, err := cloud.Start(ctx, cloud.Options{
+		Address:      s.address,
+		Key:          string(s.key),
+		Isolation:    runtime.Isolation(s.isolation),
+		Agent:        s.agent,
+		MaxSandboxes: s.maxSandboxes,
+		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
+		Logger:       s.logger,
+	})
+	switch {
+	case errors.Is(err, runtime.ErrNoIsolation):
+		return nil, fmt.Errorf("local: %w: %w", ErrNoIsolation, err)
+	case err != nil:
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	return linux{c}, nil
+}
+
+func (l linux) report() Report {
+	r, env := l.Report(), l.Python()
+	report := Report{
+		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python,
+		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Notes: r.Notes,
+	}
+	if env.Note != "" {
+		report.Notes = append(report.Notes[:len(r.Notes):len(r.Notes)], env.Note)
+	}
+	return report
+}

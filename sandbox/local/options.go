@@ -1,0 +1,70 @@
+package local
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// Isolation is how far a sandbox is kept from the machine.
+type Isolation string
+
+// The kinds of isolation, from strongest to weakest.
+const (
+	Auto       Isolation = ""           // the strongest the machine gives, never None
+	Full       Isolation = "full"       // namespaces, seccomp and limits
+	Restricted Isolation = "restricted" // Landlock, seccomp and limits, without namespaces
+	None       Isolation = "none"       // plain processes: only for code that is trusted
+)
+
+var (
+	// ErrNoIsolation tells that this machine cannot isolate sandboxes. The text
+	// of the error says what was tried and how to mend it.
+	ErrNoIsolation = errors.New("no isolation")
+	// ErrUnsupported tells that this operating system has no local cloud.
+	ErrUnsupported = errors.New("the local cloud runs on Linux only: use a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
+)
+
+// Option sets one thing of a cloud.
+type Option func(*settings)
+
+type settings struct {
+	isolation    Isolation
+	agent        string
+	address      string
+	key          api.Key
+	maxSandboxes int
+	denyPrivate  bool
+	logger       *slog.Logger
+}
+
+// WithIsolation asks for one kind of isolation and no other. The default is
+// [Auto].
+func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
+
+// WithAgent names the program that is started as agent of every sandbox, such
+// as e2bctl, instead of this one. It must be of the same version.
+func WithAgent(path string) Option { return func(s *settings) { s.agent = path } }
+
+// WithAddress sets the host:port to listen on, which must be a loopback
+// address. The default is a free port of 127.0.0.1.
+func WithAddress(address string) Option { return func(s *settings) { s.address = address } }
+
+// WithAPIKey sets the key that the cloud accepts. The default is a fresh one
+// for each cloud, and the better choice: see [Cloud.APIKey].
+func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
+
+// WithMaxSandboxes sets how many sandboxes there may be at once; 0 is the
+// default, 100. More are refused with [api.ErrRateLimited].
+func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
+
+// WithPrivateNetworks says whether sandboxes with internet reach private
+// addresses too, such as a package mirror of a company. The default is that
+// they do. This machine's own addresses are never reachable.
+func WithPrivateNetworks(allowed bool) Option {
+	return func(s *settings) { s.denyPrivate = !allowed }
+}
+
+// WithLogger sets where the cloud logs. The default is nowhere.
+func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }
