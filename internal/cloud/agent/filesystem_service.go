@@ -155,7 +155,7 @@ func (s *filesystemService) list(ctx context.Context, path, root string, depth i
 			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
 		}
 		relative := strings.TrimPrefix(found[len(root):], "/")
-		if entry, err := s.agent.entry(found); err == nil {
+		if entry := s.agent.entryIfAny(found); entry != nil {
 			entry.Path = filepath.Join(path, relative)
 			entries = append(entries, entry)
 		}
