@@ -1,0 +1,220 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// maxBody bounds the body of a request: code, mostly, with state in it at times.
+const maxBody = 64 << 20
+
+// Interpreter answers on port 49999.
+func (s *Server) Interpreter() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, "OK") })
+	mux.HandleFunc("POST /execute", s.execute)
+	mux.HandleFunc("GET /contexts", s.listContexts)
+	mux.HandleFunc("POST /contexts", s.createContext)
+	mux.HandleFunc("POST /contexts/{id}/restart", s.restartContext)
+	mux.HandleFunc("DELETE /contexts/{id}", s.removeContext)
+	return allowOrigins(mux)
+}
+
+// allowOrigins lets browsers of any origin in, as the service does: what
+// protects this port is that the sandbox's id is known to its owner alone.
+func allowOrigins(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+				w.Header().Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
+				w.Header().Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+				w.Header().Set("Access-Control-Max-Age", "600")
+				w.WriteHeader(http.StatusOK)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type contextModel struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	CWD      string `json:"cwd"`
+}
+
+func (k *runningKernel) contextModel() contextModel {
+	return contextModel{ID: k.id, Language: k.language, CWD: k.cwd}
+}
+
+func (s *Server) listContexts(w http.ResponseWriter, _ *http.Request) {
+	list := []contextModel{}
+	for _, k := range s.listKernels() {
+		if k.isContext {
+			list = append(list, k.contextModel())
+		}
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Language *string `json:"language"`
+		CWD      *string `json:"cwd"`
+	}
+	if !readBody(w, r, &body, nil) {
+		return
+	}
+	cwd := s.options.Dir
+	if body.CWD != nil && *body.CWD != "" {
+		cwd = *body.CWD
+	}
+	k, err := s.newContext(normalLanguage(body.Language), cwd, false)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	s.background(k.startQuietly)
+	writeJSON(w, http.StatusOK, k.contextModel())
+}
+
+// newContext makes a context; the error is the text that the service gives.
+func (s *Server) newContext(language, cwd string, isDefault bool) (*runningKernel, error) {
+	if name, ok := kernelName(language); !ok {
+		return nil, fmt.Errorf("Failed to create context: %s", missingKernel(name)) //nolint:staticcheck // the service's words
+	}
+	k, err := s.addKernel(&runningKernel{isContext: true, isDefault: isDefault, language: language, cwd: cwd})
+	if err != nil {
+		return nil, fmt.Errorf(`Failed to create context: %w`, err) //nolint:staticcheck // the service's words
+	}
+	return k, nil
+}
+
+// missingKernel is Jupyter's answer, spaces included.
+func missingKernel(name string) string {
+	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", name))
+	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", name))
+	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short)
+}
+
+// defaultContext gives the context that runs a language when none is named.
+func (s *Server) defaultContext(language string) (*runningKernel, error) {
+	s.creating.Lock()
+	defer s.creating.Unlock()
+	k := s.find(func(k *runningKernel) bool { return k.isDefault && k.language == language })
+	if k != nil {
+		return k, nil
+	}
+	return s.newContext(language, s.options.Dir, true)
+}
+
+func (s *Server) restartContext(w http.ResponseWriter, r *http.Request) {
+	k := s.contextByID(w, r.PathValue("id"))
+	if k == nil {
+		return
+	}
+	if err := k.Restart(r.Context()); err != nil {
+		s.options.Logger.WarnContext(r.Context(), "restart of a context", "error", err)
+		http.Error(w, "Failed to restart context "+k.id, http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, http.StatusOK, nil)
+}
+
+func (s *Server) removeContext(w http.ResponseWriter, r *http.Request) {
+	if k := s.contextByID(w, r.PathValue("id")); k != nil {
+		s.removeKernel(k)
+		writeJSON(w, http.StatusOK, nil)
+	}
+}
+
+// contextByID answers 404 and gives nil when there is none. "default" is an
+// alias.
+func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
+	k := s.find(func(k *runningKernel) bool {
+		return k.isContext && (k.id == id || id == "default" && k.isDefault && k.language == "python")
+	})
+	if k == nil {
+		http.Error(w, fmt.Sprintf("Context %.64s not found", id), http.StatusNotFound)
+	}
+	return k
+}
+
+// normalLanguage is the name under which a language has its context.
+func normalLanguage(language *string) string {
+	if language == nil {
+		return "python"
+	}
+	switch name := strings.ToLower(strings.TrimSpace(*language)); name {
+	case "":
+		return "python"
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	default:
+		return name
+	}
+}
+
+// readBody decodes the JSON of a request. What is wrong is answered with 422
+// and the words of FastAPI, which the service is made with. missing gives the
+// name of a required field that is not there.
+func readBody(w http.ResponseWriter, r *http.Request, into any, missing func() string) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		http.Error(w, fmt.Sprintf("the body is larger than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+		return false
+	}
+	if err != nil {
+		http.Error(w, "the body did not come whole", http.StatusBadRequest)
+		return false
+	}
+	detail := map[string]any{"loc": []any{"body"}, "input": nil}
+	err = json.Unmarshal(data, into)
+	wrongType := (*json.UnmarshalTypeError)(nil)
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		detail["type"], detail["msg"] = "missing", "Field required"
+	case errors.As(err, &wrongType):
+		detail["type"], detail["msg"] = "type_error", fmt.Sprintf("Input should be a valid %s", wrongType.Type)
+		if wrongType.Field != "" {
+			detail["loc"] = []any{"body", wrongType.Field}
+		}
+	case err != nil:
+		detail["type"], detail["msg"], detail["ctx"] = "json_invalid", "JSON decode error", map[string]any{"error": err.Error()}
+		detail["input"] = map[string]any{}
+	case missing != nil && missing() != "":
+		detail["type"], detail["msg"], detail["loc"] = "missing", "Field required", []any{"body", missing()}
+		detail["input"] = json.RawMessage(data[:min(len(data), maxEcho)])
+		if len(data) > maxEcho {
+			detail["input"] = nil
+		}
+	default:
+		return true
+	}
+	writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"detail": []any{detail}})
+	return false
+}
+
+// maxEcho bounds how much of a bad request an error repeats.
+const maxEcho = 1 << 10
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}

@@ -1,0 +1,210 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// keepalive is how often a silent execution shows that it lives.
+const keepalive = 5 * time.Second
+
+func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Code      *string           `json:"code"`
+		ContextID *string           `json:"context_id"`
+		Language  *string           `json:"language"`
+		EnvVars   map[string]string `json:"env_vars"`
+	}
+	missing := func() string {
+		if body.Code == nil {
+			return "code"
+		}
+		return ""
+	}
+	if !readBody(w, r, &body, missing) {
+		return
+	}
+	hasContext, hasLanguage := body.ContextID != nil && *body.ContextID != "", body.Language != nil && *body.Language != ""
+	var k *runningKernel
+	switch {
+	case hasContext && hasLanguage:
+		http.Error(w, "Only one of context_id or language can be provided", http.StatusBadRequest)
+		return
+	case hasContext:
+		if k = s.contextByID(w, *body.ContextID); k == nil {
+			return
+		}
+	default:
+		var err error
+		if k, err = s.defaultContext(normalLanguage(body.Language)); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	s.stream(w, r, k, *body.Code, body.EnvVars)
+}
+
+// stream runs code in k and writes what it says as lines of JSON. The client
+// that goes away interrupts it.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel, code string, env map[string]string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	content, err := json.Marshal(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	request := &kernel.Request{Header: jupyter.NewHeader("execute_request", k.id, "e2b"), Content: content, Env: env}
+	e := &execution{request: request, outbox: newOutbox(), busy: make(chan struct{})}
+	client := k.Attach(func(kernelCtx context.Context, event kernel.Event) {
+		e.deliver(kernelCtx, ctx, event)
+	})
+	defer client.Close()
+	if err := client.Submit(request); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header()["Content-Type"] = nil // the service sends none, and clients expect none
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	_ = flush.Flush()
+	if !e.write(ctx, w, flush) {
+		cancel()
+		client.Cancel(request)
+	}
+}
+
+// execution turns the events of one request into lines.
+type execution struct {
+	request *kernel.Request
+	outbox  *outbox
+	busy    chan struct{} // closed when it runs
+	failed  bool          // an error was sent; only deliver uses it
+}
+
+// deliver is called by the kernel. It waits for room no longer than the kernel
+// lives and the client listens.
+func (e *execution) deliver(kernelCtx, clientCtx context.Context, event kernel.Event) {
+	if event.Request != e.request {
+		return
+	}
+	for _, line := range e.lines(event) {
+		data, err := asciiLine(line)
+		if err != nil {
+			// Only a kernel that speaks JSON of its own making gets here.
+			data, _ = asciiLine(errorLine{Type: "error", Name: "InvalidMessage", Value: fmt.Sprintf("%.200v", err)})
+		}
+		e.put(kernelCtx, clientCtx, frame{data: data})
+	}
+}
+
+func (e *execution) put(kernelCtx, clientCtx context.Context, f frame) {
+	if e.outbox.tryPush(f) {
+		return
+	}
+	ctx, cancel := context.WithCancel(kernelCtx)
+	defer cancel()
+	defer context.AfterFunc(clientCtx, cancel)()
+	e.outbox.push(ctx, f)
+}
+
+func (e *execution) lines(event kernel.Event) []any {
+	switch event.Type {
+	case "status":
+		if strings.Contains(string(event.Content), `"`+kernel.StateBusy+`"`) {
+			close(e.busy)
+		}
+	case "execute_input":
+		var c jupyter.ExecuteInput
+		if json.Unmarshal(event.Content, &c) == nil {
+			return []any{countLine{Type: "number_of_executions", Count: c.ExecutionCount}}
+		}
+	case "stream":
+		var c jupyter.StreamContent
+		if json.Unmarshal(event.Content, &c) == nil && (c.Name == "stdout" || c.Name == "stderr") {
+			return []any{streamLine{Type: c.Name, Text: c.Text, Timestamp: event.Time.UTC().Format("2006-01-02T15:04:05.000000+00:00")}}
+		}
+	case "display_data", "execute_result":
+		var c jupyter.DisplayData
+		if json.Unmarshal(event.Content, &c) == nil {
+			return []any{resultLine(c.Data, event.Type == "execute_result")}
+		}
+	case "error":
+		var c jupyter.ErrorContent
+		if e.failed || json.Unmarshal(event.Content, &c) != nil {
+			return nil
+		}
+		e.failed = true
+		line := errorLine{Type: "error", Name: c.Name, Value: c.Value, Traceback: strings.Join(c.Traceback, "")}
+		if c.Name == kernel.Ended.Name {
+			return []any{errorLine{
+				Type: "error", Name: "WebSocketError", Value: "The connections was lost, rerun the code to get the results",
+			}, line}
+		}
+		return []any{line}
+	}
+	return nil
+}
+
+// write writes lines until the request is over; it reports false when the
+// client went away before.
+func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController) bool {
+	put := func(data []byte) bool {
+		_, err := w.Write(data)
+		return err == nil && flush.Flush() == nil
+	}
+	ticker := time.NewTicker(keepalive)
+	defer ticker.Stop()
+	running := false
+	for {
+		var ticks <-chan time.Time
+		if running {
+			ticks = ticker.C
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-e.busyOnce(running):
+			running = true
+			ticker.Reset(keepalive)
+		case <-ticks:
+			if !put([]byte("{\"type\": \"keepalive\"}\n")) {
+				return false
+			}
+		case f := <-e.outbox.frames:
+			e.outbox.taken(f)
+			if !put(f.data) {
+				return false
+			}
+			ticker.Reset(keepalive)
+		case <-e.request.Done():
+			// All of it has been delivered: into the outbox.
+			for len(e.outbox.frames) > 0 {
+				f := <-e.outbox.frames
+				e.outbox.taken(f)
+				if !put(f.data) {
+					return true
+				}
+			}
+			put([]byte("{\"type\": \"end_of_execution\"}\n"))
+			return true
+		}
+	}
+}
+
+// busyOnce is never ready again once it was.
+func (e *execution) busyOnce(running bool) <-chan struct{} {
+	if running {
+		return nil
+	}
+	return e.busy
+}

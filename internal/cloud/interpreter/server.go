@@ -1,0 +1,201 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Bounds of one sandbox.
+const (
+	maxKernels  = 64
+	maxSockets  = 256
+	maxSessions = 256
+)
+
+// Options configures a [Server].
+type Options struct {
+	// Python is the argv prefix of the Python that kernels run.
+	Python []string
+	// Environ gives the environment of a kernel, at each of its starts.
+	Environ func() ([]string, error)
+	// Credential is the kernels' user; nil is this process's own.
+	Credential *syscall.Credential
+	// Dir is where kernels work and the root of Jupyter's paths.
+	Dir string
+	// Token is asked for on the Jupyter port when it is set.
+	Token string
+	// Scratch is a directory for the driver's files.
+	Scratch string
+	// Logger is where kernels' starts and deaths are told; nil is nowhere.
+	Logger *slog.Logger
+}
+
+// Server runs the kernels of a sandbox and answers for them on both ports: a
+// context of the code interpreter is a Jupyter kernel of the same id. Its
+// handlers may be used concurrently.
+type Server struct {
+	options Options
+	driver  string
+	began   time.Time
+	// ctx ends with Close.
+	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	kernels  []*runningKernel
+	sessions []*session
+	sockets  map[*socket]struct{}
+	// creating serialises what makes the default context of a language.
+	creating sync.Mutex
+}
+
+// runningKernel is a kernel with what clients know it by.
+type runningKernel struct {
+	*kernel.Kernel
+	id string
+	// isContext tells that it is listed on the code interpreter's port, with
+	// this language and working directory.
+	isContext     bool
+	language, cwd string
+	// isDefault tells that it runs code that names no context.
+	isDefault bool
+}
+
+var errTooMany = errors.New("interpreter: too many")
+
+// New writes the driver's files and makes the default Python context; its
+// process starts when it is first used. Close the server.
+func New(o Options) (*Server, error) {
+	if len(o.Python) == 0 || !filepath.IsAbs(o.Python[0]) {
+		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path of an interpreter is needed", o.Python)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	driver, err := kernel.WriteDriver(filepath.Join(o.Scratch, "kernel"))
+	if err != nil {
+		return nil, fmt.Errorf("interpreter: %w", err)
+	}
+	s := &Server{options: o, driver: driver, began: time.Now(), sockets: map[*socket]struct{}{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if _, err := s.addKernel(&runningKernel{isContext: true, isDefault: true, language: "python", cwd: o.Dir}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends all kernels and connections and returns when they are gone.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	kernels := s.kernels
+	s.kernels, s.sessions = nil, nil
+	s.mu.Unlock()
+	s.cancel()
+	var closing sync.WaitGroup
+	for _, k := range kernels {
+		closing.Go(func() { _ = k.Close() })
+	}
+	closing.Wait()
+	s.work.Wait()
+	return nil
+}
+
+// addKernel gives k an id where it has none, and a process that is not started.
+func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, kernel.ErrClosed
+	case len(s.kernels) >= maxKernels:
+		return nil, fmt.Errorf("%w kernels: the limit of a sandbox is %d; remove some", errTooMany, maxKernels)
+	}
+	if k.id == "" {
+		k.id = jupyter.NewID()
+	}
+	if slices.ContainsFunc(s.kernels, func(o *runningKernel) bool { return o.id == k.id }) {
+		return nil, fmt.Errorf("%w kernels with the id %.64q", errTooMany, k.id)
+	}
+	k.Kernel = kernel.New(kernel.Spec{
+		Python: s.options.Python, Driver: s.driver, Environ: s.options.Environ, Credential: s.options.Credential,
+		Dir: k.cwd, Logger: s.options.Logger.With("kernel", k.id),
+	})
+	s.kernels = append(s.kernels, k)
+	return k, nil
+}
+
+// find gives the first kernel that matches, or nil.
+func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.kernels, match); i >= 0 {
+		return s.kernels[i]
+	}
+	return nil
+}
+
+// kernelByID gives nil when there is none.
+func (s *Server) kernelByID(id string) *runningKernel {
+	return s.find(func(k *runningKernel) bool { return k.id == id })
+}
+
+func (s *Server) listKernels() []*runningKernel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.kernels)
+}
+
+// removeKernel closes k with its sessions and connections.
+func (s *Server) removeKernel(k *runningKernel) {
+	s.mu.Lock()
+	s.kernels = slices.DeleteFunc(s.kernels, func(o *runningKernel) bool { return o == k })
+	s.sessions = slices.DeleteFunc(s.sessions, func(o *session) bool { return o.kernel == k })
+	var sockets []*socket
+	for socket := range s.sockets {
+		if socket.kernel == k {
+			sockets = append(sockets, socket)
+		}
+	}
+	s.mu.Unlock()
+	_ = k.Close()
+	for _, socket := range sockets {
+		socket.shut()
+	}
+}
+
+// background runs f until the server closes; false when it is closed already.
+func (s *Server) background(f func(ctx context.Context)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Go(func() { f(s.ctx) })
+	return true
+}
+
+// kernelName gives the kernel that runs a language: Python is the only one.
+func kernelName(language string) (name string, ok bool) {
+	switch language {
+	case "python", "python3":
+		return "python3", true
+	case "typescript":
+		return "javascript", false
+	}
+	return language, false
+}

@@ -1,0 +1,255 @@
+//go:build linux
+
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Bounds of what waits for a kernel. The first request always fits.
+const (
+	maxQueue      = 1024
+	maxQueueBytes = 64 << 20
+)
+
+// The errors of executions that no Python raised, in the words of E2B's service.
+var (
+	// Died ends an execution whose kernel died.
+	Died = jupyter.ErrorContent{Name: "ContextRestarting", Value: "Context was restarted", Traceback: []string{}}
+	// Ended ends an execution whose kernel was restarted or closed on request.
+	Ended = jupyter.ErrorContent{
+		Name:      "UnexpectedEndOfExecution",
+		Value:     "Connection to the execution was closed before the execution was finished",
+		Traceback: []string{},
+	}
+
+	interrupted    = jupyter.ErrorContent{Name: "KeyboardInterrupt", Traceback: []string{"KeyboardInterrupt"}}
+	abortedContent = json.RawMessage(`{"status":"aborted"}`)
+)
+
+// Event is one thing that a kernel says.
+type Event struct {
+	// Channel is [jupyter.IOPub] for what all clients are told, [jupyter.Shell]
+	// or [jupyter.Stdin] for what only the asking client is told.
+	Channel string
+	// Type is the msg_type and Content the content of the Jupyter message.
+	Type    string
+	Content json.RawMessage
+	// Request is what the event belongs to; nil when the kernel speaks of itself.
+	Request *Request
+	// Time is when the event came.
+	Time time.Time
+}
+
+// Request is one message on the shell channel. Make a new one for each [Client.Submit].
+type Request struct {
+	// Header is the parent of all answers; its MsgType says what is asked.
+	Header jupyter.Header
+	// Content is the content of the message, an object.
+	Content json.RawMessage
+	// Env holds environment variables of this execution alone.
+	Env map[string]string
+
+	client      *Client
+	stopOnError bool
+	done        chan struct{} // closed when it is answered
+
+	// Set when it is served; guarded by Kernel.mu.
+	proc        *process
+	number      uint64
+	armed       bool // an interrupt strikes
+	interrupted bool
+}
+
+// Done is closed when r is over, after all that belongs to it was delivered.
+// It is valid after [Client.Submit], and stays open when r was cancelled before
+// it ran.
+func (r *Request) Done() <-chan struct{} { return r.done }
+
+// By tells whether c asked.
+func (r *Request) By(c *Client) bool { return r.client == c }
+
+func (r *Request) finished() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Client hears a kernel and asks it.
+type Client struct {
+	kernel  *Kernel
+	deliver func(context.Context, Event)
+}
+
+// Attach makes a client. deliver is called with one event after the other; the
+// kernel waits for it, which is how a slow client slows the kernel. When ctx is
+// done deliver must not wait any longer. It must not call the kernel's or the
+// client's methods. Close the client.
+func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
+	c := &Client{kernel: k, deliver: deliver}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.clients = append(k.clients, c)
+	return c
+}
+
+// Connections is the number of clients.
+func (k *Kernel) Connections() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.clients)
+}
+
+// Submit puts r into the kernel's queue. Its answer is over when the status
+// idle of r has been delivered. The error is [ErrClosed] or [ErrQueueFull].
+func (c *Client) Submit(r *Request) error {
+	if len(r.Content) == 0 {
+		r.Content = json.RawMessage("{}")
+	}
+	options := struct {
+		StopOnError bool `json:"stop_on_error"`
+	}{StopOnError: true}
+	if err := json.Unmarshal(r.Content, &options); err != nil {
+		return fmt.Errorf("kernel: content of %s: %w", r.Header.MsgType, err)
+	}
+	r.client, r.stopOnError, r.done = c, options.StopOnError, make(chan struct{})
+	k := c.kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.closed:
+		return ErrClosed
+	case len(k.queue) >= maxQueue || len(k.queue) > 0 && k.queueBytes+len(r.Content) > maxQueueBytes:
+		return ErrQueueFull
+	}
+	k.queue = append(k.queue, r)
+	k.queueBytes += len(r.Content)
+	k.poke()
+	return nil
+}
+
+// Cancel takes r out of the queue, or interrupts it when it runs. What is
+// already answered is left alone.
+func (c *Client) Cancel(r *Request) {
+	k := c.kernel
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unqueue(func(q *Request) bool { return q == r })
+	if k.current == r {
+		k.interrupt()
+	}
+}
+
+// Answer answers the input_request that this client was sent. Without one it
+// does nothing.
+func (c *Client) Answer(value string) error {
+	return c.answer(&command{Type: "input_reply", Value: value})
+}
+
+func (c *Client) answer(reply *command) error {
+	k := c.kernel
+	k.mu.Lock()
+	p := k.proc
+	if p == nil || k.asking == 0 || k.asker != c {
+		k.mu.Unlock()
+		return nil
+	}
+	reply.Seq, k.asking = k.asking, 0
+	k.mu.Unlock()
+	return p.send(reply)
+}
+
+// Close ends the client: it hears nothing more. What it asked for goes on,
+// except that a question to it raises EOFError.
+func (c *Client) Close() {
+	k := c.kernel
+	k.mu.Lock()
+	k.clients = slices.DeleteFunc(k.clients, func(o *Client) bool { return o == c })
+	k.mu.Unlock()
+	_ = c.answer(&command{Type: "input_reply", EOF: true})
+}
+
+// attached tells whether c is not closed.
+func (k *Kernel) attached(c *Client) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Contains(k.clients, c)
+}
+
+// The methods below tell clients; emitting is held.
+
+// emit tells all clients something that belongs to the last request.
+func (k *Kernel) emit(ctx context.Context, msgType string, content json.RawMessage) {
+	k.broadcast(ctx, Event{Type: msgType, Content: content, Request: k.parent})
+}
+
+func (k *Kernel) broadcast(ctx context.Context, e Event) {
+	e.Channel, e.Time = jupyter.IOPub, time.Now()
+	k.mu.Lock()
+	clients := slices.Clone(k.clients)
+	k.mu.Unlock()
+	for _, c := range clients {
+		c.deliver(ctx, e)
+	}
+}
+
+func (k *Kernel) status(ctx context.Context, r *Request, state string) {
+	k.broadcast(ctx, Event{Type: "status", Content: marshal(jupyter.StatusContent{ExecutionState: state}), Request: r})
+}
+
+// reply answers r and says that it is over.
+func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage) {
+	if k.attached(r.client) {
+		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
+	}
+	k.status(ctx, r, StateIdle)
+}
+
+// fail answers r, which did not run or not to its end.
+func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
+	if e.Traceback == nil {
+		e.Traceback = []string{e.Name + ": " + e.Value}
+	}
+	// Clients rely on all three fields, empty or not.
+	content := map[string]any{"ename": e.Name, "evalue": e.Value, "traceback": e.Traceback}
+	if r.Header.MsgType == "execute_request" {
+		k.broadcast(k.ctx, Event{Type: "error", Content: marshal(content), Request: r})
+	}
+	content["status"] = "error"
+	content["execution_count"] = 0
+	k.reply(k.ctx, r, marshal(content))
+}
+
+func (k *Kernel) handleInput(p *process, m *message) error {
+	r := k.parent
+	if r == nil || !k.attached(r.client) {
+		return p.send(&command{Type: "input_reply", Seq: m.Seq, EOF: true})
+	}
+	k.mu.Lock()
+	k.asking, k.asker = m.Seq, r.client
+	k.mu.Unlock()
+	r.client.deliver(p.ctx, Event{Channel: jupyter.Stdin, Type: m.Type, Content: m.Content, Request: r, Time: time.Now()})
+	// Closed meanwhile, it may have missed that it was asked.
+	if !k.attached(r.client) {
+		return r.client.answer(&command{Type: "input_reply", EOF: true})
+	}
+	return nil
+}
+
+// marshal is json.Marshal of what cannot fail.
+func marshal(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // a value of this package's own types
+	}
+	return data
+}

@@ -1,0 +1,52 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// ReplyType is the msg_type that answers a request.
+func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
+
+// answer is the reply to a request that needs no Python, nil for all others.
+func answer(msgType string, info Info) json.RawMessage {
+	switch {
+	case msgType == "kernel_info_request":
+		return info.Reply()
+	case msgType == "comm_info_request":
+		return json.RawMessage(`{"status":"ok","comms":{}}`)
+	case !strings.HasSuffix(msgType, "_request"):
+		// Comms have no reply; one is harmless to who does not wait for it.
+		return json.RawMessage(`{"status":"ok"}`)
+	}
+	return nil
+}
+
+// Reply is the content of kernel_info_reply.
+func (i Info) Reply() json.RawMessage {
+	banner := "Python " + i.Python
+	if i.Engine == "ipython" {
+		banner += " | IPython " + i.Version
+	}
+	if i.Note != "" {
+		banner += "\n" + i.Note
+	}
+	return marshal(map[string]any{
+		"status":                 "ok",
+		"protocol_version":       jupyter.ProtocolVersion,
+		"implementation":         i.Engine,
+		"implementation_version": i.Version,
+		"language_info": map[string]any{
+			"name": "python", "version": i.Python, "mimetype": "text/x-python", "file_extension": ".py",
+			"pygments_lexer": "ipython3", "nbconvert_exporter": "python",
+			"codemirror_mode": map[string]any{"name": "ipython", "version": 3},
+		},
+		"banner":     banner,
+		"debugger":   false,
+		"help_links": []any{},
+	})
+}

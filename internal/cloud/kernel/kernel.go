@@ -1,0 +1,462 @@
+//go:build linux
+
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Spec says how to run a kernel.
+type Spec struct {
+	// Python is the argv prefix of the interpreter, its program an absolute path.
+	Python []string
+	// Driver is the script that [WriteDriver] wrote.
+	Driver string
+	// Environ gives the environment; it is asked at every start.
+	Environ func() ([]string, error)
+	// Credential is the user; nil is this process's own.
+	Credential *syscall.Credential
+	// Dir is the working directory of user code. When it cannot be entered the
+	// kernel says so on stderr and runs in "/".
+	Dir string
+	// Logger is never nil.
+	Logger *slog.Logger
+}
+
+// The states of a kernel, as Jupyter names them.
+const (
+	StateStarting   = "starting"
+	StateIdle       = "idle"
+	StateBusy       = "busy"
+	StateRestarting = "restarting"
+	StateDead       = "dead"
+)
+
+var (
+	// ErrClosed is what a closed kernel answers.
+	ErrClosed = errors.New("kernel: closed")
+	// ErrQueueFull refuses a request while too much waits.
+	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
+)
+
+// Kernel runs requests one at a time, in the order in which they came, in a
+// process that starts at the first of them, or at [Kernel.Start]. A process
+// that dies is replaced; the state is lost, the Kernel remains. All methods may
+// be called concurrently.
+type Kernel struct {
+	spec Spec
+	wake chan struct{} // holds one token when there may be something to do
+	// ctx ends with Close.
+	ctx    context.Context //nolint:containedctx // the life of the kernel, not of a call
+	cancel context.CancelFunc
+	loop   sync.WaitGroup
+
+	// starting serialises the starts of processes. It is taken before the others.
+	starting sync.Mutex
+
+	// emitting orders all that clients are told. It is held while they are
+	// told: a client that is slow to take an event slows the kernel. It is
+	// taken before mu.
+	emitting sync.Mutex
+	// parent is the request that output belongs to: the last one that ran.
+	// Guarded by emitting.
+	parent *Request
+
+	mu         sync.Mutex
+	closed     bool
+	clients    []*Client
+	queue      []*Request
+	queueBytes int
+	current    *Request // the one that is being served
+	proc       *process // nil before the start and after an end
+	info       Info
+	state      string
+	activity   time.Time
+	served     bool // proc has finished a request
+	revive     bool // proc ended by itself: start the next one now
+	requests   uint64
+	asking     uint64 // number of the input_request that waits for its reply, and who has it
+	asker      *Client
+}
+
+// New makes a kernel without a process. Close it.
+func New(spec Spec) *Kernel {
+	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.loop.Go(k.run)
+	return k
+}
+
+// State is what the kernel does now, and when it last did something. A kernel
+// whose process starts at its first request is idle.
+func (k *Kernel) State() (state string, activity time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state, k.activity
+}
+
+// Start returns when the kernel's process takes requests; it starts one when
+// there is none. The process outlives ctx.
+func (k *Kernel) Start(ctx context.Context) (Info, error) {
+	k.starting.Lock()
+	defer k.starting.Unlock()
+	return k.start(ctx)
+}
+
+// start is Start with starting held.
+func (k *Kernel) start(ctx context.Context) (Info, error) {
+	k.mu.Lock()
+	if k.closed || k.proc != nil {
+		defer k.mu.Unlock()
+		if k.closed {
+			return Info{}, ErrClosed
+		}
+		return k.info, nil
+	}
+	k.state = StateStarting
+	k.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.ctx, func() { cancel(ErrClosed) })()
+	began := time.Now()
+	p, err := startProcess(k)
+	var info Info
+	if err == nil {
+		info, err = p.waitReady(ctx)
+	}
+	k.mu.Lock()
+	if err == nil && k.closed {
+		err = ErrClosed
+	}
+	if err == nil && p.over { // between its first word and now
+		err = p.err
+	}
+	if err == nil {
+		k.proc, k.info, k.state, k.served = p, info, StateIdle, false
+	} else {
+		k.state = StateDead
+	}
+	k.activity = time.Now()
+	k.mu.Unlock()
+	if err != nil {
+		if p != nil {
+			p.kill()
+			<-p.done
+		}
+		return Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.Python[0], err)
+	}
+	k.spec.Logger.DebugContext(ctx, "kernel started", "python", info.Python, "engine", info.Engine, "took", time.Since(began))
+	if info.Note != "" {
+		k.spec.Logger.WarnContext(ctx, "kernel without IPython", "note", info.Note)
+	}
+	return info, nil
+}
+
+// Interrupt raises KeyboardInterrupt in what runs now, and sends SIGINT to the
+// processes it started. Nothing happens when nothing runs.
+func (k *Kernel) Interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.interrupt()
+}
+
+// interrupt is Interrupt with mu held.
+func (k *Kernel) interrupt() {
+	if k.current == nil {
+		return
+	}
+	k.current.interrupted = true
+	if k.current.armed && k.proc != nil {
+		k.proc.interrupt()
+	}
+}
+
+// Restart ends the process and returns when a new one is ready. What ran ends
+// with [Ended]; what waits runs in the new process.
+func (k *Kernel) Restart(ctx context.Context) error {
+	k.starting.Lock()
+	defer k.starting.Unlock()
+	k.mu.Lock()
+	p := k.proc
+	if p != nil {
+		p.reason = Ended
+		k.state = StateRestarting
+	}
+	k.mu.Unlock()
+	if p != nil {
+		p.kill()
+		<-p.done
+	}
+	_, err := k.start(ctx)
+	return err
+}
+
+// Close ends the process with all that it started, and what runs and waits
+// with [Ended]. It returns when all of it is gone.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	k.closed = true
+	if k.proc != nil {
+		k.proc.reason = Ended
+	}
+	k.mu.Unlock()
+	k.cancel()
+	k.starting.Lock() // a start that was under way has ended
+	k.mu.Lock()
+	p := k.proc
+	k.mu.Unlock()
+	k.starting.Unlock()
+	if p != nil {
+		p.kill()
+		<-p.done
+	}
+	k.loop.Wait()
+	k.mu.Lock()
+	rest := k.queue
+	k.queue, k.queueBytes, k.state = nil, 0, StateDead
+	k.mu.Unlock()
+	k.emitting.Lock()
+	defer k.emitting.Unlock()
+	for _, r := range rest {
+		k.fail(r, Ended)
+		close(r.done)
+	}
+	return nil
+}
+
+// run serves the queue.
+func (k *Kernel) run() {
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-k.wake:
+		}
+		k.mu.Lock()
+		revive := k.revive
+		k.revive = false
+		k.mu.Unlock()
+		if revive {
+			if _, err := k.Start(k.ctx); err != nil && k.ctx.Err() == nil {
+				k.spec.Logger.WarnContext(k.ctx, "kernel is not back", "error", err)
+			}
+		}
+		for r := k.next(); r != nil; r = k.next() {
+			k.serve(r)
+		}
+	}
+}
+
+// next takes the first request of the queue.
+func (k *Kernel) next() *Request {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.queue) == 0 || k.closed {
+		return nil
+	}
+	r := k.queue[0]
+	k.queue = slices.Delete(k.queue, 0, 1)
+	k.queueBytes -= len(r.Content)
+	k.current = r
+	return r
+}
+
+// serve runs one request from busy to idle.
+func (k *Kernel) serve(r *Request) {
+	info, err := k.Start(k.ctx)
+	k.mu.Lock()
+	p := k.proc
+	refuse := r.interrupted && err == nil // interrupted before it could begin
+	if err == nil && !refuse && p != nil {
+		k.state, k.activity = StateBusy, time.Now()
+		r.proc = p
+		k.requests++
+		r.number = k.requests
+	}
+	k.mu.Unlock()
+	k.emitting.Lock()
+	if !r.finished() { // by the end of p
+		ctx := k.ctx
+		if p != nil {
+			ctx = p.ctx
+		}
+		k.parent = r
+		k.status(ctx, r, StateBusy)
+		switch content := answer(r.Header.MsgType, info); {
+		case errors.Is(err, ErrClosed):
+			k.finish(r, func() { k.fail(r, Ended) })
+		case err != nil:
+			k.finish(r, func() { k.fail(r, jupyter.ErrorContent{Name: "KernelStartError", Value: err.Error()}) })
+		case refuse:
+			k.finish(r, func() { k.fail(r, interrupted) })
+		case p == nil:
+			k.finish(r, func() { k.fail(r, Died) })
+		case content != nil:
+			k.finish(r, func() { k.reply(ctx, r, content) })
+		}
+	}
+	k.emitting.Unlock()
+	if r.finished() {
+		return
+	}
+	if err := p.send(&command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env}); err != nil {
+		p.kill() // it does not read: its end ends the request
+	}
+	select {
+	case <-r.done:
+	case <-p.done: // which finished the request, unless it came before this one
+		k.emitting.Lock()
+		if !r.finished() {
+			k.finish(r, func() { k.fail(r, Died) })
+		}
+		k.emitting.Unlock()
+	}
+}
+
+// finish ends r, which nothing runs any more, with what tell says. emitting is held.
+func (k *Kernel) finish(r *Request, tell func()) {
+	k.mu.Lock()
+	k.current, k.asking, k.activity = nil, 0, time.Now()
+	if k.state == StateBusy {
+		k.state = StateIdle
+	}
+	k.mu.Unlock()
+	tell()
+	close(r.done)
+}
+
+// ended is told by a process when it is gone and all that it said is delivered.
+func (k *Kernel) ended(p *process) {
+	k.emitting.Lock()
+	defer k.emitting.Unlock()
+	k.mu.Lock()
+	p.over = true
+	if k.proc != p { // it never got ready
+		k.mu.Unlock()
+		return
+	}
+	k.proc = nil
+	r, why := k.current, p.reason
+	if r != nil && r.proc != p {
+		r = nil
+	}
+	died := why.Name == "" // nobody here asked for it
+	if died {
+		why = Died
+		// One that dies before it has done anything would do so for ever.
+		k.revive = k.served || r != nil
+	}
+	k.state, k.activity = StateRestarting, time.Now()
+	over := k.closed
+	k.mu.Unlock()
+	if died {
+		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err)
+	}
+	state := StateRestarting
+	if over {
+		state = StateDead
+	}
+	k.status(k.ctx, nil, state)
+	if r != nil {
+		k.finish(r, func() { k.fail(r, why) })
+	}
+	k.poke()
+}
+
+func (k *Kernel) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// handle takes a message of the driver. emitting is held.
+func (k *Kernel) handle(p *process, m *message) error {
+	switch m.Type {
+	case "ready":
+		var info Info
+		if err := json.Unmarshal(m.Content, &info); err != nil || p.running {
+			return fmt.Errorf("%w: ready: %w", errLine, err)
+		}
+		p.running = true
+		p.ready <- info
+	case "armed":
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.current == nil || k.current.proc != p || k.current.armed {
+			return nil
+		}
+		k.current.armed = true
+		if k.current.interrupted {
+			p.interrupt()
+		}
+	case "sync":
+		return p.send(&command{Type: "ack", Seq: m.Seq})
+	case "reply":
+		return k.handleReply(p, m)
+	case "input_request":
+		return k.handleInput(p, m)
+	case "stream", "display_data", "update_display_data", "clear_output", "execute_input", "execute_result", "error":
+		k.emit(p.ctx, m.Type, m.Content)
+	default:
+		return fmt.Errorf("%w: type %.40q", errLine, m.Type)
+	}
+	return nil
+}
+
+func (k *Kernel) handleReply(p *process, m *message) error {
+	var reply struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(m.Content, &reply); err != nil {
+		return fmt.Errorf("%w: reply: %w", errLine, err)
+	}
+	k.mu.Lock()
+	r := k.current
+	if r == nil || r.proc != p || r.number != m.ID {
+		k.mu.Unlock()
+		return fmt.Errorf("%w: reply to %d, which does not run", errLine, m.ID)
+	}
+	k.served = true
+	var aborted []*Request
+	if reply.Status != "ok" && r.stopOnError {
+		// Taken out before the client hears of the error: what it sends after
+		// that is meant to run.
+		aborted = k.unqueue(func(q *Request) bool { return q.client == r.client && q.Header.MsgType == "execute_request" })
+	}
+	k.mu.Unlock()
+	for _, pipe := range p.pipes {
+		p.output(pipe, pipe.end())
+	}
+	k.finish(r, func() { k.reply(p.ctx, r, m.Content) })
+	for _, q := range aborted {
+		k.status(p.ctx, q, StateBusy)
+		k.reply(p.ctx, q, abortedContent)
+		close(q.done)
+	}
+	return nil
+}
+
+// unqueue takes the requests that match out of the queue. mu is held.
+func (k *Kernel) unqueue(match func(*Request) bool) []*Request {
+	var out []*Request
+	k.queue = slices.DeleteFunc(k.queue, func(q *Request) bool {
+		if !match(q) {
+			return false
+		}
+		k.queueBytes -= len(q.Content)
+		out = append(out, q)
+		return true
+	})
+	return out
+}

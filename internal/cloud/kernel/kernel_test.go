@@ -1,0 +1,235 @@
+//go:build linux
+
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pythons are the interpreters that tests run: one with IPython where this
+// machine has one, and one without.
+var pythons = sync.OnceValues(func() (rich, plain string) {
+	candidates := []string{os.Getenv("E2BCTL_TEST_PYTHON"), "python3", "/usr/bin/python3", "/usr/local/bin/python3"}
+	for _, name := range candidates {
+		path, err := exec.LookPath(name)
+		if name == "" || err != nil {
+			continue
+		}
+		if exec.Command(path, "-c", "import IPython").Run() != nil {
+			plain = cmp.Or(plain, path)
+		} else {
+			rich = cmp.Or(rich, path)
+		}
+	}
+	return rich, plain
+})
+
+func richPython(t testing.TB) string {
+	rich, _ := pythons()
+	if rich == "" {
+		t.Skip("no Python with IPython here; name one in E2BCTL_TEST_PYTHON")
+	}
+	return rich
+}
+
+// engines runs a test with both engines.
+func engines(t *testing.T, test func(t *testing.T, python string)) {
+	t.Run("ipython", func(t *testing.T) {
+		t.Parallel()
+		test(t, richPython(t))
+	})
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		_, plain := pythons()
+		if plain == "" {
+			t.Skip("no Python without IPython here")
+		}
+		test(t, plain)
+	})
+}
+
+func newKernel(t testing.TB, python string) *Kernel {
+	t.Helper()
+	dir := t.TempDir()
+	driver, err := WriteDriver(filepath.Join(dir, "driver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k := New(Spec{
+		Python: []string{python}, Driver: driver, Dir: home, Logger: slog.New(slog.DiscardHandler),
+		Environ: func() ([]string, error) { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, nil },
+	})
+	t.Cleanup(func() { k.Close() })
+	return k
+}
+
+// session is a client that collects what it hears.
+type session struct {
+	t      testing.TB
+	client *Client
+	events chan Event
+}
+
+func attach(t testing.TB, k *Kernel) *session {
+	s := &session{t: t, events: make(chan Event, 4096)}
+	s.client = k.Attach(func(ctx context.Context, e Event) {
+		select {
+		case s.events <- e:
+		case <-ctx.Done():
+		}
+	})
+	t.Cleanup(s.client.Close)
+	return s
+}
+
+func (s *session) submit(code string, options ...func(*jupyter.ExecuteRequest)) *Request {
+	s.t.Helper()
+	content := jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true}
+	for _, o := range options {
+		o(&content)
+	}
+	r := &Request{Header: jupyter.NewHeader("execute_request", "test", "test"), Content: marshal(content)}
+	if err := s.client.Submit(r); err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// outcome is all that came for one request.
+type outcome struct {
+	stdout, stderr string
+	order          []string // types of the events, equal neighbours once
+	results        []jupyter.DisplayData
+	errors         []jupyter.ErrorContent
+	reply          jupyter.ExecuteReply
+}
+
+func (o outcome) text() string {
+	for _, r := range o.results {
+		var text string
+		if r.ExecutionCount != nil && json.Unmarshal(r.Data["text/plain"], &text) == nil {
+			return text
+		}
+	}
+	return ""
+}
+
+func (s *session) next() Event {
+	s.t.Helper()
+	select {
+	case e := <-s.events:
+		return e
+	case <-time.After(30 * time.Second):
+		s.t.Fatal("nothing came for 30 s")
+		return Event{}
+	}
+}
+
+// wait collects up to the idle of r.
+func (s *session) wait(r *Request) outcome {
+	s.t.Helper()
+	var o outcome
+	for {
+		e := s.next()
+		if e.Request != r {
+			continue
+		}
+		if n := len(o.order); n == 0 || o.order[n-1] != e.Type {
+			o.order = append(o.order, e.Type)
+		}
+		switch e.Type {
+		case "stream":
+			var c jupyter.StreamContent
+			s.decode(e, &c)
+			if c.Name == "stdout" {
+				o.stdout += c.Text
+			} else {
+				o.stderr += c.Text
+			}
+		case "execute_result", "display_data":
+			var c jupyter.DisplayData
+			s.decode(e, &c)
+			o.results = append(o.results, c)
+		case "error":
+			var c jupyter.ErrorContent
+			s.decode(e, &c)
+			o.errors = append(o.errors, c)
+		case "execute_reply":
+			s.decode(e, &o.reply)
+		case "status":
+			if strings.Contains(string(e.Content), `"idle"`) {
+				return o
+			}
+		}
+	}
+}
+
+func (s *session) decode(e Event, into any) {
+	s.t.Helper()
+	if err := json.Unmarshal(e.Content, into); err != nil {
+		s.t.Fatalf("%s: %v in %.200s", e.Type, err, e.Content)
+	}
+}
+
+func (s *session) run(code string, options ...func(*jupyter.ExecuteRequest)) outcome {
+	s.t.Helper()
+	return s.wait(s.submit(code, options...))
+}
+
+func TestExecute(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		for _, test := range []struct{ code, stdout, stderr, text, failure string }{
+			{code: "x = 1; x", text: "1"},
+			{code: "x += 1; x", text: "2"},
+			{code: "    y = 5\n    y", text: "5"},
+			{code: "print('a'); print('é\\u2028')", stdout: "a\né\u2028\n"},
+			{code: "import sys; print('e', file=sys.stderr)", stderr: "e\n"},
+			{code: "undefined", failure: "NameError"},
+			{code: "def", failure: "SyntaxError"},
+			{code: "import sys; sys.exit(3)", failure: "SystemExit"},
+			{code: "x", text: "2"},
+			{code: "import asyncio; await asyncio.sleep(0); 7", text: "7"},
+			{code: "print('\\ud800')", stdout: "\ufffd\n"},
+			{code: "import os; os.write(1, b'\\xff\\xc3\\xa9'); None", stdout: "\ufffdé"},
+			{code: "print('a'); os.system('echo b; echo c >&2'); print('d')", stdout: "a\nb\nd\n", stderr: "c\n"},
+			{code: "import subprocess; subprocess.run(['echo', 'sub']); print('after')", stdout: "sub\nafter\n"},
+			{code: "import sys; sys.stdout.buffer.write(b'raw\\n'); None", stdout: "raw\n"},
+			{code: "float('nan')", text: "nan"},
+			{code: "input('? ')", failure: "StdinNotImplementedError"},
+			{code: "os.getcwd() == os.environ['HOME']", text: "True"},
+			{code: "sys.path[0], sys.argv", text: "('', [''])"},
+		} {
+			o := s.run(test.code)
+			failure := ""
+			if len(o.errors) > 0 {
+				failure = o.errors[0].Name
+			}
+			// IPython warns about exit on stderr.
+			if o.stdout != test.stdout || o.stderr != test.stderr && test.failure != "SystemExit" || o.text() != test.text || failure != test.failure || o.reply.Name != test.failure {
+				t.Errorf("%q: stdout %q, stderr %q, text %q, error %q, reply %+v", test.code, o.stdout, o.stderr, o.text(), failure, o.reply)
+			}
+		}
+	})
+}

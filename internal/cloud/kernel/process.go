@@ -1,0 +1,338 @@
+//go:build linux
+
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// maxLine bounds a line of the driver, which keeps its own to half of this.
+const maxLine = 64 << 20
+
+// process is one life of a kernel.
+type process struct {
+	kernel *Kernel
+	cmd    *exec.Cmd
+	conn   *net.UnixConn
+	pipes  [2]*pipe
+	ready  chan Info
+
+	// ctx ends when the process is to die or has died: who waits to deliver
+	// its output need not wait any longer.
+	ctx    context.Context //nolint:containedctx // it is the life of the process, not of a call
+	cancel context.CancelFunc
+	// done is closed when the process is gone and all that it said is delivered.
+	done chan struct{}
+	err  error // how it ended; valid when done is closed
+	// reason is what ends its request when somebody here ended it, zero when it
+	// died. Guarded by kernel.mu.
+	reason jupyter.ErrorContent
+	over   bool // the kernel knows that it ended; guarded by kernel.mu
+
+	// tail is the end of what was written to descriptors 1 and 2 before the
+	// driver was ready: the reason when it never is. Guarded by kernel.emitting.
+	tail    []byte
+	running bool // the driver has said ready; guarded by kernel.emitting
+}
+
+// pipe is descriptor 1 or 2 of the process, as text.
+type pipe struct {
+	name string
+	file *os.File
+	raw  syscall.RawConn
+	buf  []byte
+	decoder
+}
+
+func startProcess(k *Kernel) (_ *process, err error) {
+	environ, err := k.spec.Environ()
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	p := &process{kernel: k, ready: make(chan Info, 1), done: make(chan struct{})}
+	argv := append(append([]string(nil), k.spec.Python...), k.spec.Driver, k.spec.Dir)
+	p.cmd = &exec.Cmd{
+		Path: argv[0], Args: argv, Env: environ, Dir: "/",
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: k.spec.Credential},
+	}
+	for i, name := range [...]string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, w)
+		raw, err := r.SyscallConn()
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		p.pipes[i] = &pipe{name: name, file: r, raw: raw, buf: make([]byte, 32<<10)}
+		defer func() {
+			if err != nil {
+				r.Close()
+			}
+		}()
+	}
+	p.cmd.Stdout, p.cmd.Stderr = files[0], files[1]
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, theirs)
+	p.conn = ours
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if err := child.Start(p.cmd); err != nil {
+		p.cancel()
+		ours.Close()
+		return nil, err
+	}
+	go p.supervise()
+	return p, nil
+}
+
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "kernel"), os.NewFile(uintptr(fds[1]), "driver")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// supervise reads what the process says until it is gone, and reports its end.
+func (p *process) supervise() {
+	var readers sync.WaitGroup
+	for _, pipe := range p.pipes {
+		readers.Go(func() { p.readPipe(pipe) })
+	}
+	var lines error
+	readers.Go(func() {
+		if lines = p.readLines(); lines != nil {
+			p.kill() // what breaks the protocol cannot be spoken to
+		}
+	})
+	err := child.Wait(p.cmd)
+	p.killSession()
+	// What the process said is in the socket and in the pipes: the socket ends
+	// after what it holds, the pipes may be held open by who left the session.
+	_ = p.conn.CloseRead()
+	p.drainAndClose()
+	readers.Wait()
+	p.conn.Close()
+	p.cancel()
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
+	p.err = errors.Join(lines, err)
+	p.kernel.ended(p)
+	close(p.done)
+}
+
+func (p *process) drainAndClose() {
+	p.kernel.emitting.Lock()
+	p.drain()
+	for _, pipe := range p.pipes {
+		p.output(pipe, pipe.end())
+	}
+	p.kernel.emitting.Unlock()
+	for _, pipe := range p.pipes {
+		pipe.file.Close()
+	}
+}
+
+// send writes one line to the driver.
+func (p *process) send(c *command) error {
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	_, err = p.conn.Write(append(line, '\n'))
+	return err
+}
+
+func (p *process) readLines() error {
+	r := bufio.NewReaderSize(p.conn, 64<<10)
+	for {
+		line, err := readLine(r, maxLine)
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		m, err := parseLine(line)
+		if err != nil {
+			return err
+		}
+		p.kernel.emitting.Lock()
+		p.drain() // what was written before the driver spoke comes first
+		err = p.kernel.handle(p, m)
+		p.kernel.emitting.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readLine gives a line without its end; it is valid until the next call.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if err == nil && line == nil {
+			return part, nil
+		}
+		line = append(line, part...)
+		switch {
+		case len(line) > limit:
+			return nil, fmt.Errorf("%w: longer than %d bytes", errLine, limit)
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+// readPipe passes on what comes through a pipe. It reads under the lock under
+// which lines are handled, so that nothing is ever read and not yet delivered
+// when a line says that the cell has ended.
+func (p *process) readPipe(pipe *pipe) {
+	for ended := false; !ended; {
+		err := pipe.raw.Read(func(fd uintptr) bool {
+			p.kernel.emitting.Lock()
+			defer p.kernel.emitting.Unlock()
+			n, err := unix.Read(int(fd), pipe.buf)
+			if errors.Is(err, unix.EAGAIN) {
+				return false
+			}
+			if errors.Is(err, unix.EINTR) {
+				return true
+			}
+			ended = n <= 0
+			if n > 0 {
+				p.output(pipe, pipe.decode(pipe.buf[:n]))
+			}
+			return true
+		})
+		ended = ended || err != nil
+	}
+}
+
+// drain delivers what the pipes hold now, and no more: a process that writes
+// without end must not hold up the rest. kernel.emitting is held.
+func (p *process) drain() {
+	for _, pipe := range p.pipes {
+		_ = pipe.raw.Control(func(fd uintptr) {
+			waiting, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			for err == nil && waiting > 0 {
+				var n int
+				n, err = unix.Read(int(fd), pipe.buf[:min(waiting, len(pipe.buf))])
+				if n <= 0 {
+					return
+				}
+				waiting -= n
+				p.output(pipe, pipe.decode(pipe.buf[:n]))
+			}
+		})
+	}
+}
+
+// output delivers text of a pipe. kernel.emitting is held.
+func (p *process) output(pipe *pipe, text string) {
+	if text == "" {
+		return
+	}
+	if !p.running {
+		p.tail = append(p.tail, text...)
+		p.tail = p.tail[max(0, len(p.tail)-4096):]
+		return
+	}
+	p.kernel.emit(p.ctx, "stream", marshal(jupyter.StreamContent{Name: pipe.name, Text: text}))
+}
+
+// interrupt strikes the whole process group: commands of the cell too.
+func (p *process) interrupt() { _ = unix.Kill(-p.cmd.Process.Pid, unix.SIGINT) }
+
+// kill ends the process; done is closed when it is gone.
+func (p *process) kill() {
+	p.cancel()
+	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
+	_ = p.cmd.Process.Kill()
+}
+
+// killSession ends what the process left behind in its session: background
+// commands belong to the state that is lost with the kernel.
+func (p *process) killSession() {
+	session := p.cmd.Process.Pid
+	_ = unix.Kill(-session, unix.SIGKILL)
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		// The name of the program is in parentheses and may hold anything:
+		// state, parent, group and session come after the last one.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 4 || fields[3] != strconv.Itoa(session) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// startTimeout bounds the start of Python: an import that hangs is an error.
+const startTimeout = time.Minute
+
+// waitReady returns when the driver takes requests.
+func (p *process) waitReady(ctx context.Context) (Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	select {
+	case info := <-p.ready:
+		return info, nil
+	case <-p.done:
+		p.kernel.emitting.Lock()
+		defer p.kernel.emitting.Unlock()
+		return Info{}, fmt.Errorf("ended before it was ready: %w\n%s", p.err, strings.TrimSpace(string(p.tail)))
+	case <-ctx.Done():
+		p.kill()
+		<-p.done
+		return Info{}, fmt.Errorf("not ready: %w", ctx.Err())
+	}
+}

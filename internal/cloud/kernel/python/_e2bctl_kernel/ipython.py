@@ -1,0 +1,170 @@
+"""The engine for a Python with IPython: its own shell, told where to speak."""
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import IPython
+from IPython.core import page
+from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.profiledir import ProfileDir
+from IPython.utils.tokenutil import token_at_cursor
+from traitlets import Type
+from traitlets.config import Config
+
+from . import formatters
+from .kernel import failure
+from .plain import run_task
+
+
+class Hook(DisplayHook):
+    """The value of a cell is execute_result."""
+
+    def write_output_prompt(self):
+        pass
+
+    def write_format_data(self, format_dict, md_dict=None):
+        self.shell.kernel.display("execute_result", format_dict, md_dict, execution_count=self.prompt_count)
+
+
+class Publisher(DisplayPublisher):
+    """display() and friends."""
+
+    def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
+        kind = "update_display_data" if update else "display_data"
+        self.shell.kernel.display(kind, data, metadata, transient=transient or {})
+
+    def clear_output(self, wait=False):
+        self.shell.kernel.emit("clear_output", {"wait": bool(wait)})
+
+
+class Shell(InteractiveShell):
+    displayhook_class = Type(Hook)
+    display_pub_class = Type(Publisher)
+
+    def __init__(self, kernel, **options):
+        self.kernel = kernel
+        self.failure = None
+        super().__init__(**options)
+
+    def init_hooks(self):
+        super().init_hooks()
+        # What `name?` shows is displayed; there is no terminal to page on.
+        self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
+
+    def _showtraceback(self, etype, evalue, stb):
+        self.failure = failure(evalue, list(stb))
+        self.failure["ename"] = str(etype.__name__)
+        self.kernel.emit("error", self.failure)
+
+    def ask_exit(self):
+        raise SystemExit  # `exit` ends the cell, as sys.exit() does, and not the kernel
+
+    def enable_gui(self, gui=None):
+        pass  # there is no screen, and matplotlib asks
+
+    def system(self, command):
+        """`!command`: its output is the cell's, in order."""
+        shell = "/bin/bash" if os.path.exists("/bin/bash") else None
+        process = subprocess.Popen(self.var_expand(command, depth=1), shell=True, executable=shell,
+                                   stdin=subprocess.DEVNULL, stdout=1, stderr=subprocess.STDOUT)
+        try:
+            self.user_ns["_exit_code"] = process.wait()
+        except BaseException:
+            # The interrupt went to the whole process group: what does not
+            # end by itself now is not going to.
+            try:
+                process.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+
+    system_piped = system_raw = system
+
+
+class Engine:
+    name = "ipython"
+    version = IPython.__version__
+
+    def __init__(self, kernel):
+        config = Config()
+        config.HistoryManager.enabled = False  # its database costs a millisecond a cell
+        config.PlainTextFormatter.max_seq_length = 0
+        config.InteractiveShell.colors = "NoColor"
+        config.InteractiveShell.banner1 = ""
+        # Figures go through the display formatters as PNG.
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        # IPython wants a directory to write to; the user's home is not it.
+        self._profile = tempfile.TemporaryDirectory(prefix="ipython-")
+        profile = ProfileDir.create_profile_dir(self._profile.name, config=config)
+        self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile)
+        self._kernel = kernel
+        self._loop = None
+        self._shell.loop_runner = self._run_async
+        # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
+        warnings.filterwarnings("ignore", message="To exit: use")
+        formatters.register(self._shell.display_formatter)
+
+    def execute(self, request):
+        shell, silent = self._shell, request.get("silent", False)
+        store = request.get("store_history", True) and not silent
+        if not silent:
+            self._kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
+        shell.failure = None
+        count = shell.execution_count
+        result = shell.run_cell(request["code"], store_history=store, silent=silent)
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None:
+            content = shell.failure or failure(error, [])
+            return dict(content, status="error", execution_count=count, payload=[])
+        expressions = shell.user_expressions(request.get("user_expressions") or {})
+        return {"status": "ok", "execution_count": count, "user_expressions": expressions, "payload": []}
+
+    def _run_async(self, coroutine):
+        if self._loop is None or self._loop.is_closed():
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return run_task(self._loop, coroutine)
+
+    def answer(self, type, content):
+        handler = getattr(self, "_" + type, None)
+        if handler is None:
+            raise ValueError("%s is not supported" % type)
+        return dict({"status": "ok"}, **handler(content))
+
+    def _complete_request(self, content):
+        code = content["code"]
+        position = content.get("cursor_pos", len(code))
+        with provisionalcompleter():
+            found = list(rectify_completions(code, self._shell.Completer.completions(code, position)))
+        start, end = (found[0].start, found[0].end) if found else (position, position)
+        types = [{"start": c.start, "end": c.end, "text": c.text, "type": c.type} for c in found]
+        return {"matches": [c.text for c in found], "cursor_start": start, "cursor_end": end,
+                "metadata": {"_jupyter_types_experimental": types}}
+
+    def _inspect_request(self, content):
+        name = token_at_cursor(content["code"], content.get("cursor_pos", len(content["code"])))
+        try:
+            data = self._shell.object_inspect_mime(name, detail_level=content.get("detail_level", 0))
+        except KeyError:
+            return {"found": False, "data": {}, "metadata": {}}
+        return {"found": True, "data": data, "metadata": {}}
+
+    def _is_complete_request(self, content):
+        status, indent = self._shell.input_transformer_manager.check_complete(content["code"])
+        return {"status": status, "indent": " " * (indent or 0)} if status == "incomplete" else {"status": status}
+
+    def _history_request(self, content):
+        history, kind = self._shell.history_manager, content.get("hist_access_type")
+        raw, output = content.get("raw", True), content.get("output", False)
+        if kind == "range":
+            found = history.get_range(0, content.get("start", 0) or 0, content.get("stop"), raw=raw, output=output)
+        else:
+            found = list(history.get_range(0, 1, None, raw=raw, output=output))[-(content.get("n") or 1000):]
+        return {"history": list(found)}

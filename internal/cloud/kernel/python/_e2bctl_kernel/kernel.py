@@ -1,0 +1,190 @@
+"""The kernel: takes requests one at a time on the main thread, where signals strike."""
+import builtins
+import faulthandler
+import getpass
+import os
+import platform
+import queue
+import sys
+import threading
+import traceback
+
+from .streams import Output, Stream
+from .wire import Interrupts, Wire, bundle, dumps
+
+# Before a process of the user's code may write to descriptor 1 or 2, all that
+# was printed is out: that keeps the two in order.
+SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn"))
+
+
+class Kernel:
+    """What get_ipython().kernel is, and what an engine uses to speak.
+
+    An engine has execute(request) -> content of execute_reply, and
+    answer(type, content) -> content of the reply to any other request."""
+
+    def __init__(self):
+        self.interrupts = Interrupts()
+        self.wire = Wire(3, self.interrupts)
+        self.output = Output(self.wire, self.interrupts)
+        self.allow_stdin = False
+        self._requests = queue.SimpleQueue()
+        self._input_lock = threading.Lock()
+        self._inputs = queue.SimpleQueue()
+        self._asked = 0
+        sys.stdout = sys.__stdout__ = Stream("stdout", 1, self.output, self.wire)
+        sys.stderr = sys.__stderr__ = Stream("stderr", 2, self.output, self.wire)
+        builtins.input = self.raw_input
+        getpass.getpass = self.getpass
+        os.register_at_fork(after_in_child=self._forked)
+        sys.addaudithook(self._audit)
+        threading.Thread(target=self._read, name="requests", daemon=True).start()
+
+    def emit(self, type, content):
+        """Says something on iopub, after all that was printed before."""
+        self.output.flush()
+        self.wire.send(type, content)
+
+    def display(self, type, data, metadata=None, **fields):
+        """Emits display_data, update_display_data or execute_result."""
+        text, refused = bundle(data)
+        for line in refused:
+            print(line, file=sys.stderr)
+        content = '{"data":%s,"metadata":%s' % (text, dumps(metadata or {}))
+        for name, value in fields.items():
+            content += ",%s:%s" % (dumps(name), dumps(value))
+        self.emit(type, content + "}")
+
+    def raw_input(self, prompt=""):
+        """Asks the client for a line; from any thread, one question at a time."""
+        return self._ask(str(prompt), False)
+
+    def getpass(self, prompt="Password: ", stream=None):
+        """Asks the client for a line that is not to be shown."""
+        return self._ask(str(prompt), True)
+
+    def _ask(self, prompt, password):
+        if not self.allow_stdin:
+            raise _no_stdin()("raw_input was called, but this frontend does not support input requests.")
+        with self._input_lock:
+            self._asked += 1
+            number = self._asked
+            self.output.flush()
+            self.wire.send("input_request", {"prompt": prompt, "password": password}, seq=number)
+            while True:
+                reply = self._inputs.get()
+                if reply["seq"] == number:  # else the answer to a question that was interrupted
+                    break
+        if reply.get("eof"):
+            raise EOFError("the client that could answer is gone")
+        return reply["value"]
+
+    def _read(self):
+        for message in self.wire.lines():
+            type = message["type"]
+            if type == "input_reply":
+                self._inputs.put(message)
+            elif type == "ack":
+                self.wire.ack(message["seq"])
+            else:
+                self._requests.put(message)
+        os._exit(0)  # the agent is gone
+
+    def serve(self, engine):
+        while True:
+            request = self._requests.get()
+            content = request["content"]
+            if request["type"] == "execute_request":
+                reply = self._execute(engine, content, request.get("env") or {})
+            else:
+                reply = self._guarded(lambda: engine.answer(request["type"], content))
+            self._flush_all()
+            self.wire.send("reply", reply, id=request["id"])
+
+    def _execute(self, engine, content, env):
+        self.allow_stdin = bool(content.get("allow_stdin"))
+        before = {name: os.environ.get(name) for name in env}
+        os.environ.update(env)
+        try:
+            return self._guarded(lambda: engine.execute(content))
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def _guarded(self, call):
+        """An engine catches what user code raises. What gets past it, such as
+        an interrupt at the very end, becomes an error all the same."""
+        try:
+            try:
+                self.interrupts.arm()
+                # An interrupt from here on strikes; the agent has kept any earlier one.
+                self.wire.send("armed", {})
+                return call()
+            finally:
+                self.interrupts.disarm()
+        except BaseException as error:
+            content = failure(error, ["".join(traceback.format_exception(type(error), error, error.__traceback__))])
+            self.emit("error", content)
+            return dict(content, status="error")
+
+    def _flush_all(self):
+        ctypes = sys.modules.get("ctypes")
+        if ctypes is not None:  # else hardly anything here prints through libc
+            try:
+                ctypes.pythonapi.fflush(None)
+            except Exception:
+                pass  # a C library without it
+        self.output.flush()
+
+    def _audit(self, event, args):
+        if event in SPAWNS and not self.wire.forked:
+            self.output.flush()
+            self.wire.sync()
+
+    def _forked(self):
+        self.wire.close_in_child()
+        self.output.forget()
+
+
+def failure(error, trace):
+    """The content of error."""
+    try:
+        value = str(error)
+    except Exception:
+        value = "<exception str() failed>"
+    return {"ename": type(error).__name__, "evalue": value, "traceback": trace}
+
+
+def _no_stdin():
+    try:
+        from IPython.core.error import StdinNotImplementedError
+    except ImportError:
+        from .plain import StdinNotImplementedError
+    return StdinNotImplementedError
+
+
+def main(directory):
+    # For C code that dies: its last words go to descriptor 2 and so to the client.
+    faulthandler.enable(file=2)
+    kernel = Kernel()
+    note = ""
+    try:
+        from .ipython import Engine
+    except ImportError as error:
+        from .plain import Engine
+        note = "IPython cannot be imported by %s (%s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
+            sys.executable, error)
+    engine = Engine(kernel)
+    sys.argv = [""]
+    sys.path[0] = ""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
+    kernel.wire.send("ready", {
+        "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
+    })
+    kernel.serve(engine)

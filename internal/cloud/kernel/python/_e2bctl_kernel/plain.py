@@ -1,0 +1,123 @@
+"""The engine for a Python without IPython: the standard library alone."""
+import ast
+import asyncio
+import inspect
+import linecache
+import sys
+import textwrap
+import traceback
+import types
+
+from .kernel import failure
+
+
+class StdinNotImplementedError(NotImplementedError):
+    """input() where no client answers; named as IPython names it."""
+
+
+class Engine:
+    """exec, the value of the last expression, tracebacks, input, top-level
+    await. No magics, no display."""
+
+    name = "python"
+    version = sys.version.partition(" ")[0]
+
+    def __init__(self, kernel):
+        self._kernel = kernel
+        self._count = 0
+        self._loop = None
+        main = types.ModuleType("__main__")
+        main.__builtins__ = sys.modules["builtins"]
+        sys.modules["__main__"] = main
+        self._globals = main.__dict__
+
+    def execute(self, request):
+        silent = request.get("silent", False)
+        source = textwrap.dedent(request["code"])
+        if not silent:
+            if source.strip() and request.get("store_history", True):
+                self._count += 1
+            self._kernel.emit("execute_input", {"code": request["code"], "execution_count": self._count})
+        try:
+            value = self._run(source)
+            if value is not None and not silent:
+                self._globals["_"] = value
+                data, metadata = describe(value)
+                self._kernel.display("execute_result", data, metadata, execution_count=self._count)
+        except BaseException as error:
+            content = failure(error, self._traceback(error))
+            self._kernel.emit("error", content)
+            return dict(content, status="error", execution_count=self._count)
+        expressions = {name: self._expression(text) for name, text in (request.get("user_expressions") or {}).items()}
+        return {"status": "ok", "execution_count": self._count, "user_expressions": expressions, "payload": []}
+
+    def answer(self, type, content):
+        if type == "complete_request":
+            position = content.get("cursor_pos", 0)
+            return {"status": "ok", "matches": [], "cursor_start": position, "cursor_end": position, "metadata": {}}
+        if type == "inspect_request":
+            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        if type == "is_complete_request":
+            return {"status": "unknown"}
+        if type == "history_request":
+            return {"status": "ok", "history": []}
+        raise ValueError("%s is not supported" % type)
+
+    def _run(self, source):
+        name = "<cell %d>" % self._count
+        # The lines of a traceback come from here.
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        tree = ast.parse(source, name)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+            last = ast.Expression(tree.body.pop().value)
+        self._evaluate(tree, name, "exec")
+        return self._evaluate(last, name, "eval") if last else None
+
+    def _evaluate(self, tree, name, mode):
+        code = compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        if not code.co_flags & inspect.CO_COROUTINE:
+            return eval(code, self._globals)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return run_task(self._loop, eval(code, self._globals))
+
+    def _expression(self, text):
+        try:
+            data, metadata = describe(eval(text, self._globals))
+            return {"status": "ok", "data": data, "metadata": metadata}
+        except Exception as error:
+            return dict(failure(error, traceback.format_exception_only(type(error), error)), status="error")
+
+    def _traceback(self, error):
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_globals is not self._globals:
+            frames = frames.tb_next  # the driver's own
+        # One string: some clients join with a newline, others with nothing.
+        return ["".join(traceback.format_exception(type(error), error, frames))]
+
+
+def describe(value):
+    """A value's MIME bundle and its metadata."""
+    method = getattr(value, "_repr_mimebundle_", None)
+    if method is not None and not isinstance(value, type):
+        found = method(include=None, exclude=None)
+        data, metadata = found if isinstance(found, tuple) else (found, {})
+        if data:
+            data.setdefault("text/plain", repr(value))
+            return data, metadata
+    return {"text/plain": repr(value)}, {}
+
+
+def run_task(loop, coroutine):
+    """Runs a cell's coroutine. One that is interrupted must not go on in the
+    next cell that awaits."""
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task], timeout=1))
+        raise

@@ -1,0 +1,176 @@
+"""The socket to the agent, what may be said on it, and when SIGINT may strike."""
+import base64
+import datetime
+import json
+import math
+import queue
+import signal
+import socket
+import threading
+
+# A result may take this much as JSON; the agent reads lines of twice this.
+MAX_BUNDLE = 32 << 20
+
+
+class Interrupts:
+    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs, and
+    never in the middle of a line: half a line would end the connection."""
+
+    def __init__(self):
+        self._main = threading.get_ident()
+        self._armed = False
+        self._held = 0
+        self._pending = False
+        signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, signum, frame):
+        if not self._armed:
+            return
+        if self._held:
+            self._pending = True
+            return
+        raise KeyboardInterrupt
+
+    def arm(self):
+        # A signal that was meant for the cell before is handled at the call
+        # above, while nothing is armed. The handler is set again because user
+        # code may have taken it.
+        signal.signal(signal.SIGINT, self._handle)
+        self._pending = False
+        self._armed = True
+
+    def disarm(self):
+        self._armed = False
+
+    def hold(self):
+        if threading.get_ident() == self._main:
+            self._held += 1
+
+    def release(self):
+        if threading.get_ident() != self._main:
+            return
+        self._held -= 1
+        if self._pending and not self._held and self._armed:
+            self._pending = False
+            raise KeyboardInterrupt
+
+
+class Wire:
+    """Lines of JSON both ways. Any thread may send."""
+
+    def __init__(self, fd, interrupts):
+        self._socket = socket.socket(fileno=fd)
+        self._socket.set_inheritable(False)
+        self._interrupts = interrupts
+        # Reentrant: a finalizer that prints may run while a line is being sent.
+        self._lock = threading.RLock()
+        self._sync_lock = threading.Lock()
+        self._acks = queue.SimpleQueue()
+        self._syncs = 0
+        self.forked = False
+
+    def lines(self):
+        with self._socket.makefile("r", encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def send(self, type, content, **fields):
+        """Sends one message. content is an object, or JSON text already."""
+        if self.forked:
+            return
+        if not isinstance(content, str):
+            content = dumps(content)
+        line = '{"type":%s,"content":%s' % (dumps(type), content)
+        for name, value in fields.items():
+            line += ",%s:%s" % (dumps(name), dumps(value))
+        data = (line + "}\n").encode("ascii")
+        self._interrupts.hold()
+        try:
+            with self._lock:
+                self._socket.sendall(data)
+        finally:
+            self._interrupts.release()
+
+    def sync(self):
+        """Returns when the agent has taken all that was sent before. What is
+        written to descriptors 1 and 2 from now on comes after it."""
+        if self.forked:
+            return
+        with self._sync_lock:
+            self._syncs += 1
+            number = self._syncs
+            self.send("sync", {}, seq=number)
+            while self._acks.get() != number:
+                pass  # the ack of a sync that was interrupted
+
+    def ack(self, number):
+        self._acks.put(number)
+
+    def close_in_child(self):
+        """Leaves the socket to the kernel: a forked child has no part in it."""
+        self.forked = True
+        self._socket.close()
+
+
+def dumps(value):
+    """JSON in ASCII, without NaN and infinities: these become strings."""
+    try:
+        return json.dumps(value, allow_nan=False, default=_default, separators=(",", ":"))
+    except (TypeError, ValueError):
+        return json.dumps(clean(value), allow_nan=False, separators=(",", ":"))
+
+
+def clean(value, nonfinite=str, _depth=0):
+    """The nearest value that JSON has. TypeError when there is none."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else nonfinite(value)
+    if _depth > 200:
+        raise TypeError("nested too deeply, or contains itself")
+    if isinstance(value, dict):
+        return {_key(k): clean(v, nonfinite, _depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean(v, nonfinite, _depth + 1) for v in value]
+    return clean(_default(value), nonfinite, _depth + 1)
+
+
+def _key(key):
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, bool):
+        return json.dumps(key)
+    return key.isoformat() if hasattr(key, "isoformat") else str(key)
+
+
+def _default(value):
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    # numpy's scalars and arrays, without importing numpy.
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        plain = value.tolist()
+        if type(plain) is not type(value):
+            return plain
+    raise TypeError("%s is not JSON" % type(value).__name__)
+
+
+def bundle(data):
+    """A MIME bundle as JSON text, and a line for each representation that
+    cannot be part of it."""
+    parts, refused, size = [], [], 0
+    for mime, value in data.items():
+        try:
+            text = dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            refused.append("%s is left out of a result: %s" % (mime, error))
+            continue
+        if size + len(text) > MAX_BUNDLE:
+            refused.append("%s is left out of a result: %d bytes, the limit for all is %d" % (mime, len(text), MAX_BUNDLE))
+            continue
+        size += len(text)
+        parts.append("%s:%s" % (dumps(str(mime)), text))
+    return "{" + ",".join(parts) + "}", refused

@@ -1,0 +1,36 @@
+//go:build linux
+
+package kernel
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// decoder turns bytes that come in pieces into text: a character cut by the
+// end of a piece waits for the next one, what is not UTF-8 becomes U+FFFD.
+type decoder struct{ rest []byte }
+
+func (d *decoder) decode(data []byte) string {
+	data = append(d.rest, data...)
+	keep := 0
+	for n := 1; n < utf8.UTFMax && n <= len(data); n++ {
+		if b := data[len(data)-n]; utf8.RuneStart(b) {
+			if !utf8.FullRune(data[len(data)-n:]) {
+				keep = n
+			}
+			break
+		}
+	}
+	whole := data[:len(data)-keep]
+	text := strings.ToValidUTF8(string(whole), "\uFFFD")
+	d.rest = append([]byte(nil), data[len(data)-keep:]...)
+	return text
+}
+
+// end gives what waits: nothing more will come.
+func (d *decoder) end() string {
+	text := strings.ToValidUTF8(string(d.rest), "\uFFFD")
+	d.rest = nil
+	return text
+}
