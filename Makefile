@@ -46,8 +46,9 @@ lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: generate
-generate: ## write internal/gen from internal/proto
+generate: ## write internal/gen from internal/proto, and the example's wheel
 	cd internal/tools && go run ./protogen -I ../proto -o ../gen -module github.com/e2bctl/e2bctl/internal/gen $(PROTOS)
+	go generate ./examples/...
 
 .PHONY: checkgenerate
 checkgenerate: ## fail when internal/gen is not what internal/proto says
@@ -61,7 +62,7 @@ python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python
 
 .PHONY: interop-update
 interop-update: ## move the official SDKs that the interop tests run to their newest release
-	internal/interop/update
+	internal/interop/update $(filter-out 3.9=% 3.10=%,$(PYTHONS))
 
 .PHONY: setup
 setup: build ## prepare the Python environment that sandboxes run

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/e2bctl/e2bctl/api"
 )
 
 // The ports of what serves a sandbox.
@@ -112,4 +114,25 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
 	return r, nil
+}
+
+// rpcClient carries Connect's requests. Connect keeps only a code of an answer
+// that is not its own, a proxy's for instance; here it stays as it came.
+type rpcClient struct{ portClient }
+
+func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
+	response, err := c.portClient.Do(r)
+	if err != nil || response.StatusCode == http.StatusOK {
+		return response, err
+	}
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	_ = response.Body.Close()
+	var answer struct {
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(body, &answer) != nil || answer.Code == "" {
+		return nil, api.ResponseError(r.Method, r.URL.Path, response.StatusCode, response.Header, body)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
 }

@@ -2,14 +2,11 @@ package sandbox
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // CodeTransport is how code reaches the kernel.
@@ -82,111 +79,105 @@ func (e *Execution) Text() string {
 	return ""
 }
 
-// Result is one value in all representations that the kernel gave.
-type Result struct {
-	// Main tells the value of the last expression from displayed ones.
-	Main bool
-	// Data maps a MIME type to its value: a JSON string for text, and for
-	// images their base64; any JSON for JSON types.
-	Data map[string]json.RawMessage
-	// DisplayID is the name by which the code may update it; mostly empty.
-	DisplayID string
-}
-
-// Formats are its MIME types, sorted.
-func (r Result) Formats() []string { return slices.Sorted(maps.Keys(r.Data)) }
-
-// Text is the plain text. As E2B has it, the text of a string is without its
-// quotes; Data has it as it came.
-func (r Result) Text() string {
-	text := r.text("text/plain")
-	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
-		return text[1 : n-1]
-	}
-	return text
-}
-
-// HTML is the HTML, empty when there is none.
-func (r Result) HTML() string { return r.text("text/html") }
-
-// Markdown is the Markdown, empty when there is none.
-func (r Result) Markdown() string { return r.text("text/markdown") }
-
-// LaTeX is the LaTeX, empty when there is none.
-func (r Result) LaTeX() string { return r.text("text/latex") }
-
-// SVG is the SVG image's XML, empty when there is none.
-func (r Result) SVG() string { return r.text("image/svg+xml") }
-
-// JSON is the JSON value, nil when there is none.
-func (r Result) JSON() json.RawMessage { return r.Data["application/json"] }
-
-// PNG is the PNG image; ok is false when there is none.
-func (r Result) PNG() (image []byte, ok bool) { return r.binary("image/png") }
-
-// JPEG is the JPEG image; ok is false when there is none.
-func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
-
-// PDF is the PDF document; ok is false when there is none.
-func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
-
-func (r Result) text(mime string) string {
-	var s string
-	if json.Unmarshal(r.Data[mime], &s) != nil {
-		return ""
-	}
-	return s
-}
-
-func (r Result) binary(mime string) ([]byte, bool) {
-	if r.Data[mime] == nil {
-		return nil, false
-	}
-	// Kernels break the lines of base64, and end it with one.
-	text := strings.NewReplacer("\n", "", "\r", "").Replace(r.text(mime))
-	data, err := base64.StdEncoding.DecodeString(text)
-	return data, err == nil && len(data) > 0
-}
-
-// ExecutionError is an exception that ended code.
-type ExecutionError struct {
-	// Name is its class, such as "ZeroDivisionError".
-	Name string
-	// Value is its message.
-	Value string
-	// Traceback is without colours.
-	Traceback string
-	// Line is the line of the code where it was raised, from 1; 0 when unknown.
-	Line int
-}
-
-func (e *ExecutionError) Error() string {
-	text := shorten(e.Name+": "+e.Value, 512)
-	if e.Line > 0 {
-		return fmt.Sprintf("%s (line %d)", text, e.Line)
-	}
-	return text
-}
-
-// codeRunner is a sandbox's way to its kernels.
-type codeRunner struct {
-	sb     *Sandbox
-	forced CodeTransport
-}
-
-func (c *codeRunner) init(sb *Sandbox, cfg sandboxConfig) { c.sb, c.forced = sb, cfg.code }
-
-func (c *codeRunner) close() {}
-
-// CodeTransport is the way RunCode takes; [CodeTransportAuto] as long as it has
-// not been found out.
-func (sb *Sandbox) CodeTransport() CodeTransport { return sb.code.forced }
-
 // RunCode runs code in a context of the sandbox, where earlier code's variables
 // are, and waits for its end. An exception is an [*ExecutionError]; the
 // execution is complete then, too. With any other error it has what came, or is
 // nil when the code did not start. When ctx ends, RunCode returns at once and
-// the code is interrupted. Code is never run twice.
-func (sb *Sandbox) RunCode(_ context.Context, _ string, _ *RunCodeParams) (*Execution, error) {
-	return nil, errors.New("sandbox: run code: not yet")
+// the code is interrupted. Code is never run twice. Calls for one context wait
+// for each other.
+func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
+	if p == nil {
+		p = &RunCodeParams{}
+	}
+	if p.Context != "" && p.Language != "" {
+		return nil, errors.New("sandbox: run code: RunCodeParams has both Context and Language")
+	}
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	c := newCollector(p)
+	started, err := sb.code.run(ctx, code, p, c)
+	if err != nil {
+		err = sb.failed(ctx, "run code", err)
+		if !started {
+			return nil, err
+		}
+		return c.finished(), err
+	}
+	if e := c.finished(); e.Error != nil {
+		return e, e.Error
+	}
+	return &c.execution, nil
+}
+
+// run runs code the way there is, and finds that out at first. started tells
+// that the code may have run.
+func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
+	r.mu.Lock()
+	transport := r.transport
+	r.mu.Unlock()
+	if transport == CodeTransportHTTP {
+		return r.overHTTP(ctx, code, p, c)
+	}
+	k, err := r.kernel(ctx, p.Context, p.Language)
+	if transport == CodeTransportAuto && (err == nil || closed(err)) {
+		transport = CodeTransportWebsocket
+		if err != nil {
+			transport = CodeTransportHTTP
+		}
+		r.mu.Lock()
+		r.transport = transport
+		r.mu.Unlock()
+		if transport == CodeTransportHTTP {
+			return r.overHTTP(ctx, code, p, c)
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	language := r.languages[k.id]
+	r.mu.Unlock()
+	if language != "python" && len(p.Envs) > 0 {
+		// How a language takes its environment is what the interpreter knows.
+		return r.overHTTP(ctx, code, p, c)
+	}
+	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent}
+	reply, err := k.execute(ctx, request, executionHandler{message: c.message, input: p.Stdin}, p.Envs)
+	if err != nil {
+		return !errors.Is(err, errNotSent), err
+	}
+	if reply.Status != "ok" && c.execution.Error == nil {
+		// A kernel may say it in the reply alone, and one for shells not even there.
+		if reply.Name == "" && reply.Value == "" {
+			reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
+		}
+		c.execution.Error = newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n"))
+	}
+	return true, nil
+}
+
+// execute runs a request on the kernel of a context, empty for the default one,
+// over its websocket: it gives every message on iopub to the handler and
+// returns the reply. It waits for its turn behind RunCode and other calls of
+// execute, and when ctx ends it returns at once while the code is interrupted.
+// The reply's status is not looked at. A [CodeTransport] other than the
+// websocket is an error.
+func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h executionHandler) (jupyter.ExecuteReply, error) {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return jupyter.ExecuteReply{}, err
+	}
+	defer end()
+	var reply jupyter.ExecuteReply
+	k, err := sb.code.kernel(ctx, contextID, "")
+	if err == nil {
+		reply, err = k.execute(ctx, request, h, nil)
+	}
+	if err != nil {
+		return reply, sb.failed(ctx, "run code", err)
+	}
+	return reply, nil
 }

@@ -96,11 +96,6 @@ func lastLine(s string) string {
 // command did not start. When ctx ends, Run returns at once and the command is
 // killed. A command is never started twice.
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
-	return c.run(ctx, []string{"/bin/bash", "-l", "-c", command}, p)
-}
-
-// run runs argv.
-func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}
 	}
@@ -109,18 +104,23 @@ func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*C
 		return nil, err
 	}
 	defer end()
+	result, err := c.process(ctx, []string{"/bin/bash", "-l", "-c", command}, p)
+	if _, ok := errors.AsType[*ExitError](err); err != nil && !ok {
+		err = c.sb.failed(ctx, "run a command", err)
+	}
+	return result, err
+}
+
+// process runs argv, within a call. Errors are as they come, but for
+// [*ExitError].
+func (c *Commands) process(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	running, err := c.start(ctx, argv, p)
 	if err != nil {
-		return nil, c.sb.failed(ctx, "run a command", err)
+		return nil, err
 	}
 	result, err := running.wait(ctx)
 	if err == nil && result.ExitCode != 0 {
 		err = &ExitError{result}
-	}
-	if err != nil {
-		if _, ok := errors.AsType[*ExitError](err); !ok {
-			err = c.sb.failed(ctx, "run a command", err)
-		}
 	}
 	return result, err
 }
@@ -273,10 +273,10 @@ func (r *command) read() (*process.ProcessEvent_EndEvent, error) {
 	if end != nil {
 		return end, nil
 	}
-	if err := r.stream.Err(); err != nil && connect.IsWireError(err) {
+	if err := r.stream.Err(); connect.IsWireError(err) || errors.Is(err, ErrGone) {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %w", errStreamCut, r.stream.Err())
+	return nil, errStreamCut
 }
 
 func output(c *capture, w io.Writer, p []byte) error {
@@ -348,7 +348,7 @@ func asUser(h http.Header, user string) {
 }
 
 func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
-	return processconnect.NewProcessClient(portClient{sb, daemonPort}, sb.baseURL(daemonPort),
+	return processconnect.NewProcessClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent))
 }
 

@@ -49,5 +49,5 @@ func (e *portClosedError) Error() string {
 	return fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
 }
 
-// errStartCut: the stream of a command broke. It is not started again.
+// errStreamCut: the stream of a command broke. It is not started again.
 var errStreamCut = errors.New("the command's stream broke before its end; it was not started again")

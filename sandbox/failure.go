@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // failed gives the error of a call: what was tried, in which sandbox, and the
@@ -28,36 +30,47 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	if gone, ok := errors.AsType[*GoneError](err); ok {
 		return sb.epitaph(ctx, gone)
 	}
-	if rpc, ok := errors.AsType[*connect.Error](err); ok {
-		err = rpcError(rpc)
-	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = api.NewError(u.Op, path(u.URL), u.Err)
-	}
+	err = translated(err)
 	// A connection that broke may mean that the sandbox is gone.
-	if e, ok := errors.AsType[*api.Error](err); (ok && e.StatusCode == 0 || errors.Is(err, errStreamCut)) && !sb.alive(ctx) {
+	if e, ok := errors.AsType[*api.Error](err); (ok && e.StatusCode == 0 || errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost)) && !sb.alive(ctx) {
 		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: "killed", Reason: "it ended during the call", At: time.Now(), cause: err})
 	}
 	return err
 }
 
-func path(raw string) string {
-	if u, err := url.Parse(raw); err == nil {
-		return u.Path
+// translated puts an error of the libraries that carry a call into the words
+// of api.
+func translated(err error) error {
+	if errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost) {
+		return err
 	}
-	return ""
-}
-
-// rpcError translates an error of the daemon's RPCs.
-func rpcError(e *connect.Error) error {
-	const method = http.MethodPost
-	if !connect.IsWireError(e) {
-		if _, ok := errors.AsType[*portClosedError](e); ok {
-			return e.Unwrap()
+	if e, ok := errors.AsType[*jupyter.DialError](err); ok {
+		return api.ResponseError(http.MethodGet, "/api/kernels", e.StatusCode, e.Header, e.Body)
+	}
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*portClosedError](err); ok {
+		return e
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		at, _ := url.Parse(u.URL)
+		if at == nil {
+			at = &url.URL{}
 		}
-		return api.NewError(method, "rpc", e.Unwrap())
+		return api.NewError(strings.ToUpper(u.Op), at.Path, u.Err)
 	}
-	return &api.Error{Method: method, Path: "rpc", StatusCode: rpcStatus[e.Code()], Code: e.Code().String(), Message: shorten(e.Message(), 512)}
+	rpc, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return err
+	}
+	if !connect.IsWireError(rpc) {
+		return api.NewError(http.MethodPost, "/process.Process", rpc.Unwrap())
+	}
+	return &api.Error{
+		Method: http.MethodPost, Path: "/process.Process", StatusCode: rpcStatus[rpc.Code()],
+		Code: rpc.Code().String(), Message: shorten(rpc.Message(), 512),
+	}
 }
 
 // rpcStatus is the status that stands for a code of Connect.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"sync"
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -47,12 +48,18 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	if err != nil {
 		return nil, err
 	}
+	end = sync.OnceFunc(end)
 	response, err := f.do(ctx, http.MethodGet, path, p, nil)
 	if err != nil {
 		end()
 		return nil, f.failed(ctx, "open", path, err)
 	}
-	return &fileReader{files: f, path: path, body: response.Body, cut: func() error { return ctx.Err() }, end: end}, nil
+	// The handle's Close must not wait for one who has given up reading.
+	context.AfterFunc(ctx, end)
+	return &fileReader{
+		body: response.Body, end: end,
+		failed: func(err error) error { return f.failed(ctx, "read", path, err) },
+	}, nil
 }
 
 // Write writes a file, making it and its directories where they are missing
@@ -128,15 +135,17 @@ func (f *Files) failed(ctx context.Context, op, path string, err error) error {
 
 // fileReader is a file that is being read.
 type fileReader struct {
-	files *Files
-	path  string
-	body  io.ReadCloser
-	cut   func() error
-	end   func()
+	body   io.ReadCloser
+	end    func()
+	failed func(error) error
 }
 
 func (r *fileReader) Read(p []byte) (int, error) {
-	return r.body.Read(p)
+	n, err := r.body.Read(p)
+	if err != nil && err != io.EOF {
+		err = r.failed(err)
+	}
+	return n, err
 }
 
 func (r *fileReader) Close() error {

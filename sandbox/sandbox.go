@@ -27,7 +27,7 @@ type Sandbox struct {
 	created   bool
 	remote    *api.Sandbox
 	processes processconnect.ProcessClient
-	code      codeRunner
+	code      *codeRunner
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
@@ -86,7 +86,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Files = &Files{sb}
 	sb.Commands = &Commands{sb}
 	sb.Packages = &Packages{sb}
-	sb.code.init(sb, cfg)
+	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.stopLease = func() {}
 	if cfg.lease != 0 {

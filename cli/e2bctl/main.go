@@ -1,4 +1,10 @@
 // Command e2bctl drives E2B-style sandboxes from a shell.
 package main
 
-func main() {}
+import (
+	"os"
+
+	"github.com/e2bctl/e2bctl/cli"
+)
+
+func main() { os.Exit(cli.Main()) }

@@ -37,12 +37,10 @@ func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 		entry.Metadata = readMetadata(path, info)
 		return entry, nil
 	}
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		entry.SymlinkTarget = proto.String(path)
-		return entry, nil
+	entry.SymlinkTarget = proto.String(path)
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		entry.SymlinkTarget = proto.String(target)
 	}
-	entry.SymlinkTarget = proto.String(target)
 	if info, err := os.Stat(path); err == nil {
 		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
 	}

@@ -132,40 +132,39 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 	if err != nil {
 		return nil, err
 	}
-	depth := int(max(1, min(req.Msg.GetDepth(), 1<<20)))
+	entries, err := s.list(ctx, path, root, int(max(1, min(req.Msg.GetDepth(), 1<<20))))
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.ListDirResponse{Entries: entries}), nil
+}
+
+// list lists root, which was asked for as path. What cannot be read, or is gone by
+// then, is left out.
+func (s *filesystemService) list(ctx context.Context, path, root string, depth int) ([]*filesystem.EntryInfo, error) {
 	var entries []*filesystem.EntryInfo
-	err = filepath.WalkDir(root, func(found string, d fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
+	err := filepath.WalkDir(root, func(found string, d fs.DirEntry, unreadable error) error {
+		switch {
+		case ctx.Err() != nil:
 			return contextFailure(ctx)
-		}
-		if found == root {
-			return err
-		}
-		if err != nil {
-			return nil // unreadable, or gone since: listed as far as it goes
-		}
-		relative := strings.TrimPrefix(found[len(root):], "/")
-		entry, err := s.agent.entry(found)
-		if err != nil {
-			return nil //nolint:nilerr // gone since it was listed
-		}
-		entry.Path = filepath.Join(path, relative)
-		if len(entries) == maxEntries {
+		case found == root && unreadable != nil:
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", unreadable))
+		case found == root || unreadable != nil:
+			return nil
+		case len(entries) == maxEntries:
 			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
 		}
-		entries = append(entries, entry)
+		relative := strings.TrimPrefix(found[len(root):], "/")
+		if entry, err := s.agent.entry(found); err == nil {
+			entry.Path = filepath.Join(path, relative)
+			entries = append(entries, entry)
+		}
 		if d.IsDir() && strings.Count(relative, "/")+1 >= depth {
 			return fs.SkipDir
 		}
 		return nil
 	})
-	if failure := (*connect.Error)(nil); errors.As(err, &failure) {
-		return nil, failure
-	}
-	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
-	}
-	return connect.NewResponse(&filesystem.ListDirResponse{Entries: entries}), nil
+	return entries, err
 }
 
 // directory follows path to a directory, or returns a Connect error.

@@ -145,18 +145,16 @@ func nameless(dir string) (*os.File, error) {
 
 // copyBody writes what is left of body, whole blocks at a time.
 func copyBody(f *os.File, body io.Reader, buf *[block]byte) error {
-	for {
+	for ended := false; !ended; {
 		n, err := fill(body, buf[:])
-		if err != nil && !errors.Is(err, io.EOF) {
+		if ended = errors.Is(err, io.EOF); err != nil && !ended {
 			return bodyError(err)
 		}
 		if _, err := f.Write(buf[:n]); err != nil {
 			return err
 		}
-		if err != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // fill reads until buf is full, or returns [io.EOF] when body ends before. Unlike

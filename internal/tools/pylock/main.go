@@ -150,7 +150,7 @@ func (l lock) resolve(ctx context.Context, in, python string, minor int, tags []
 // versions it is for. Versions are contiguous: an index only moves forward.
 func (l lock) format(wanted string, minors []int) []byte {
 	var text bytes.Buffer
-	text.WriteString("# Written by make python-lock; do not edit. Wanted:\n")
+	text.WriteString("# Written by pylock (internal/tools); do not edit. Wanted:\n")
 	for lines := bufio.NewScanner(strings.NewReader(wanted)); lines.Scan(); {
 		if line := strings.TrimSpace(lines.Text()); line != "" && !strings.HasPrefix(line, "#") {
 			fmt.Fprintf(&text, "#   %s\n", line)

@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func openRoot(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+// listing describes a tree: path to kind and content.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == dir {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, name)
+		switch entry.Type() {
+		case fs.ModeDir:
+			got[rel] = "dir"
+		case fs.ModeSymlink:
+			target, err := os.Readlink(name)
+			got[rel] = "-> " + target
+			return err
+		default:
+			content, err := os.ReadFile(name)
+			got[rel] = string(content)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestArchiveRoundTrip(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has neither unix sockets in the tree nor file modes")
+	}
+	src, dst := t.TempDir(), t.TempDir()
+	for name, content := range map[string]string{
+		"a.txt": "one", "sub/b": "two", "sub/deep/with space\nand newline": "three", strings.Repeat("long", 50): "four", "empty": "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(src, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(src, name), []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../a.txt", filepath.Join(src, "sub", "link")); err != nil {
+		t.Fatal(err)
+	}
+	want := listing(t, src)
+	socket, err := net.Listen("unix", filepath.Join(src, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+
+	// Twice into the same place: what is there is replaced.
+	for range 2 {
+		var archive bytes.Buffer
+		var skipped []string
+		skip := func(name, _ string) { skipped = append(skipped, name) }
+		if err := packTree(t.Context(), &archive, openRoot(t, src), skip); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"socket"}, skipped); diff != "" {
+			t.Errorf("skipped while packing (-want +got):\n%s", diff)
+		}
+		if err := unpackTree(t.Context(), &archive, openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, listing(t, dst)); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(filepath.Join(dst, "a.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, want 0640", info.Mode())
+	}
+}
+
+func TestArchiveStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to stop")
+	cancel(cause)
+	if err := packTree(ctx, &bytes.Buffer{}, openRoot(t, dir), nil); !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause", err)
+	}
+}
+
+// TestUnpackHostile feeds archives that a sandbox could make up. Nothing may
+// ever be read or written outside of the target.
+func TestUnpackHostile(t *testing.T) {
+	t.Parallel()
+	file := func(name string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: 4}
+	}
+	link := func(name, target string) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
+	}
+	tests := []struct {
+		name    string
+		entries []tar.Header
+		wantErr bool
+		skipped []string
+		want    map[string]string
+	}{
+		{"parent", []tar.Header{file("../evil")}, true, nil, map[string]string{}},
+		{"hidden parent", []tar.Header{file("a/../../evil")}, true, nil, map[string]string{}},
+		{"absolute", []tar.Header{file("/etc/evil")}, true, nil, map[string]string{}},
+		{"through a link", []tar.Header{link("out", ".."), file("out/evil")}, false, []string{"out"}, map[string]string{"out": "dir", "out/evil": "evil"}},
+		{"absolute link", []tar.Header{link("passwd", "/etc/passwd"), file("ok")}, false, []string{"passwd"}, map[string]string{"ok": "evil"}},
+		{"link inside", []tar.Header{file("ok"), link("also", "ok")}, false, nil, map[string]string{"ok": "evil", "also": "-> ok"}},
+		{"link out, behind a link", []tar.Header{{Name: "p/q/", Typeflag: tar.TypeDir, Mode: 0o755}, link("p/q/r", "../.."), link("p/q/r/l", "../../..")}, false, []string{"p/q/r/l"}, map[string]string{"p": "dir", "p/q": "dir", "p/q/r": "-> ../.."}},
+		{"link over a directory's name", []tar.Header{link("d", "e"), file("d/x")}, true, nil, map[string]string{"d": "-> e"}},
+		{"hard link out", []tar.Header{{Name: "h", Typeflag: tar.TypeLink, Linkname: "../secret"}}, true, nil, map[string]string{}},
+		{"device", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}, {Name: "f", Typeflag: tar.TypeFifo}}, false, []string{"null", "f"}, map[string]string{}},
+		{"file over a link", []tar.Header{link("a", "b"), file("a")}, false, nil, map[string]string{"a": "evil"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			outer := t.TempDir()
+			if err := os.WriteFile(filepath.Join(outer, "secret"), []byte("host"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(outer, "target")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var archive bytes.Buffer
+			tw := tar.NewWriter(&archive)
+			for _, header := range tt.entries {
+				if err := tw.WriteHeader(&header); err != nil {
+					t.Fatal(err)
+				}
+				if header.Size > 0 {
+					if _, err := tw.Write([]byte("evil")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := tw.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var skipped []string
+			err := unpackTree(t.Context(), &archive, openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) })
+			if (err != nil) != tt.wantErr {
+				t.Errorf("error %v, want one: %v", err, tt.wantErr)
+			}
+			if diff := cmp.Diff(tt.skipped, skipped); diff != "" {
+				t.Errorf("skipped (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.want, listing(t, dir)); diff != "" {
+				t.Errorf("tree (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(map[string]string{"secret": "host"}, withoutTarget(listing(t, outer))); diff != "" {
+				t.Errorf("outside of the target (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func withoutTarget(tree map[string]string) map[string]string {
+	for name := range tree {
+		if name == "target" || strings.HasPrefix(name, "target"+string(filepath.Separator)) {
+			delete(tree, name)
+		}
+	}
+	return tree
+}
+
+func FuzzUnpackTree(f *testing.F) {
+	var archive bytes.Buffer
+	tw := tar.NewWriter(&archive)
+	_ = tw.WriteHeader(&tar.Header{Name: "a/../../b", Typeflag: tar.TypeReg, Size: 1})
+	_, _ = tw.Write([]byte("x"))
+	_ = tw.Close()
+	f.Add(archive.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		outer := t.TempDir()
+		dir := filepath.Join(outer, "target")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_ = unpackTree(t.Context(), bytes.NewReader(data), openRoot(t, dir), func(string, string) {})
+		entries, err := os.ReadDir(outer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) != 1 {
+			t.Errorf("something was written outside of the target: %v", entries)
+		}
+	})
+}
+
+func TestRemotePath(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"~": ".", "~/app": "app", "~//etc": "etc", "app/": "app", "/srv/app": "/srv/app", "a//b/../c": "a/c", "~user/x": "~user/x",
+	} {
+		if got := remotePath(in); got != want {
+			t.Errorf("remotePath(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

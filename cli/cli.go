@@ -1,0 +1,53 @@
+// Package cli is the command e2bctl: every command is an options struct, a
+// constructor and a run function, wired together in root.go. Commands get what
+// they need from a [Factory] and talk through [IOStreams]; only exit.go knows
+// exit statuses, and nothing here ends the process.
+package cli
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// cleanupGrace is how long a command that was told to stop may take to clean
+// up; CI runners kill the process some seconds after their first signal.
+const cleanupGrace = 5 * time.Second
+
+// Main runs e2bctl with the arguments, streams and signals of this process and
+// returns the status to exit with.
+func Main() int {
+	ios := SystemStreams()
+	ctx, stop, interrupted := notifyContext(context.Background())
+	defer stop()
+
+	done := make(chan int, 1)
+	go func() { done <- Run(ctx, ios, os.Args[1:]) }()
+	select {
+	case code := <-done:
+		return code
+	case <-interrupted:
+	}
+	// The command now cleans up. It may hang on a service that no longer
+	// answers, and then the process ends without it.
+	select {
+	case code := <-done:
+		return code
+	case <-time.After(cleanupGrace):
+		return exitCode(context.Cause(ctx))
+	}
+}
+
+// Run runs e2bctl with the given streams and arguments (without the program's
+// name) and returns its exit status. Errors are written to ios.Err. Cancelling
+// ctx stops the command after its cleanup.
+func Run(ctx context.Context, ios *IOStreams, args []string) int {
+	f := newFactory(ios)
+	root := newCmdRoot(f)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !f.started {
+		err = &usageError{err: err, command: cmd.CommandPath()}
+	}
+	return report(ctx, f, cmd, err)
+}

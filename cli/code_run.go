@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// maxCode bounds a program read from a file or a pipe.
+const maxCode = 16 << 20
+
+type codeRunOptions struct {
+	IO         *IOStreams
+	JSON       bool
+	Quiet      bool
+	Open       func(context.Context) (*connection, error)
+	Code       string // -c; with HasCode it is used even when empty
+	HasCode    bool
+	File       string // a path, or - for standard input
+	Sandbox    string // "": one of its own
+	Template   string
+	Language   string
+	Context    string
+	Envs       keyValues
+	SaveImages string
+	Timeout    durationValue
+}
+
+func newCmdCodeRun(f *Factory, runF func(context.Context, *codeRunOptions) error) *cobra.Command {
+	opts := &codeRunOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "run [flags] [<file>|-]",
+		Short: "Run Python, or another language, in a kernel",
+		Long: `Run code in the kernel of a sandbox: a file, standard input (-) or -c. What it
+prints comes as it is printed; displayed values and the value of the last
+expression follow as text. The status is 1 when the code raised.
+
+Without --sandbox the sandbox is the command's own and is killed at the end. With
+it, variables of earlier code are there. With --local everything runs on this
+machine, in a cloud that ends with this command (with --sandbox: in the one of
+e2bctl local up).`,
+		Example: `  e2bctl code run --local -c 'import sys; sys.version'
+  e2bctl code run --local --save-images out plot.py
+  echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
+			opts.HasCode = cmd.Flags().Changed("code")
+			if len(args) == 1 {
+				opts.File = args[0]
+			}
+			switch {
+			case opts.HasCode == (opts.File != ""):
+				return usagef(cmd, "want one of: a file, - for standard input, -c CODE")
+			case opts.Sandbox != "" && opts.Template != "":
+				return usagef(cmd, "--sandbox and --template exclude each other")
+			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
+				return usagef(cmd, "--context is one of a --sandbox, and has its language already")
+			}
+			ifLocal := localEphemeral
+			if opts.Sandbox != "" {
+				ifLocal = localRunning
+			}
+			if opts.Open, err = f.place(cmd, isLocal, ifLocal); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return ownFailure(codeRunRun(cmd.Context(), opts))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&opts.Code, "code", "c", "", "the code itself")
+	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "ID of a running sandbox to use")
+	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
+	flags.StringVar(&opts.Language, "language", "", "language of the code (default: python)")
+	flags.StringVar(&opts.Context, "context", "", "ID of the context to run in")
+	flags.VarP(&opts.Envs, "env", "e", "variable of the code, repeatable")
+	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to this directory")
+	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
+	addLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
+	code, err := opts.read()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withLimit(ctx, time.Duration(opts.Timeout))
+	defer cancel()
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = keepStatus(err, conn.Close()) }()
+	var sb *sandbox.Sandbox
+	if opts.Sandbox != "" {
+		sb, err = conn.Connect(ctx, opts.Sandbox)
+	} else {
+		sb, err = conn.Create(ctx, createFlags{Template: opts.Template}.options()...)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = keepStatus(err, sb.Close()) }()
+
+	images := imageSaver{dir: opts.SaveImages, tell: opts.IO.Err}
+	if opts.Quiet {
+		images.tell = io.Discard
+	}
+	var shown error
+	params := &sandbox.RunCodeParams{
+		Context: opts.Context, Language: opts.Language, Envs: opts.Envs.m,
+		Stdin: opts.answer(),
+	}
+	if !opts.JSON {
+		params.Stdout, params.Stderr, params.MaxOutput = opts.IO.Out, opts.IO.Err, -1
+		params.OnResult = func(r sandbox.Result) {
+			if text := r.Text(); text != "" && shown == nil {
+				_, shown = fmt.Fprintln(opts.IO.Out, text)
+			}
+		}
+	}
+	execution, err := sb.RunCode(ctx, code, params)
+	raised, isRaised := errors.AsType[*sandbox.ExecutionError](err)
+	if err != nil && !isRaised {
+		return &ownError{err: err, running: true}
+	}
+	if err := errors.Join(shown, images.save(execution.Results)); err != nil {
+		return err
+	}
+	if opts.JSON {
+		if err := writeJSON(opts.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
+			return err
+		}
+	} else if isRaised {
+		fmt.Fprintln(opts.IO.Err, strings.TrimRight(raised.Traceback, "\n"))
+	}
+	if isRaised {
+		return remoteStatus(1)
+	}
+	return nil
+}
+
+// read returns the code to run.
+func (o *codeRunOptions) read() (string, error) {
+	if o.HasCode {
+		return o.Code, nil
+	}
+	source := o.IO.In
+	if o.File != "-" {
+		file, err := os.Open(o.File)
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		source = file
+	}
+	text, err := io.ReadAll(io.LimitReader(source, maxCode+1))
+	if err != nil {
+		return "", fmt.Errorf("reading the code: %w", err)
+	}
+	if len(text) > maxCode {
+		return "", fmt.Errorf("the code is longer than %d MiB", maxCode>>20)
+	}
+	return string(text), nil
+}
+
+// answer answers input() from standard input, when there is one and the code
+// did not come from there.
+func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, error) {
+	if o.File == "-" || !o.IO.InIsTerminal && !o.IO.InIsData {
+		return nil
+	}
+	lines := bufio.NewReader(o.IO.In)
+	return func(ctx context.Context, prompt string, password bool) (string, error) {
+		fmt.Fprint(o.IO.Err, printable(prompt))
+		type line struct {
+			text string
+			err  error
+		}
+		read := make(chan line, 1)
+		go func() { // a read of a terminal cannot be cancelled; the process ends with it
+			text, err := o.readLine(lines, password)
+			read <- line{text, err}
+		}()
+		select {
+		case l := <-read:
+			return l.text, l.err
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+func (o *codeRunOptions) readLine(lines *bufio.Reader, password bool) (string, error) {
+	if file, ok := o.IO.In.(*os.File); ok && password && o.IO.InIsTerminal {
+		text, err := term.ReadPassword(int(file.Fd()))
+		fmt.Fprintln(o.IO.Err)
+		return string(text), err
+	}
+	text, err := lines.ReadString('\n')
+	if err != nil && text == "" {
+		return "", err
+	}
+	return strings.TrimRight(text, "\r\n"), nil
+}
+
+// executionView is what -o json prints.
+type executionView struct {
+	SandboxID string       `json:"sandboxID"`
+	Results   []resultView `json:"results"`
+	Stdout    string       `json:"stdout"`
+	Stderr    string       `json:"stderr"`
+	Error     *errorView   `json:"error"`
+	Truncated bool         `json:"truncated,omitempty"` // the middle of an output is missing
+}
+
+type resultView struct {
+	IsMainResult bool                       `json:"isMainResult"`
+	Data         map[string]json.RawMessage `json:"data"`
+}
+
+type errorView struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+	Line      int    `json:"line,omitempty"`
+}
+
+func executionViewOf(id string, e *sandbox.Execution) executionView {
+	view := executionView{
+		SandboxID: id, Results: make([]resultView, len(e.Results)), Stdout: e.Stdout, Stderr: e.Stderr,
+		Truncated: e.StdoutDropped+e.StderrDropped > 0,
+	}
+	for i, r := range e.Results {
+		view.Results[i] = resultView{IsMainResult: r.Main, Data: r.Data}
+	}
+	if e.Error != nil {
+		view.Error = &errorView{Name: e.Error.Name, Value: e.Error.Value, Traceback: e.Error.Traceback, Line: e.Error.Line}
+	}
+	return view
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// defaultLifetime is how long a sandbox lives that is left running. A command
+// that ends cannot renew a lease.
+const defaultLifetime = 5 * time.Minute
+
+type createOptions struct {
+	IO         *IOStreams
+	JSON       bool
+	Open       func(context.Context) (*connection, error)
+	Template   string
+	Lifetime   durationValue
+	Envs       keyValues
+	Metadata   keyValues
+	NoInternet bool
+}
+
+func newCmdCreate(f *Factory, runF func(context.Context, *createOptions) error) *cobra.Command {
+	opts := &createOptions{IO: f.IO, Lifetime: durationValue(defaultLifetime)}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "create [template]",
+		Short: "Create a sandbox and leave it running",
+		Long: `Create a sandbox, print its ID and leave it running until its lifetime is over or
+it is killed. With --local it runs on this machine, in the cloud of
+e2bctl local up; when none runs, one is started in the background and ends by
+itself ten minutes after its last sandbox.`,
+		Example: `  ID=$(e2bctl create)
+  e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
+  ID=$(e2bctl create --local)`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.JSON = f.jsonOutput()
+			if len(args) == 1 {
+				opts.Template = args[0]
+			}
+			place, err := f.place(cmd, isLocal, localStarting)
+			if err != nil {
+				return err
+			}
+			opts.Open = place
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return createRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives")
+	flags.Var(&opts.Lifetime, "timeout", "the same, as the official CLI calls it")
+	flags.VarP(&opts.Envs, "env", "e", "variable of every process in the sandbox, repeatable")
+	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	flags.BoolVar(&opts.NoInternet, "no-internet", false, "no access to the internet from inside")
+	addLocalFlag(cmd, &isLocal)
+	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
+	return cmd
+}
+
+func createRun(ctx context.Context, opts *createOptions) error {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs.m, Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
+	sb, err := conn.Create(ctx, options.options()...)
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		info, err := sb.Info(ctx)
+		if err == nil {
+			err = writeJSON(opts.IO.Out, viewOf(info))
+		}
+		if err != nil {
+			// Nobody has learned its ID: it would run unseen.
+			return withClose(err, sb)
+		}
+		return sb.Detach()
+	}
+	if _, err := fmt.Fprintln(opts.IO.Out, sb.ID()); err != nil {
+		return withClose(err, sb)
+	}
+	return sb.Detach()
+}
+
+// createFlags are the flags that say what sandbox to create.
+type createFlags struct {
+	Template   string
+	Lifetime   time.Duration // 0: a lease, renewed while the command runs
+	Envs       map[string]string
+	Metadata   map[string]string
+	NoInternet bool
+}
+
+func (c createFlags) options() []sandbox.Option {
+	var options []sandbox.Option
+	if c.Template != "" {
+		options = append(options, sandbox.WithTemplate(c.Template))
+	}
+	if c.Lifetime > 0 {
+		options = append(options, sandbox.WithLifetime(c.Lifetime))
+	}
+	if len(c.Envs) > 0 {
+		options = append(options, sandbox.WithEnvs(c.Envs))
+	}
+	if len(c.Metadata) > 0 {
+		options = append(options, sandbox.WithMetadata(c.Metadata))
+	}
+	if c.NoInternet {
+		options = append(options, sandbox.WithInternet(false))
+	}
+	return options
+}

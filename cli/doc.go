@@ -1,2 +1,0 @@
-// Package cli is the command e2bctl.
-package cli

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+type execOptions struct {
+	IO      *IOStreams
+	JSON    bool
+	Open    func(context.Context) (*connection, error)
+	ID      string
+	Words   []string
+	Process processFlags
+	Timeout durationValue
+}
+
+// processFlags say how a command is started in a sandbox.
+type processFlags struct {
+	User    string
+	Cwd     string
+	Envs    keyValues
+	NoStdin bool
+}
+
+func (p *processFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&p.User, "user", "u", "", "user to run as (default: user)")
+	flags.StringVarP(&p.Cwd, "workdir", "w", "", "directory to run in, relative to the user's home")
+	flags.VarP(&p.Envs, "env", "e", "variable of the command, repeatable")
+	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even when it is a pipe or a file")
+	flags.SetInterspersed(false) // what follows the command is the command's
+}
+
+func newCmdExec(f *Factory, runF func(context.Context, *execOptions) error) *cobra.Command {
+	opts := &execOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "exec [flags] <id> [--] <command>...",
+		Short: "Run a command in a sandbox",
+		Long: `Run a command in a running sandbox, with both output streams as they come, and
+return its status. One word is a line of shell; several are words that reach the
+command unchanged. Flags come before the ID. Standard input is passed on when it
+is a pipe or a file. See e2bctl help exit-codes.`,
+		Example: `  e2bctl exec "$ID" -- ls -la /srv
+  e2bctl exec "$ID" 'echo $HOME | wc -c'
+  tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.ID = f.jsonOutput(), args[0]
+			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {
+				return err
+			}
+			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return ownFailure(execRun(cmd.Context(), opts))
+		},
+	}
+	opts.Process.add(cmd)
+	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
+	addLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+// commandWords drops the -- that cobra leaves in place after the first
+// argument, and refuses an empty command.
+func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return nil, usagef(cmd, "want a command to run")
+	}
+	return words, nil
+}
+
+func execRun(ctx context.Context, opts *execOptions) error {
+	line, err := shellLine(opts.Words)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withLimit(ctx, time.Duration(opts.Timeout))
+	defer cancel()
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	sb, err := conn.Connect(ctx, opts.ID)
+	if err != nil {
+		return err
+	}
+	defer sb.Close() // connected to, not created here: it stays
+	return runCommand(ctx, opts.IO, opts.JSON, sb, line, opts.Process)
+}
+
+// withLimit bounds ctx by d, when that is not 0.
+func withLimit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// commandView is what -o json prints of a finished command.
+type commandView struct {
+	SandboxID string `json:"sandboxID"`
+	ExitCode  int    `json:"exitCode"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	Status    string `json:"status"`              // in words: "exit status 3", "signal: killed"
+	Truncated bool   `json:"truncated,omitempty"` // the middle of an output is missing
+}
+
+// runCommand runs line in sb. It returns a remoteStatus when the command ended
+// with one that is not 0.
+func runCommand(ctx context.Context, ios *IOStreams, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
+	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs.m}
+	if ios.InIsData && !process.NoStdin {
+		params.Stdin = ios.In
+	}
+	if !asJSON {
+		params.Stdout, params.Stderr, params.MaxOutput = ios.Out, ios.Err, -1
+	}
+	result, err := sb.Commands.Run(ctx, line, params)
+	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
+		return &ownError{err: err, running: true}
+	}
+	status := exitStatus(result)
+	if asJSON {
+		view := commandView{
+			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
+			Truncated: result.StdoutDropped+result.StderrDropped > 0,
+		}
+		if err := writeJSON(ios.Out, view); err != nil {
+			return err
+		}
+	}
+	if status != 0 {
+		return remoteStatus(status)
+	}
+	return nil
+}
+
+// exitStatus is the status as a shell gives it: 128 + n after signal n, which
+// the service tells in the words of Linux.
+func exitStatus(result *sandbox.CommandResult) int {
+	if result.ExitCode >= 0 {
+		return result.ExitCode
+	}
+	words, _ := strings.CutPrefix(strings.TrimSuffix(result.Status, " (core dumped)"), "signal: ")
+	if number, err := strconv.Atoi(strings.TrimPrefix(words, "signal ")); err == nil && 0 < number && number < 65 {
+		return exitSignalled + number
+	}
+	if i := slices.Index(linuxSignals[:], words); i > 0 {
+		return exitSignalled + i
+	}
+	return exitFailed
+}
+
+// linuxSignals are the signals of Linux by number, as Go names them there.
+var linuxSignals = [...]string{
+	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
+	7: "bus error", 8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault",
+	12: "user defined signal 2", 13: "broken pipe", 14: "alarm clock", 15: "terminated",
+}
+
+// ownFailure marks what is not a remote status as a failure of e2bctl, so that
+// its status cannot be taken for the command's.
+func ownFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[remoteStatus](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*ownError](err); ok {
+		return err
+	}
+	return &ownError{err: err}
+}
+
+// withClose closes what a failed step leaves behind and keeps both errors.
+func withClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

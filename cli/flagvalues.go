@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// durationValue is a flag that takes Go's durations ("90s", "1h30m") and bare
+// seconds ("90"). Only positive ones.
+type durationValue time.Duration
+
+func (d *durationValue) Type() string { return "duration" }
+
+func (d *durationValue) String() string {
+	if *d == 0 {
+		return "" // no default to show
+	}
+	return time.Duration(*d).String()
+}
+
+func (d *durationValue) Set(value string) error {
+	parsed, err := parseDuration(value)
+	*d = durationValue(parsed)
+	return err
+}
+
+var errDuration = errors.New("want a positive duration such as 90s, 10m, 1h30m, or seconds")
+
+func parseDuration(value string) (time.Duration, error) {
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		if seconds <= 0 || seconds > math.MaxInt64/int64(time.Second) {
+			return 0, errDuration
+		}
+		return time.Duration(seconds) * time.Second, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d <= 0 {
+		return 0, errDuration
+	}
+	return d, nil
+}
+
+// keyValues is a repeatable flag that takes KEY=VALUE.
+type keyValues struct{ m map[string]string }
+
+func (kv *keyValues) Type() string { return "KEY=VALUE" }
+
+func (kv *keyValues) String() string {
+	pairs := make([]string, 0, len(kv.m))
+	for k, v := range kv.m {
+		pairs = append(pairs, k+"="+v)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
+}
+
+func (kv *keyValues) Set(value string) error {
+	k, v, err := parseKeyValue(value)
+	if err != nil {
+		return err
+	}
+	if kv.m == nil {
+		kv.m = make(map[string]string)
+	}
+	kv.m[k] = v
+	return nil
+}
+
+func parseKeyValue(text string) (key, value string, err error) {
+	key, value, ok := strings.Cut(text, "=")
+	switch {
+	case !ok:
+		return "", "", errors.New("want KEY=VALUE")
+	case key == "":
+		return "", "", errors.New("want KEY=VALUE, the key is empty")
+	case strings.ContainsRune(text, 0):
+		return "", "", errors.New("a NUL byte cannot be passed on")
+	}
+	return key, value, nil
+}
+
+// transfer is one --upload or --download.
+type transfer struct{ source, target string }
+
+// uploads is a repeatable flag that takes LOCAL:REMOTE, downloads one that takes
+// REMOTE:LOCAL. A local path may hold colons (C:\data), a remote one may not.
+type (
+	uploads   []transfer
+	downloads []transfer
+)
+
+func (u *uploads) Type() string     { return "LOCAL:REMOTE" }
+func (u *uploads) String() string   { return joinTransfers(*u) }
+func (d *downloads) Type() string   { return "REMOTE:LOCAL" }
+func (d *downloads) String() string { return joinTransfers(*d) }
+
+func (u *uploads) Set(value string) error {
+	t, err := parseTransfer(value, strings.LastIndexByte(value, ':'))
+	if err != nil {
+		return fmt.Errorf("want LOCAL:REMOTE, %w", err)
+	}
+	*u = append(*u, t)
+	return nil
+}
+
+func (d *downloads) Set(value string) error {
+	t, err := parseTransfer(value, strings.IndexByte(value, ':'))
+	if err != nil {
+		return fmt.Errorf("want REMOTE:LOCAL, %w", err)
+	}
+	*d = append(*d, t)
+	return nil
+}
+
+func parseTransfer(value string, colon int) (transfer, error) {
+	switch {
+	case colon < 0:
+		return transfer{}, errors.New("there is no colon")
+	case colon == 0:
+		return transfer{}, errors.New("the source is empty")
+	case colon == len(value)-1:
+		return transfer{}, errors.New("the target is empty")
+	case strings.ContainsRune(value, 0):
+		return transfer{}, errors.New("a path cannot hold a NUL byte")
+	}
+	return transfer{source: value[:colon], target: value[colon+1:]}, nil
+}
+
+func joinTransfers(ts []transfer) string {
+	parts := make([]string, len(ts))
+	for i, t := range ts {
+		parts[i] = t.source + ":" + t.target
+	}
+	return strings.Join(parts, ",")
+}

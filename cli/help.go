@@ -1,0 +1,47 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+const environmentHelp = `Settings come from, first wins:
+
+  1. flags (--api-url, --domain)
+  2. the environment
+  3. the file named by --env-file, else ./.env (E2B_* only); --no-env-file: none
+  4. defaults
+
+  E2B_API_KEY       the key of the service
+  E2B_DOMAIN        the service's domain (default e2b.app)
+  E2B_API_URL       its API, when it is not https://api.<domain>
+  E2B_SANDBOX_URL   one address for all sandboxes, when there is one
+  E2BCTL_LOCAL      1: --local for every command that has it
+  E2BCTL_PYTHON     the python3 of local sandboxes
+  XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as everywhere
+
+An address from ./.env together with a key from the environment is refused: a
+checked-out file must not send your key elsewhere. Name the file with
+--env-file to say that you mean it. Sandboxes get none of these variables
+unless you pass them with -e.
+`
+
+const outputHelp = `stdout carries the result and nothing else: an ID, a table, the output of the
+remote command. Progress, hints and errors go to stderr. -q prints IDs only and
+no progress. -o json prints one document with the API's camelCase names; an
+error is then one JSON object on stderr:
+
+  {"error":{"code":"not_found","message":"…","status":404,"requestID":"…"}}
+
+On a terminal tables show relative times; elsewhere times are RFC 3339 in UTC.
+Text of a service or a sandbox is stripped of control characters in tables and
+errors; exec, run and code run pass bytes through.
+`
+
+// newCmdHelpTopic returns a command without a run function: cobra lists it
+// under additional help topics and prints its text for `e2bctl help <name>`.
+func newCmdHelpTopic(name, short, text string) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Long: text}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		cmd.Print(cmd.Long)
+	})
+	return cmd
+}

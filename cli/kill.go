@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// killParallel is how many sandboxes are killed at a time.
+const killParallel = 10
+
+type killOptions struct {
+	IO            *IOStreams
+	Quiet         bool
+	Open          func(context.Context) (*connection, error)
+	IDs           []string
+	All           bool
+	Metadata      keyValues
+	IgnoreMissing bool
+	Yes           bool
+}
+
+func newCmdKill(f *Factory, runF func(context.Context, *killOptions) error) *cobra.Command {
+	opts := &killOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:     "kill [<id>...]",
+		Aliases: []string{"rm"},
+		Short:   "Kill sandboxes",
+		Long: `Kill sandboxes by ID, or all of your key's (--all), which -m narrows down. The IDs
+that were killed are printed. --all asks first; without a terminal it needs --yes.`,
+		Example: `  e2bctl kill "$ID"
+  e2bctl kill --all -m job=42 --yes
+  e2bctl kill --ignore-missing "$ID"`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.Quiet, opts.IDs = f.flags.quiet, args
+			switch {
+			case opts.All == (len(args) > 0):
+				return usagef(cmd, "want the IDs of sandboxes, or --all")
+			case len(opts.Metadata.m) > 0 && !opts.All:
+				return usagef(cmd, "--metadata narrows down --all")
+			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
+				return usagef(cmd, "--all asks first, and there is no terminal to ask on: add --yes")
+			}
+			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return killRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&opts.All, "all", "a", false, "all sandboxes of your key")
+	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
+	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that is not there counts as killed")
+	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
+	addLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+func killRun(ctx context.Context, opts *killOptions) error {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ids := opts.IDs
+	if opts.All {
+		if ids, err = listIDs(ctx, conn, opts.Metadata.m); err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			if !opts.Quiet {
+				fmt.Fprintln(opts.IO.Err, "No sandboxes.")
+			}
+			return nil
+		}
+		if !opts.Yes {
+			if err := confirm(opts.IO, fmt.Sprintf("Kill %d sandboxes?", len(ids))); err != nil {
+				return err
+			}
+		}
+	}
+	return killAll(ctx, conn, opts, ids)
+}
+
+func listIDs(ctx context.Context, conn *connection, metadata map[string]string) ([]string, error) {
+	var ids []string
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: metadata}) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, info.ID)
+	}
+	return ids, nil
+}
+
+func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []string) error {
+	var failed atomic.Int64
+	results := make([]error, len(ids))
+	var group errgroup.Group
+	group.SetLimit(killParallel)
+	for i, id := range ids {
+		group.Go(func() error {
+			err := conn.API().Sandboxes.Kill(ctx, id)
+			if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
+				err = nil // it has ended since it was listed
+			}
+			if err != nil {
+				failed.Add(1)
+			}
+			results[i] = err
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are in results
+	for i, err := range results {
+		if err == nil {
+			fmt.Fprintln(opts.IO.Out, printable(ids[i]))
+		} else if len(ids) > 1 {
+			fmt.Fprintf(opts.IO.Err, "%s: %s\n", printable(ids[i]), printable(err.Error()))
+		}
+	}
+	switch {
+	case failed.Load() == 0:
+		return nil
+	case len(ids) == 1:
+		return results[0]
+	}
+	return &partialError{failed: int(failed.Load()), total: len(ids)}
+}
+
+// errDeclined is the answer no.
+var errDeclined = errors.New("not confirmed, nothing was done")
+
+func confirm(ios *IOStreams, question string) error {
+	fmt.Fprintf(ios.Err, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(ios.In).ReadString('\n')
+	if err != nil && answer == "" {
+		return errDeclined
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errDeclined
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+type listOptions struct {
+	IO       *IOStreams
+	JSON     bool
+	Quiet    bool
+	Open     func(context.Context) (*connection, error)
+	Metadata keyValues
+}
+
+func newCmdList(f *Factory, runF func(context.Context, *listOptions) error) *cobra.Command {
+	opts := &listOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List sandboxes",
+		Long:    "List the sandboxes of your key, newest first as the service sends them.",
+		Example: `  e2bctl ls
+  e2bctl ls -m job=42 -o json
+  e2bctl ls -q | xargs e2bctl kill`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
+			var err error
+			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return listRun(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
+	addLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+func listRun(ctx context.Context, opts *listOptions) error {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	infos := []*sandbox.Info{}
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata.m}) {
+		if err != nil {
+			return err
+		}
+		infos = append(infos, info)
+	}
+	switch {
+	case opts.JSON:
+		views := make([]sandboxView, len(infos))
+		for i, info := range infos {
+			views[i] = viewOf(info)
+		}
+		return writeJSON(opts.IO.Out, views)
+	case opts.Quiet:
+		for _, info := range infos {
+			if _, err := fmt.Fprintln(opts.IO.Out, printable(info.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(infos) == 0 && opts.IO.OutIsTerminal {
+		fmt.Fprintln(opts.IO.Err, "No sandboxes.")
+		return nil
+	}
+	now := time.Now()
+	rows := make([][]string, len(infos))
+	for i, info := range infos {
+		rows[i] = []string{
+			info.ID, templateName(info), string(info.State),
+			moment(info.StartedAt, now, opts.IO.OutIsTerminal), moment(info.EndAt, now, opts.IO.OutIsTerminal),
+			metadataText(info.Metadata),
+		}
+	}
+	return writeTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+}
+
+func metadataText(m map[string]string) string {
+	pairs := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, k+"="+m[k])
+	}
+	return strings.Join(pairs, ",")
+}

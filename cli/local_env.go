@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+type localEnvOptions struct {
+	IO   *IOStreams
+	JSON bool
+}
+
+func newCmdLocalEnv(f *Factory, runF func(*localEnvOptions) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   "env",
+		Short: "Print what points any E2B SDK at the local cloud",
+		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, follows them.",
+		Example: `  eval "$(e2bctl local env)"
+  python agent.py`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			opts := &localEnvOptions{IO: f.IO, JSON: f.jsonOutput()}
+			if runF != nil {
+				return runF(opts)
+			}
+			return localEnvRun(opts)
+		},
+	}
+}
+
+func localEnvRun(opts *localEnvOptions) error {
+	place, err := findLocalPlace()
+	if err != nil {
+		return err
+	}
+	record, _, err := place.read()
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		variables := make(map[string]string, len(record.Env))
+		for _, pair := range record.Env {
+			name, value, _ := strings.Cut(pair, "=")
+			variables[name] = value
+		}
+		return writeJSON(opts.IO.Out, variables)
+	}
+	return record.writeExports(opts.IO.Out)
+}
+
+// writeExports writes lines for a POSIX shell.
+func (r localRecord) writeExports(w io.Writer) error {
+	var lines strings.Builder
+	for _, pair := range r.Env {
+		name, value, _ := strings.Cut(pair, "=")
+		fmt.Fprintf(&lines, "export %s=%s\n", name, shellQuote(value))
+	}
+	_, err := io.WriteString(w, lines.String())
+	return err
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// outputFormat is the value of -o.
+type outputFormat string
+
+const (
+	outputTable outputFormat = "table"
+	outputJSON  outputFormat = "json"
+)
+
+func (o *outputFormat) String() string { return string(*o) }
+func (o *outputFormat) Type() string   { return "table|json" }
+
+func (o *outputFormat) Set(value string) error {
+	switch format := outputFormat(value); format {
+	case outputTable, outputJSON:
+		*o = format
+		return nil
+	}
+	return fmt.Errorf("want table or json")
+}
+
+// writeJSON writes v as one indented JSON document.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// writeTable writes rows under header as kubectl does: upper case, three
+// spaces, no borders. Cells are made printable here, so that no row can be
+// forged by what a service or a sandbox says.
+func writeTable(w io.Writer, header []string, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(header, "\t"))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = cellText(cell)
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	return tw.Flush()
+}
+
+func cellText(s string) string {
+	s = strings.ReplaceAll(printable(s), "\n", " ")
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// printable returns s without what a terminal would act on: control characters,
+// the escapes of ANSI included, and the marks that reorder text. Newlines stay,
+// tabs become spaces, broken UTF-8 becomes U+FFFD.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n':
+			return r
+		case r == '\t':
+			return ' '
+		case r == utf8.RuneError:
+			return '\uFFFD'
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// moment writes a time for people (relative to now) on a terminal and exactly
+// (RFC 3339, UTC) elsewhere.
+func moment(t, now time.Time, terminal bool) string {
+	if t.IsZero() {
+		return ""
+	}
+	if !terminal {
+		return t.UTC().Format(time.RFC3339)
+	}
+	if d := now.Sub(t); d >= 0 {
+		return roughly(d) + " ago"
+	}
+	return "in " + roughly(t.Sub(now))
+}
+
+// roughly writes d as kubectl writes ages: one unit, two when the first is small.
+func roughly(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 10*time.Minute:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type runOptions struct {
+	IO         *IOStreams
+	JSON       bool
+	Quiet      bool
+	Open       func(context.Context) (*connection, error)
+	Words      []string
+	Template   string
+	Process    processFlags
+	Metadata   keyValues
+	NoInternet bool
+	Uploads    uploads
+	Downloads  downloads
+	Lifetime   durationValue
+	Deadline   durationValue
+	Remove     bool
+}
+
+func newCmdRun(f *Factory, runF func(context.Context, *runOptions) error) *cobra.Command {
+	opts := &runOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] <command>...",
+		Short: "Run a command in a sandbox of its own",
+		Long: `Create a sandbox, upload, run a command with both output streams as they come,
+download, kill the sandbox, and return the command's status. Downloads are made
+when the command failed too. The sandbox is killed on every way out, signals
+included; if e2bctl itself is killed, it ends by itself within five minutes.
+
+A directory's content is copied, a file keeps its name when the target ends with
+a slash. Paths in the sandbox are relative to the user's home. With --local the
+sandbox runs on this machine, in a cloud that ends with this command.`,
+		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
+  e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
+  e2bctl run --rm=false --lifetime 1h -m job=42 'nohup ./serve &'`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
+			if opts.Words, err = commandWords(cmd, args); err != nil {
+				return err
+			}
+			if isLocal && !opts.Remove {
+				return usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
+			}
+			if opts.Open, err = f.place(cmd, isLocal, localEphemeral); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return ownFailure(runRun(cmd.Context(), opts))
+		},
+	}
+	opts.Process.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
+	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	flags.BoolVar(&opts.NoInternet, "no-internet", false, "no access to the internet from inside")
+	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
+	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
+	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")
+	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
+	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
+	addLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+func runRun(ctx context.Context, opts *runOptions) (err error) {
+	line, err := shellLine(opts.Words)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withLimit(ctx, time.Duration(opts.Deadline))
+	defer cancel()
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = keepStatus(err, conn.Close()) }()
+
+	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Process.Envs.m, Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
+	if !opts.Remove && create.Lifetime == 0 {
+		create.Lifetime = defaultLifetime
+	}
+	sb, err := conn.Create(ctx, create.options()...)
+	if err != nil {
+		return err
+	}
+	if opts.Remove {
+		defer func() { err = keepStatus(err, sb.Close()) }()
+	} else {
+		defer func() { err = keepStatus(err, sb.Detach()) }()
+	}
+	if !opts.Quiet {
+		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", printable(sb.ID()))
+	}
+	copier := copier{sandbox: sb, user: opts.Process.User, warn: opts.IO.Err}
+	for _, t := range opts.Uploads {
+		if err := copier.upload(ctx, t); err != nil {
+			return fmt.Errorf("uploading %s: %w", t.source, err)
+		}
+	}
+	err = runCommand(ctx, opts.IO, opts.JSON, sb, line, opts.Process)
+	if status, ok := errors.AsType[remoteStatus](err); err != nil && !ok {
+		return err
+	} else if ok {
+		err = status
+	}
+	for _, t := range opts.Downloads {
+		if failure := copier.download(ctx, t); failure != nil {
+			err = keepStatus(err, fmt.Errorf("downloading %s: %w", t.source, failure))
+			if _, ok := errors.AsType[remoteStatus](err); ok {
+				fmt.Fprintf(opts.IO.Err, "e2bctl: run: downloading %s: %s\n", printable(t.source), printable(failure.Error()))
+			}
+		}
+	}
+	return err
+}
+
+// keepStatus joins a later failure to err. The command's own status, once there
+// is one that is not 0, is what a script needs and stays.
+func keepStatus(err, later error) error {
+	if _, ok := errors.AsType[remoteStatus](err); ok {
+		return err
+	}
+	return errors.Join(err, later)
+}

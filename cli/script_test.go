@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(leakCheck{m}, map[string]func(){"e2bctl": func() { os.Exit(Main()) }})
+}
+
+// leakCheck fails a run of the tests that leaves goroutines behind.
+type leakCheck struct{ m *testing.M }
+
+func (l leakCheck) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		println(err.Error())
+		return 1
+	}
+	return code
+}
+
+// TestScripts runs every command as a process against an in-memory service.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			s := newService(env.T().(testing.TB))
+			env.Values[serviceValue{}] = s
+			env.Vars = append(env.Vars, s.env()...)
+			env.Setenv("CLOSED", closedAddress(env.T().(testing.TB)))
+			env.Setenv("SANDBOX_HOME", s.home)
+			for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
+				dir := filepath.Join(env.WorkDir, "."+strings.ToLower(name))
+				env.Setenv(name, dir)
+				if err := os.Mkdir(dir, 0o700); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": cmdStatus,
+			"left":   cmdLeft,
+		},
+	})
+}
+
+type serviceValue struct{}
+
+// cmdStatus runs a command and compares its exit status: status N cmd args...
+func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N command...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("status %d, want %d", got, want)
+	}
+}
+
+// cmdLeft compares how many sandboxes were made and how many are left.
+func cmdLeft(ts *testscript.TestScript, _ bool, args []string) {
+	s := ts.Value(serviceValue{}).(*service)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := strconv.Itoa(len(s.sandboxes)) + " of " + strconv.Itoa(s.created); got != strings.Join(args, " ") {
+		ts.Fatalf("%s sandboxes are left, want %s", got, strings.Join(args, " "))
+	}
+}

@@ -1,0 +1,420 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+// service is an E2B-style service for the scripts: the control plane in memory,
+// and one "sandbox" that runs commands on this machine, in a directory of its
+// own. Templates named below make it fail in the ways a script needs.
+type service struct {
+	processconnect.UnimplementedProcessHandler
+	*httptest.Server
+	t    testing.TB
+	home string
+
+	mu        sync.Mutex
+	sandboxes map[string]*fakeSandbox
+	created   int
+	askedOnce sync.Once
+	killed    []string
+	processes map[uint32]*fakeProcess
+	hang      chan struct{} // closed at the end: handlers that hang return
+	killAsked chan struct{} // closed by the first kill of an immortal sandbox
+}
+
+type fakeSandbox struct {
+	ID         string            `json:"sandboxID"`
+	TemplateID string            `json:"templateID"`
+	ClientID   string            `json:"clientID"`
+	Alias      string            `json:"alias"`
+	State      string            `json:"state"`
+	StartedAt  time.Time         `json:"startedAt"`
+	EndAt      time.Time         `json:"endAt"`
+	CPUCount   int               `json:"cpuCount"`
+	MemoryMB   int               `json:"memoryMB"`
+	DiskSizeMB int               `json:"diskSizeMB"`
+	Envd       string            `json:"envdVersion"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Envs       map[string]string `json:"-"`
+}
+
+type fakeProcess struct {
+	stdin io.WriteCloser
+	pid   int
+}
+
+const serviceKey = "e2b_0123456789abcdef0123456789abcdef01234567"
+
+func newService(t testing.TB) *service {
+	s := &service{
+		t: t, home: t.TempDir(), sandboxes: map[string]*fakeSandbox{}, processes: map[uint32]*fakeProcess{},
+		hang: make(chan struct{}), killAsked: make(chan struct{}),
+	}
+	mux := http.NewServeMux()
+	for _, v := range []string{"", "/v2"} {
+		mux.HandleFunc("POST "+v+"/sandboxes", s.create)
+		mux.HandleFunc("GET "+v+"/sandboxes", s.list)
+		mux.HandleFunc("POST "+v+"/sandboxes/{id}/connect", s.sandbox((*service).connect))
+	}
+	mux.HandleFunc("GET /sandboxes/{id}", s.sandbox((*service).get))
+	mux.HandleFunc("DELETE /sandboxes/{id}", s.sandbox((*service).kill))
+	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
+	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
+	control := s.authenticate(mux)
+
+	daemon := http.NewServeMux()
+	daemon.Handle(processconnect.NewProcessHandler(s))
+	daemon.HandleFunc("GET /files", s.readFile)
+	daemon.HandleFunc("POST /files", s.writeFile)
+	interpreter := http.NewServeMux()
+	interpreter.HandleFunc("GET /contexts", s.contexts)
+	interpreter.HandleFunc("POST /execute", s.execute)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("E2b-Sandbox-Id") == "" {
+			control.ServeHTTP(w, r)
+			return
+		}
+		switch r.Header.Get("E2b-Sandbox-Port") {
+		case "49983":
+			daemon.ServeHTTP(w, r)
+		case "49999":
+			interpreter.ServeHTTP(w, r)
+		default: // 8888 too: code goes over HTTP
+			w.WriteHeader(http.StatusBadGateway)
+			fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":%s}`, r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port"))
+		}
+	}))
+	t.Cleanup(func() {
+		close(s.hang)
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *service) env() []string {
+	return []string{"E2B_API_KEY=" + serviceKey, "E2B_API_URL=" + s.URL, "E2B_SANDBOX_URL=" + s.URL}
+}
+
+func problem(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Request-Id", "request-1")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": status, "message": message})
+}
+
+func (s *service) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-API-KEY") {
+		case serviceKey:
+			next.ServeHTTP(w, r)
+		case "limited":
+			problem(w, http.StatusTooManyRequests, "too many requests")
+		default:
+			problem(w, http.StatusUnauthorized, "Invalid API key")
+		}
+	})
+}
+
+func (s *service) create(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		TemplateID string            `json:"templateID"`
+		Timeout    int               `json:"timeout"`
+		Metadata   map[string]string `json:"metadata"`
+		EnvVars    map[string]string `json:"envVars"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	switch request.TemplateID {
+	case "unknown":
+		problem(w, http.StatusNotFound, "template 'unknown' not found")
+		return
+	case "forbidden":
+		problem(w, http.StatusForbidden, "not yours")
+		return
+	case "paused":
+		problem(w, http.StatusConflict, "it is being paused")
+		return
+	case "broken":
+		problem(w, http.StatusInternalServerError, "\x1b[31mbroken")
+		return
+	case "hangs":
+		select { // and then creates one for somebody who has given up
+		case <-time.After(time.Second):
+		case <-s.hang:
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.created++
+	sb := &fakeSandbox{
+		ID: fmt.Sprintf("i%020d", s.created), TemplateID: "t" + request.TemplateID, ClientID: "c", Alias: request.TemplateID,
+		State: "running", StartedAt: time.Date(2026, 11, 21, 10, 0, s.created, 0, time.UTC),
+		EndAt:    time.Date(2026, 11, 21, 10, 0, s.created+request.Timeout, 0, time.UTC),
+		CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024, Envd: "0.6.13", Metadata: request.Metadata, Envs: request.EnvVars,
+	}
+	s.sandboxes[sb.ID] = sb
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(sb)
+}
+
+func (s *service) list(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []*fakeSandbox{}
+	for i := s.created; i > 0; i-- {
+		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil {
+			all = append(all, sb)
+		}
+	}
+	_ = json.NewEncoder(w).Encode(all)
+}
+
+func (s *service) sandbox(handle func(*service, http.ResponseWriter, *http.Request, *fakeSandbox)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		sb := s.sandboxes[r.PathValue("id")]
+		s.mu.Unlock()
+		if sb == nil {
+			problem(w, http.StatusNotFound, fmt.Sprintf("sandbox %q not found", r.PathValue("id")))
+			return
+		}
+		handle(s, w, r, sb)
+	}
+}
+
+func (s *service) get(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
+	_ = json.NewEncoder(w).Encode(sb)
+}
+
+func (s *service) connect(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
+	_ = json.NewEncoder(w).Encode(sb)
+}
+
+func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
+	if sb.Alias == "immortal" {
+		s.askedOnce.Do(func() { close(s.killAsked) })
+		<-s.hang
+		return
+	}
+	s.mu.Lock()
+	delete(s.sandboxes, sb.ID)
+	s.killed = append(s.killed, sb.ID)
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Start runs the process on this machine.
+func (s *service) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	config := r.Msg.GetProcess()
+	args := config.GetArgs()
+	if len(args) > 0 && args[0] == "-l" {
+		args = args[1:] // no profile of this machine
+	}
+	cmd := exec.CommandContext(ctx, config.GetCmd(), args...)
+	cmd.Dir = filepath.Join(s.home, config.GetCwd())
+	cmd.Env = []string{"HOME=" + s.home, "PATH=" + os.Getenv("PATH"), "USER=" + user(r.Header())}
+	envs := config.GetEnvs()
+	s.mu.Lock()
+	if sb := s.sandboxes[r.Header().Get("E2b-Sandbox-Id")]; sb != nil {
+		envs = maps.Clone(sb.Envs)
+		if envs == nil {
+			envs = map[string]string{}
+		}
+		maps.Copy(envs, config.GetEnvs())
+	}
+	s.mu.Unlock()
+	for k, v := range envs {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	var sending sync.Mutex
+	send := func(event *process.ProcessEvent) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(&process.StartResponse{Event: event})
+	}
+	cmd.Stdout = eventWriter{func(p []byte) error {
+		return send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: p}}}})
+	}}
+	cmd.Stderr = eventWriter{func(p []byte) error {
+		return send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: p}}}})
+	}}
+	cmd.WaitDelay = time.Second
+	var stdin io.WriteCloser
+	if r.Msg.Stdin == nil || r.Msg.GetStdin() {
+		var err error
+		if stdin, err = cmd.StdinPipe(); err != nil {
+			return err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	pid := uint32(cmd.Process.Pid)
+	s.mu.Lock()
+	s.processes[pid] = &fakeProcess{stdin: stdin, pid: cmd.Process.Pid}
+	s.mu.Unlock()
+	sendErr := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}})
+	err := cmd.Wait()
+	if sendErr != nil {
+		return sendErr
+	}
+	end := &process.ProcessEvent_EndEvent{ExitCode: int32(cmd.ProcessState.ExitCode()), Exited: true, Status: cmd.ProcessState.String()}
+	if err != nil {
+		text := err.Error()
+		end.Error = &text
+	}
+	return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}})
+}
+
+type eventWriter struct{ send func([]byte) error }
+
+func (w eventWriter) Write(p []byte) (int, error) { return len(p), w.send(p) }
+
+func user(h http.Header) string {
+	r := http.Request{Header: h}
+	if name, _, ok := r.BasicAuth(); ok {
+		return name
+	}
+	return "user"
+}
+
+func (s *service) process(selector *process.ProcessSelector) (*fakeProcess, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.processes[selector.GetPid()]; p != nil {
+		return p, nil
+	}
+	return nil, connect.NewError(connect.CodeNotFound, errors.New("no such process"))
+}
+
+func (s *service) SendInput(_ context.Context, r *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+	p, err := s.process(r.Msg.GetProcess())
+	if err == nil {
+		_, err = p.stdin.Write(r.Msg.GetInput().GetStdin())
+	}
+	return connect.NewResponse(&process.SendInputResponse{}), err
+}
+
+func (s *service) CloseStdin(_ context.Context, r *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+	p, err := s.process(r.Msg.GetProcess())
+	if err == nil {
+		_ = p.stdin.Close()
+	}
+	return connect.NewResponse(&process.CloseStdinResponse{}), err
+}
+
+func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	p, err := s.process(r.Msg.GetProcess())
+	if err == nil {
+		if found, findErr := os.FindProcess(p.pid); findErr == nil {
+			_ = found.Signal(syscall.Signal(r.Msg.GetSignal()))
+		}
+	}
+	return connect.NewResponse(&process.SendSignalResponse{}), err
+}
+
+// path keeps what a script asks for inside the sandbox's directory, except the
+// archives in /tmp, which commands find there too.
+func (s *service) path(r *http.Request) string {
+	name := r.URL.Query().Get("path")
+	if strings.HasPrefix(name, "/tmp/e2bctl-") {
+		return name
+	}
+	return filepath.Join(s.home, name)
+}
+
+func (s *service) readFile(w http.ResponseWriter, r *http.Request) {
+	file, err := os.Open(s.path(r))
+	if err != nil {
+		problem(w, http.StatusNotFound, "path does not exist")
+		return
+	}
+	defer file.Close()
+	_, _ = io.Copy(w, file)
+}
+
+func (s *service) writeFile(w http.ResponseWriter, r *http.Request) {
+	name := s.path(r)
+	var file *os.File
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		file, err = os.Create(name)
+	}
+	if err == nil {
+		defer file.Close()
+		_, err = io.Copy(file, r.Body)
+	}
+	if err != nil {
+		problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	_ = json.NewEncoder(w).Encode([]map[string]string{{"name": filepath.Base(name), "path": name, "type": "file"}})
+}
+
+func (s *service) contexts(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprint(w, `[{"id":"context-1","language":"python","cwd":"/home/user"}]`)
+}
+
+// execute answers with what the code, which is not run, asks for.
+func (s *service) execute(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Code string            `json:"code"`
+		Envs map[string]string `json:"env_vars"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&request)
+	line := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	type object map[string]any
+	line(object{"type": "stdout", "text": "printed\n"})
+	line(object{"type": "stderr", "text": "warned\n"})
+	switch strings.TrimSpace(request.Code) {
+	case "value":
+		line(object{"type": "result", "text": "42", "is_main_result": true})
+	case "plot":
+		line(object{"type": "result", "text": "<Figure>", "png": "iVBORw0KGgo=", "is_main_result": false})
+	case "env":
+		line(object{"type": "result", "text": fmt.Sprint(request.Envs), "is_main_result": true})
+	case "raise":
+		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
+	case "hang":
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	line(object{"type": "end_of_execution"})
+}
+
+// closedAddress is an address nobody listens on.
+func closedAddress(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}

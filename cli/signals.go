@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// signalError is the cause of a context cancelled by a signal.
+type signalError struct{ signal syscall.Signal }
+
+func (e *signalError) Error() string { return "stopped by signal: " + e.signal.String() }
+
+// notifyContext returns a context that the first INT, TERM or HUP cancels with
+// a *signalError as its cause; interrupted is closed at the same moment. A
+// second signal has its default effect again and ends the process at once.
+//
+// SIGPIPE is caught, so that `e2bctl run … | head` gets EPIPE from its write and
+// can still kill its sandbox. It is not ignored: what is ignored stays ignored
+// in every child, and the processes of a local sandbox are our children.
+func notifyContext(parent context.Context) (ctx context.Context, stop func(), interrupted <-chan struct{}) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	caught := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup keeps its effect
+		caught = append(caught, syscall.SIGHUP)
+	}
+	signal.Notify(signals, caught...)
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+
+	told := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			number, _ := s.(syscall.Signal)
+			cancel(&signalError{signal: number})
+			close(told)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		signal.Stop(pipes)
+		cancel(nil)
+		watcher.Wait()
+	}, told
+}

@@ -1,0 +1,92 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRunIsStopped sends signals to a run whose command never ends: the sandbox
+// must be gone afterwards and the status must say which signal it was.
+func TestRunIsStopped(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		template string
+		signals  []syscall.Signal
+		status   int // of a shell: 128 + n also for a process that a signal ended
+		left     int
+		within   time.Duration
+	}{
+		{"interrupt", "base", []syscall.Signal{syscall.SIGINT}, 130, 0, 3 * time.Second},
+		{"terminate", "base", []syscall.Signal{syscall.SIGTERM}, 143, 0, 3 * time.Second},
+		{"hangup", "base", []syscall.Signal{syscall.SIGHUP}, 129, 0, 3 * time.Second},
+		// A service that never answers the kill: the first signal gives up after
+		// the grace period, a second one at once.
+		{"interrupt, service hangs", "immortal", []syscall.Signal{syscall.SIGINT}, 130, 1, cleanupGrace + 3*time.Second},
+		{"interrupt twice, service hangs", "immortal", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130, 1, 3 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			cmd := exec.CommandContext(t.Context(), "e2bctl", "run", "--no-env-file", "-t", tt.template, "echo ready; exec sleep 600")
+			cmd.Env = append(s.env(), "HOME="+t.TempDir())
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
+				t.Fatalf("first line %q, %v; stderr: %s", line, err, &stderr)
+			}
+			started := time.Now()
+			for i, signal := range tt.signals {
+				if i > 0 {
+					<-s.killAsked // the first one has been understood
+				}
+				if err := cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = cmd.Wait()
+			if took := time.Since(started); took > tt.within {
+				t.Errorf("it took %v, want at most %v", took, tt.within)
+			}
+			if got := shellStatus(t, err); got != tt.status {
+				t.Errorf("status %d, want %d; stderr: %s", got, tt.status, &stderr)
+			}
+			if strings.Contains(stderr.String(), "panic") {
+				t.Errorf("stderr: %s", &stderr)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.sandboxes) != tt.left {
+				t.Errorf("%d sandboxes are left, want %d", len(s.sandboxes), tt.left)
+			}
+		})
+	}
+}
+
+func shellStatus(t *testing.T, err error) int {
+	t.Helper()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		t.Fatalf("it ended with %v, want a status", err)
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return exit.ExitCode()
+}

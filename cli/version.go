@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+type versionOptions struct {
+	IO   *IOStreams
+	JSON bool
+}
+
+func newCmdVersion(f *Factory, runF func(*versionOptions) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of e2bctl",
+		Long:  "Print the version of e2bctl, the Go that built it and the system it is for. No network is used.",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			opts := &versionOptions{IO: f.IO, JSON: f.jsonOutput()}
+			if runF != nil {
+				return runF(opts)
+			}
+			return versionRun(opts)
+		},
+	}
+}
+
+// buildVersion is what the Go tool recorded about this binary.
+type buildVersion struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	System   string `json:"system"`
+}
+
+func readBuildVersion() buildVersion {
+	v := buildVersion{Version: "(devel)", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+func versionRun(opts *versionOptions) error {
+	v := readBuildVersion()
+	if opts.JSON {
+		return writeJSON(opts.IO.Out, v)
+	}
+	_, err := fmt.Fprintf(opts.IO.Out, "e2bctl %s %s %s\n", v.Version, v.Go, v.System)
+	return err
+}

@@ -1,0 +1,150 @@
+package jupyter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	pingInterval = 15 * time.Second
+	// silence is how long a peer may leave pings unanswered.
+	silence = 45 * time.Second
+	// writeTimeout bounds one write: a peer that takes nothing for so long is
+	// lost.
+	writeTimeout = time.Minute
+	// MaxMessage is how large a message of the peer may be.
+	MaxMessage = 128 << 20
+)
+
+// Conn is the client's end of a kernel's websocket. Send and Close are safe for
+// concurrent use; Receive is for one goroutine. Close must be called.
+type Conn struct {
+	socket *websocket.Conn
+	v1     bool
+
+	writing sync.Mutex
+	close   func() error
+	done    chan struct{}
+	pinging sync.WaitGroup
+	failed  error // the first error of reading, which only Receive touches
+}
+
+// DialError is a websocket that the server refused to open.
+type DialError struct {
+	// StatusCode and Header are the answer's; Body is its beginning.
+	StatusCode int
+	Header     http.Header
+	Body       []byte
+}
+
+func (e *DialError) Error() string {
+	return fmt.Sprintf("jupyter: open the kernel's websocket: %d %s", e.StatusCode, http.StatusText(e.StatusCode))
+}
+
+// Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx
+// bounds the dialling alone. An answer other than the websocket is a
+// [*DialError].
+func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http.Header) (*Conn, error) {
+	d := *dialer
+	d.Subprotocols = []string{SubprotocolV1}
+	socket, response, err := d.DialContext(ctx, url, header)
+	if errors.Is(err, websocket.ErrBadHandshake) && response != nil {
+		body := make([]byte, 1024) // which gorilla has read already
+		n, _ := response.Body.Read(body)
+		_ = response.Body.Close()
+		return nil, &DialError{StatusCode: response.StatusCode, Header: response.Header, Body: body[:n]}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jupyter: open the kernel's websocket: %w", err)
+	}
+	c := &Conn{socket: socket, v1: socket.Subprotocol() == SubprotocolV1, done: make(chan struct{})}
+	c.close = sync.OnceValue(func() error {
+		close(c.done)
+		// Best effort: the peer may be gone.
+		_ = socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+		err := socket.Close()
+		c.pinging.Wait()
+		return err
+	})
+	socket.SetReadLimit(MaxMessage)
+	_ = socket.SetReadDeadline(time.Now().Add(silence))
+	socket.SetPongHandler(func(string) error { return socket.SetReadDeadline(time.Now().Add(silence)) })
+	c.pinging.Go(c.ping)
+	return c, nil
+}
+
+// ping keeps proxies from cutting a silent connection, and finds out that the
+// peer is lost.
+func (c *Conn) ping() {
+	ticker := time.NewTicker(pingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-ticker.C:
+			if c.socket.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
+				return // Receive finds out
+			}
+		}
+	}
+}
+
+// Send sends a message. After an error the connection is of no use any more.
+func (c *Conn) Send(m *Message) error {
+	kind, frame := websocket.BinaryMessage, []byte(nil)
+	var err error
+	if c.v1 {
+		frame, err = MarshalV1(m)
+	} else {
+		var isBinary bool
+		frame, isBinary, err = Marshal(m)
+		if !isBinary {
+			kind = websocket.TextMessage
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("jupyter: encode %s: %w", m.Header.MsgType, err)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_ = c.socket.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := c.socket.WriteMessage(kind, frame); err != nil {
+		return fmt.Errorf("jupyter: send %s: %w", m.Header.MsgType, err)
+	}
+	return nil
+}
+
+// Receive waits for the next message. After an error it gives that error
+// again. Close makes it return.
+func (c *Conn) Receive() (*Message, error) {
+	if c.failed != nil {
+		return nil, c.failed
+	}
+	kind, frame, err := c.socket.ReadMessage()
+	if err != nil {
+		c.failed = fmt.Errorf("jupyter: receive: %w", err)
+		return nil, c.failed
+	}
+	_ = c.socket.SetReadDeadline(time.Now().Add(silence))
+	var m *Message
+	if c.v1 && kind == websocket.BinaryMessage {
+		m, err = UnmarshalV1(frame)
+	} else {
+		m, err = Unmarshal(frame, kind == websocket.BinaryMessage)
+	}
+	if err != nil {
+		c.failed = err
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close closes the connection. It is idempotent.
+func (c *Conn) Close() error { return c.close() }

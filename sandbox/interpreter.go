@@ -1,0 +1,343 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// codeRunner is a sandbox's way to its kernels.
+type codeRunner struct {
+	sb     *Sandbox
+	dialer *websocket.Dialer
+	envs   map[string]string // of the sandbox; nil when this handle does not know them
+
+	opening chan struct{} // held by who opens a connection or looks up a context
+
+	mu        sync.Mutex
+	transport CodeTransport
+	kernels   map[string]*kernel // by context
+	defaults  map[string]string  // context by language
+	languages map[string]string  // by context
+}
+
+func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
+	r := &codeRunner{
+		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
+		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
+		defaults: map[string]string{}, languages: map[string]string{},
+	}
+	if sb.created {
+		r.envs = merge(nil, cfg.envs)
+	}
+	return r
+}
+
+// newDialer goes the ways of the transport, as far as it shows them.
+func newDialer(t http.RoundTripper) *websocket.Dialer {
+	d := &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 60 * time.Second, ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10}
+	if t, ok := t.(*http.Transport); ok {
+		d.Proxy, d.NetDialContext, d.NetDialTLSContext = t.Proxy, t.DialContext, t.DialTLSContext
+		if t.TLSClientConfig != nil {
+			d.TLSClientConfig = t.TLSClientConfig.Clone()
+		}
+	}
+	if d.TLSClientConfig == nil {
+		d.TLSClientConfig = &tls.Config{}
+	}
+	d.TLSClientConfig.NextProtos = []string{"http/1.1"} // a websocket upgrades nothing newer
+	return d
+}
+
+// CodeTransport is the way RunCode takes; [CodeTransportAuto] as long as it has
+// not been found out.
+func (sb *Sandbox) CodeTransport() CodeTransport {
+	sb.code.mu.Lock()
+	defer sb.code.mu.Unlock()
+	return sb.code.transport
+}
+
+// close ends all connections.
+func (r *codeRunner) close() {
+	r.mu.Lock()
+	kernels := r.kernels
+	r.kernels = map[string]*kernel{}
+	r.mu.Unlock()
+	for _, k := range kernels {
+		k.close()
+	}
+}
+
+// environment is that of the sandbox. A handle that did not create it asks the
+// daemon; what the service itself sets is the kernel's already.
+func (r *codeRunner) environment(ctx context.Context) map[string]string {
+	if r.envs != nil {
+		return r.envs
+	}
+	var envs map[string]string
+	daemon := portClient{r.sb, daemonPort}
+	if err := daemon.json(ctx, http.MethodGet, "/envs", nil, &envs); err != nil {
+		r.sb.client.api.Logger().DebugContext(ctx, "the sandbox's environment is not known", "sandbox", r.sb.ID(), "error", err)
+		return nil
+	}
+	for name := range envs {
+		if strings.HasPrefix(name, "E2B_") || name == "PATH" {
+			delete(envs, name)
+		}
+	}
+	return envs
+}
+
+// codeContext is what the interpreter calls a kernel with its language.
+type codeContext struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+}
+
+// lookup gives the context to use: the one named, or the first of the language,
+// which is made when there is none.
+func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
+	if language == "" {
+		language = "python"
+	}
+	r.mu.Lock()
+	known := r.defaults[language]
+	_, named := r.languages[id]
+	r.mu.Unlock()
+	switch {
+	case id != "" && named:
+		return id, nil
+	case id == "" && known != "":
+		return known, nil
+	}
+	var contexts []codeContext
+	interpreter := portClient{r.sb, interpreterPort}
+	if err := interpreter.json(ctx, http.MethodGet, "/contexts", nil, &contexts); err != nil {
+		return "", fmt.Errorf("list contexts: %w", err)
+	}
+	r.mu.Lock()
+	for _, c := range contexts {
+		if validContext(c.ID) {
+			r.languages[c.ID] = c.Language
+			if r.defaults[c.Language] == "" {
+				r.defaults[c.Language] = c.ID
+			}
+		}
+	}
+	known = r.defaults[language]
+	_, named = r.languages[id]
+	r.mu.Unlock()
+	switch {
+	case id != "" && !named:
+		return "", fmt.Errorf("the sandbox has no context %q: %w", shorten(id, 64), api.ErrNotFound)
+	case id != "":
+		return id, nil
+	case known != "":
+		return known, nil
+	}
+	var made codeContext
+	if err := interpreter.json(ctx, http.MethodPost, "/contexts", codeContext{Language: language}, &made); err != nil {
+		return "", fmt.Errorf("create a context for %s: %w", shorten(language, 64), err)
+	}
+	if !validContext(made.ID) {
+		return "", errors.New("the interpreter's answer has no usable context id")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.defaults[language], r.languages[made.ID] = made.ID, language
+	return made.ID, nil
+}
+
+// validContext refuses an id that would make another path of it.
+func validContext(id string) bool {
+	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
+}
+
+// forget drops what is known about contexts: the interpreter was restarted.
+func (r *codeRunner) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.defaults)
+	clear(r.languages)
+}
+
+// kernel gives the connection to a context's kernel, opening it when there is
+// none.
+func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, error) {
+	select {
+	case r.opening <- struct{}{}:
+		defer func() { <-r.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	for attempt := 0; ; attempt++ {
+		at, err := r.lookup(ctx, id, language)
+		if err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		k := r.kernels[at]
+		r.mu.Unlock()
+		if k != nil {
+			select {
+			case <-k.done:
+				k.close()
+			default:
+				return k, nil
+			}
+		}
+		k, err = r.dial(ctx, at)
+		if err == nil {
+			r.mu.Lock()
+			r.kernels[at] = k
+			r.mu.Unlock()
+			return k, nil
+		}
+		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound && attempt == 0 {
+			r.forget()
+			continue
+		}
+		return nil, err
+	}
+}
+
+func (r *codeRunner) dial(ctx context.Context, id string) (*kernel, error) {
+	server := portClient{r.sb, jupyterPort}
+	session := jupyter.NewID()
+	address := "ws" + strings.TrimPrefix(r.sb.baseURL(jupyterPort), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
+	header := http.Header{}
+	server.header(header)
+	conn, err := jupyter.Dial(ctx, r.dialer, address, header)
+	if err != nil {
+		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusBadGateway {
+			if routed := server.routed(refused.Body); routed != nil {
+				return nil, routed
+			}
+		} else if !ok {
+			err = api.NewError(http.MethodGet, "/api/kernels/"+id+"/channels", err)
+		}
+		return nil, err
+	}
+	return newKernel(r, id, session, conn), nil
+}
+
+// open gives the connection to the default context of a language if there is
+// one.
+func (r *codeRunner) open(language string) *kernel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kernels[r.defaults[language]]
+}
+
+// closed tells that a websocket is not to be had from this sandbox, as opposed
+// to that something failed.
+func closed(err error) bool {
+	if _, ok := errors.AsType[*portClosedError](err); ok {
+		return true
+	}
+	refused, ok := errors.AsType[*jupyter.DialError](err)
+	return ok && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden || refused.StatusCode == http.StatusNotFound)
+}
+
+// json makes a request with a JSON answer.
+func (p portClient) json(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(data)
+	}
+	r, err := p.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	response, err := p.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return api.ResponseError(method, path, response.StatusCode, response.Header, text)
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not the JSON expected: %w", method, path, err)
+	}
+	return nil
+}
+
+type executeRequest struct {
+	Code      string            `json:"code"`
+	ContextID string            `json:"context_id,omitempty"`
+	Language  string            `json:"language,omitempty"`
+	EnvVars   map[string]string `json:"env_vars,omitempty"`
+}
+
+// overHTTP runs code with one request. When ctx ends the request ends, and the
+// interpreter interrupts the code.
+func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
+	switch {
+	case p.Stdin != nil:
+		return false, errors.New("RunCodeParams.Stdin needs the websocket, which this sandbox does not have or this call does not use")
+	case p.Silent:
+		return false, errors.New("RunCodeParams.Silent needs the websocket, which this sandbox does not have or this call does not use")
+	}
+	interpreter := portClient{r.sb, interpreterPort}
+	body, err := json.Marshal(executeRequest{code, p.Context, p.Language, p.Envs})
+	if err != nil {
+		return false, err
+	}
+	request, err := interpreter.request(ctx, http.MethodPost, "/execute", bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := interpreter.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+		return false, api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text)
+	}
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, jupyter.MaxMessage)
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		if err := c.line(lines.Bytes()); errors.Is(err, errEnd) {
+			return true, nil
+		} else if err != nil {
+			return true, err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)
+	}
+	return true, ErrKernelLost
+}

@@ -1,0 +1,114 @@
+package sandbox
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Result is one value in all representations that the kernel gave.
+type Result struct {
+	// Main tells the value of the last expression from displayed ones.
+	Main bool
+	// Data maps a MIME type to its value: a JSON string for text, and for
+	// images their base64; any JSON for JSON types.
+	Data map[string]json.RawMessage
+	// DisplayID is the name by which the code may update it; mostly empty.
+	DisplayID string
+}
+
+// Formats are its MIME types, sorted.
+func (r Result) Formats() []string { return slices.Sorted(maps.Keys(r.Data)) }
+
+// Text is the plain text. As E2B has it, the text of a string is without its
+// quotes; Data has it as it came.
+func (r Result) Text() string {
+	text := r.text("text/plain")
+	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
+		return text[1 : n-1]
+	}
+	return text
+}
+
+// HTML is the HTML, empty when there is none.
+func (r Result) HTML() string { return r.text("text/html") }
+
+// Markdown is the Markdown, empty when there is none.
+func (r Result) Markdown() string { return r.text("text/markdown") }
+
+// LaTeX is the LaTeX, empty when there is none.
+func (r Result) LaTeX() string { return r.text("text/latex") }
+
+// SVG is the SVG image's XML, empty when there is none.
+func (r Result) SVG() string { return r.text("image/svg+xml") }
+
+// JSON is the JSON value, nil when there is none.
+func (r Result) JSON() json.RawMessage { return r.Data["application/json"] }
+
+// PNG is the PNG image; ok is false when there is none.
+func (r Result) PNG() (image []byte, ok bool) { return r.binary("image/png") }
+
+// JPEG is the JPEG image; ok is false when there is none.
+func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
+
+// PDF is the PDF document; ok is false when there is none.
+func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
+
+func (r Result) text(mime string) string {
+	var s string
+	if json.Unmarshal(r.Data[mime], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func (r Result) binary(mime string) ([]byte, bool) {
+	if r.Data[mime] == nil {
+		return nil, false
+	}
+	// Kernels break the lines of base64, and end it with one.
+	text := strings.NewReplacer("\n", "", "\r", "").Replace(r.text(mime))
+	data, err := base64.StdEncoding.DecodeString(text)
+	return data, err == nil && len(data) > 0
+}
+
+// ExecutionError is an exception that ended code.
+type ExecutionError struct {
+	// Name is its class, such as "ZeroDivisionError".
+	Name string
+	// Value is its message.
+	Value string
+	// Traceback is without colours.
+	Traceback string
+	// Line is the line of the code where it was raised, from 1; 0 when unknown.
+	Line int
+}
+
+func (e *ExecutionError) Error() string {
+	text := shorten(e.Name+": "+e.Value, 512)
+	if e.Line > 0 {
+		return fmt.Sprintf("%s (line %d)", text, e.Line)
+	}
+	return text
+}
+
+var (
+	ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
+	// cellLine are the forms in which Python and IPython, old and new, name a
+	// line of the code itself.
+	cellLine = regexp.MustCompile(`(?:Cell In *\[\d+\], line |Input In \[\d+\], (?:in )?<cell line: |File "?<[^>]*>"?, line |File <[^>]*>:|<ipython-input-\d+-\w+> in <module>\s*(?:\n.*)*?\n-+> )(\d+)`)
+)
+
+// newExecutionError makes a kernel's error fit to be read.
+func newExecutionError(name, value, traceback string) *ExecutionError {
+	e := &ExecutionError{Name: name, Value: value, Traceback: ansi.ReplaceAllString(traceback, "")}
+	if lines := cellLine.FindAllStringSubmatch(e.Traceback, -1); lines != nil {
+		e.Line, _ = strconv.Atoi(lines[len(lines)-1][1])
+	}
+	return e
+}
