@@ -166,10 +166,23 @@ func mountTree(i int, path string, tree *os.File) (note string, err error) {
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
 }
 
-// makeDirectories makes path below root, each new directory traversable and
-// empty: what else the host has beside the path is not there.
+// makeDirectories makes path below root. Every directory on the way can be
+// passed by everybody, root's own home too, for both users run what is at the
+// end of it; and each is empty: what the host has beside the path is not there.
 func makeDirectories(root, path string) error {
-	return os.MkdirAll(filepath.Join(root, path), 0o755)
+	if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+		return err
+	}
+	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		info, err := os.Stat(filepath.Join(root, dir))
+		if err != nil {
+			return err
+		}
+		if err := os.Chmod(filepath.Join(root, dir), info.Mode().Perm()|0o111); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hostFiles are descriptors of what the sandbox takes from the host's /dev,
