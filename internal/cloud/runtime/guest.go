@@ -303,10 +303,15 @@ type guestListener struct {
 func (l *guestListener) accept() {
 	for {
 		conn, err := l.inside.Accept()
-		if err != nil {
-			return // closed; and Accept goes on with what the server opens
+		if err == nil {
+			l.offer(conn)
+			continue
 		}
-		l.offer(conn)
+		select {
+		case <-l.closed:
+			return
+		case <-time.After(10 * time.Millisecond): // out of descriptors, most likely
+		}
 	}
 }
 

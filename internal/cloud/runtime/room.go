@@ -44,6 +44,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Room holds sandboxes. It is safe for concurrent use. Close it.
 type Room struct {
 	options  Options
+	rung     Isolation
 	ids      roomIDs
 	report   Report
 	trees    []string
@@ -82,60 +83,64 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Path == "" {
 		o.Path = DefaultPath
 	}
-	rungs := []Isolation{o.Isolation}
-	if o.Isolation == Auto {
-		rungs = []Isolation{Full}
-	}
-	var refused NoIsolationError
-	for _, rung := range rungs {
-		r, err := startRung(ctx, o, rung)
-		if err == nil {
-			return r, nil
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
-		}
-		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
-	}
-	return nil, &refused
-}
-
-func startRung(ctx context.Context, o Options, rung Isolation) (_ *Room, err error) {
-	if rung != Full {
-		return nil, fmt.Errorf("isolation %q is not supported", rung)
-	}
 	r := &Room{
 		options:   o,
-		done:      make(chan struct{}),
 		slots:     make(map[uint32]bool),
 		sandboxes: make(map[uint64]*Sandbox),
 	}
 	r.close = sync.OnceValue(r.end)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	if r.ids, err = planIDs(); err != nil {
-		return r, err
-	}
-	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
-		return r, err
-	}
-	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
-		return r, fmt.Errorf("open the agent: %w", err)
-	}
-	if err := r.startKeeper(ctx); err != nil {
-		return r, fmt.Errorf("start the keeper: %w", err)
-	}
-	if err := r.startRoom(ctx); err != nil {
-		return r, fmt.Errorf("start the room: %w", err)
-	}
-	r.fillReport(rung)
-	if err := r.probe(ctx); err != nil {
-		return r, fmt.Errorf("try a sandbox: %w", err)
+	if err := r.climb(ctx); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
+}
+
+// climb starts the keeper and then the room on the best rung there is.
+func (r *Room) climb(ctx context.Context) (err error) {
+	o := r.options
+	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
+		return fmt.Errorf("runtime: start a room: %w", err)
+	}
+	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
+		return fmt.Errorf("runtime: start a room: open the agent: %w", err)
+	}
+	if err := r.startKeeper(ctx); err != nil {
+		return fmt.Errorf("runtime: start a room: start the keeper: %w", err)
+	}
+	rungs := []Isolation{o.Isolation}
+	if o.Isolation == Auto {
+		rungs = []Isolation{Full, Restricted}
+	}
+	var refused NoIsolationError
+	for _, rung := range rungs {
+		err := r.startRung(ctx, rung)
+		if err == nil {
+			return nil
+		}
+		r.endRoom()
+		if ctx.Err() != nil {
+			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
+		}
+		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
+	}
+	return &refused
+}
+
+func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
+	if rung != Full && rung != Restricted && rung != None {
+		return fmt.Errorf("there is no isolation %q", rung)
+	}
+	r.rung = rung
+	if r.ids, err = planIDs(); err != nil {
+		return err
+	}
+	if err := r.startRoom(ctx); err != nil {
+		return fmt.Errorf("start the room: %w", err)
+	}
+	if err := r.probe(ctx); err != nil {
+		return fmt.Errorf("try a sandbox: %w", err)
+	}
+	return nil
 }
 
 func (r *Room) startKeeper(ctx context.Context) error {
@@ -203,6 +208,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err := line.await(ctx, 10*time.Second); err != nil {
 		return err
 	}
+	r.done = make(chan struct{})
 	go r.serve()
 	return nil
 }
@@ -314,14 +320,7 @@ func (r *Room) end() error {
 		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
 	}
 	closing.Wait()
-	if r.line != nil {
-		r.room.kill()
-		r.line.conn.Close()
-		if r.report.Isolation != "" {
-			<-r.done
-		}
-	}
-	r.stderr.Wait()
+	r.endRoom()
 	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
@@ -341,9 +340,23 @@ func (r *Room) end() error {
 	return nil
 }
 
-func (r *Room) fillReport(rung Isolation) {
+// endRoom ends the room's process, and all in it.
+func (r *Room) endRoom() {
+	if r.line == nil {
+		return
+	}
+	r.room.kill()
+	r.line.conn.Close()
+	r.line = nil
+	if r.done != nil {
+		<-r.done
+	}
+	r.stderr.Wait()
+}
+
+func (r *Room) fillReport() {
 	r.report = Report{
-		Isolation: rung,
+		Isolation: r.rung,
 		IDs:       1,
 		Memory:    r.groups.how("memory"),
 		CPU:       r.groups.how("cpu"),
@@ -371,6 +384,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.fillReport()
 	r.report.Notes = s.notes
 	if !r.ids.ranged {
 		r.report.Notes = append(r.report.Notes, "root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
