@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -67,7 +68,7 @@ type Room struct {
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // those whose process the room has, or is asked for
+	sandboxes map[uint64]*Sandbox // those not yet closed
 }
 
 // Start makes the room, after trying once that the machine gives what the
@@ -193,7 +194,11 @@ func (r *Room) startRoom(ctx context.Context) error {
 		line.conn.Close()
 		return err
 	}
-	r.room, err = start(r.binary, fd3, to, roomAttr(r.ids))
+	attr := roomAttr(r.ids)
+	if r.rung != Full {
+		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
+	}
+	process, err := start(r.binary, fd3, to, attr)
 	to.Close()
 	if err != nil {
 		line.conn.Close()
@@ -201,8 +206,8 @@ func (r *Room) startRoom(ctx context.Context) error {
 		return err
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
-	r.line = line
-	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged}); err != nil {
+	r.room, r.line, r.done, r.closed = process, line, nil, false
+	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}); err != nil {
 		return err
 	}
 	if err := line.await(ctx, 10*time.Second); err != nil {
@@ -235,12 +240,11 @@ func (r *Room) serve() {
 	for {
 		m, files, err := r.line.receive(1)
 		if err != nil {
-			// The room is gone or has lost its senses; either way it ends.
-			r.room.kill()
+			// The room is gone, or has lost its senses and ends with its socket.
+			r.stopRoom()
 			r.mu.Lock()
 			r.closed = true
-			left := r.sandboxes
-			r.sandboxes = make(map[uint64]*Sandbox)
+			left := slices.Collect(maps.Values(r.sandboxes))
 			r.mu.Unlock()
 			for _, s := range left {
 				s.roomSaid(message{Kind: kindExited}, nil, ErrRoomEnded)
@@ -249,9 +253,6 @@ func (r *Room) serve() {
 		}
 		r.mu.Lock()
 		s := r.sandboxes[m.ID]
-		if m.Kind == kindExited || m.Kind == kindFailed {
-			delete(r.sandboxes, m.ID)
-		}
 		r.mu.Unlock()
 		if s == nil {
 			closeAll(files)
@@ -289,6 +290,9 @@ func (r *Room) release(s *Sandbox) {
 	delete(r.sandboxes, s.number)
 }
 
+// ranged says whether a sandbox has a range of ids and so a root and a user.
+func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
+
 // Isolation is the rung the room is on.
 func (r *Room) Isolation() Isolation { return r.report.Isolation }
 
@@ -310,10 +314,7 @@ func (r *Room) Close() error { return r.close() }
 func (r *Room) end() error {
 	r.mu.Lock()
 	r.closed = true
-	open := make([]*Sandbox, 0, len(r.sandboxes))
-	for _, s := range r.sandboxes {
-		open = append(open, s)
-	}
+	open := slices.Collect(maps.Values(r.sandboxes))
 	r.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, s := range open {
@@ -340,21 +341,29 @@ func (r *Room) end() error {
 	return nil
 }
 
+// stopRoom ends the room's process. The kernel ends what is in its namespaces;
+// without them it does that itself when its socket closes.
+func (r *Room) stopRoom() {
+	r.line.conn.Close()
+	if r.rung == Full {
+		r.room.kill()
+	}
+	<-r.room.done
+}
+
 // endRoom ends the room's process, and all in it.
 func (r *Room) endRoom() {
 	if r.line == nil {
 		return
 	}
-	r.room.kill()
-	r.line.conn.Close()
-	r.line = nil
+	r.stopRoom()
 	if r.done != nil {
 		<-r.done
 	}
 	r.stderr.Wait()
 }
 
-func (r *Room) fillReport() {
+func (r *Room) fillReport(notes []string) {
 	r.report = Report{
 		Isolation: r.rung,
 		IDs:       1,
@@ -362,9 +371,7 @@ func (r *Room) fillReport() {
 		CPU:       r.groups.how("cpu"),
 		Processes: r.groups.how("pids"),
 		Disk:      "size of the tmpfs",
-	}
-	if r.ids.ranged {
-		r.report.IDs = slotSize
+		Notes:     notes,
 	}
 	if r.report.Memory == "" {
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why
@@ -372,10 +379,31 @@ func (r *Room) fillReport() {
 	if r.report.CPU == "" {
 		r.report.CPU = "not enforced: " + r.groups.why
 	}
-	if r.report.Processes == "" {
+	switch {
+	case r.rung != Full:
+		r.report.Disk = "not enforced: no file system of its own"
+		if r.report.Processes == "" {
+			r.report.Processes = "not enforced: " + r.groups.why
+		}
+	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
+	switch {
+	case r.ranged():
+		r.report.IDs = slotSize
+	case r.rung == Full:
+		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
+	case r.rung == Restricted:
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, the Python environment is read-only, and modes and times of the server's own files can be changed")
+		if version, err := landlockVersion(); err == nil && version < 6 {
+			r.note(fmt.Sprintf("Landlock version %d does not stop signals to other processes of the server's user", version))
+		}
+	case r.rung == None:
+		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
+	}
 }
+
+func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }
 
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
@@ -384,11 +412,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.fillReport()
-	r.report.Notes = s.notes
-	if !r.ids.ranged {
-		r.report.Notes = append(r.report.Notes, "root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	}
+	r.fillReport(s.notes)
 	return s.Close()
 }
 
