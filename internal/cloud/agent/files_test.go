@@ -473,3 +473,35 @@ func TestCPUPercent(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskFull uploads more than fits, over an old file and anew.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("this test needs a small filesystem of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := serve(t)
+	for name, size := range map[string]int{"large": 2 << 20, "small": block} {
+		put(t, dir+"/old", "old")
+		put(t, dir+"/filler", strings.Repeat("x", 900<<10))
+		for _, file := range []string{"old", "new"} {
+			res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/"+file), strings.Repeat("n", size), "Content-Type", "application/octet-stream")
+			want := fmt.Sprintf(`{"code":507,"message":"attempted to write %d bytes: not enough disk space available"}`+"\n", size)
+			if res.StatusCode != http.StatusInsufficientStorage || answer != want {
+				t.Errorf("%s to %s: %d %s, want %s", name, file, res.StatusCode, answer, want)
+			}
+		}
+		if got := content(t, dir+"/old"); got != "old" {
+			t.Errorf("%s: the old file holds %d bytes", name, len(got))
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+			t.Errorf("%s: left %v, %v", name, list, err)
+		}
+	}
+}

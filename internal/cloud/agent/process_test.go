@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -703,4 +704,43 @@ func TestCredential(t *testing.T) {
 			t.Errorf("%s belongs to %d:%d", name, stat.Uid, stat.Gid)
 		}
 	}
+}
+
+func TestProcessesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	ps := d.agent.processes
+	ps.mu.Lock()
+	ps.starting += maxProcesses
+	ps.mu.Unlock()
+	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell("true")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeResourceExhausted || !strings.Contains(s.Err().Error(), "1024") {
+		t.Errorf("Start: %v, want the bound named", s.Err())
+	}
+}
+
+// TestManyAtOnce starts more than a handful and mixes up none.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			s, err := d.processes().Start(t.Context(), connect.NewRequest(shell(fmt.Sprintf("echo %d; exit %d", i, i%7))))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			r, err := collect(startStream{s})
+			if err != nil || r.stdout != fmt.Sprintln(i) || r.end.GetExitCode() != int32(i%7) {
+				t.Errorf("%d: %+v, %v", i, r, err)
+			}
+		})
+	}
+	wg.Wait()
 }
