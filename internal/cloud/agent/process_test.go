@@ -481,7 +481,12 @@ func TestDisconnect(t *testing.T) {
 	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read x; echo got $x"}}, Tag: proto.String("waiting"),
 	}))
+	r, err := d.agent.processes.find(byPid(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
+	await(t, "the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 	list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 	if err != nil {
 		t.Fatal(err)
@@ -498,9 +503,9 @@ func TestDisconnect(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	r, err := collect(again)
-	if err != nil || r.stdout != "got it\n" || r.end.GetExitCode() != 0 {
-		t.Errorf("%+v, %v", r, err)
+	got, err := collect(again)
+	if err != nil || got.stdout != "got it\n" || got.end.GetExitCode() != 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 
 	// Its end is kept for a while; it is not listed any more.
