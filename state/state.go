@@ -61,6 +61,19 @@ func (s *State) Set(name string, v any) error {
 	return nil
 }
 
+// Merge takes over what another state holds; its values win.
+func (s *State) Merge(other *State) {
+	entries := other.Entries()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries == nil {
+		s.entries = make(map[string]Entry, len(entries))
+	}
+	for _, entry := range entries {
+		s.entries[entry.Name] = entry
+	}
+}
+
 // Get decodes the value of a name into what v points to, by the rules of
 // [Unmarshal]. The error wraps [ErrNotFound] when the state has no such name.
 func (s *State) Get(name string, v any) error {
