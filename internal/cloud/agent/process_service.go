@@ -54,10 +54,8 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
 	}
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
-	if err == nil {
-		var subscriber *subscriber
-		subscriber, err = r.output.subscribe()
+	if r, err := s.agent.processes.find(req.Msg.GetProcess()); err == nil {
+		subscriber, err := r.output.subscribe()
 		if err != nil {
 			return connect.NewError(connect.CodeResourceExhausted, err)
 		}
@@ -65,10 +63,14 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 			return follow(ctx, r, subscriber, req.Header(), send)
 		}
 	}
-	if old, ok := s.agent.processes.findRetired(req.Msg.GetProcess()); ok {
-		return errors.Join(send(startEvent(old.pid)), send(endEvent(old.end)))
+	old, err := s.agent.processes.findRetired(req.Msg.GetProcess())
+	if err != nil {
+		return selectFailure(err)
 	}
-	return selectFailure(err)
+	if err := send(startEvent(old.pid)); err != nil {
+		return err
+	}
+	return send(endEvent(old.end))
 }
 
 func (s *processService) launch(ctx context.Context, msg *process.StartRequest) (*launch, error) {
@@ -82,9 +84,9 @@ func (s *processService) launch(ctx context.Context, msg *process.StartRequest) 
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' does not exist", bounded(dir)))
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' does not exist", dir))
 	} else if err == nil && !info.IsDir() {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' is not a directory", bounded(dir)))
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' is not a directory", dir))
 	}
 	deadline, _ := ctx.Deadline()
 	return &launch{
@@ -131,25 +133,28 @@ func follow(ctx context.Context, r *running, from *subscriber, header http.Heade
 	keepalive := time.NewTimer(interval)
 	defer keepalive.Stop()
 	for {
-		var event *process.ProcessEvent
-		select {
-		case c, more := <-from.chunks:
-			if !more {
-				return conclude(r, from, send)
+		var err error
+		c := from.held
+		if from.held = nil; c == nil {
+			var more bool
+			select {
+			case c, more = <-from.chunks:
+				if !more {
+					return conclude(r, from, send)
+				}
+			case <-keepalive.C:
+			case <-ctx.Done():
+				return contextFailure(ctx)
 			}
-			err := send(c.event())
-			c.release()
-			if err != nil {
-				return err
-			}
-			keepalive.Reset(interval)
-			continue
-		case <-keepalive.C:
-			event = &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
-		case <-ctx.Done():
-			return contextFailure(ctx)
 		}
-		if err := send(event); err != nil {
+		if c == nil {
+			err = send(keepaliveEvent())
+		} else {
+			c = from.gather(c)
+			err = send(c.event())
+			c.release()
+		}
+		if err != nil {
 			return err
 		}
 		keepalive.Reset(interval)
@@ -188,6 +193,10 @@ func keepaliveInterval(header http.Header) time.Duration {
 
 func startEvent(pid uint32) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+}
+
+func keepaliveEvent() *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
 func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {

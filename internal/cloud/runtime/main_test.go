@@ -5,12 +5,15 @@ package runtime
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +26,7 @@ func TestMain(m *testing.M) {
 	Reexec(serveTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
+		return
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -87,8 +91,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 
 func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
-	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=/home/user"}
-	cmd.Dir = "/home/user"
+	home := g.Users[1].Home
+	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=" + home, "TMPDIR=" + g.Temp}
+	cmd.Dir = home
 	for _, u := range g.Users {
 		if u.Name == q.User && u.Credential != nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
@@ -128,15 +133,46 @@ func sh(t testing.TB, s *Sandbox, command string) testResponse {
 	return call(t, s, "/run", testRequest{Command: command})
 }
 
+func instanceDir(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "instance")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
+
+// startRoom starts a room, on the full rung unless o says otherwise, that the
+// test closes itself. With CI=true a machine that refuses fails the test.
+func startRoom(t testing.TB, o Options) *Room {
+	t.Helper()
+	o.Dir = instanceDir(t)
+	if o.Isolation == Auto {
+		o.Isolation = Full
+	}
+	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r, err := Start(t.Context(), o)
+	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skipf("this machine does not give it: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func newRoom(t testing.TB) *Room {
 	t.Helper()
-	r, err := Start(t.Context(), Options{Dir: instanceDir(t), Logger: testLogger(t)})
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("with CI=true the full isolation is required: %v", err)
-		}
-		t.Skipf("this machine gives no isolation: %v", err)
-	}
+	return newRoomOn(t, Full)
+}
+
+func newRoomOn(t testing.TB, rung Isolation) *Room {
+	t.Helper()
+	r := startRoom(t, Options{Isolation: rung})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -162,7 +198,33 @@ func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
 	return s
 }
 
+// left is what a mini server prints about itself, to be looked for after its end.
+type left struct {
+	Dir    string
+	Groups []string
+	Pids   []int // keeper, room and agent
+}
+
+// serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
-	fmt.Println("not yet", dir)
-	os.Exit(1)
+	ctx := context.Background()
+	r, err := Start(ctx, Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l := left{Dir: dir, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	json.NewEncoder(os.Stdout).Encode(l)
+	<-s.Done()
+}
+
+// agentPID is the first child of the room, as the host sees it.
+func agentPID(r *Room) int {
+	if children := childrenOf(r.room.cmd.Process.Pid); len(children) > 0 {
+		return children[0]
+	}
+	return 0
 }

@@ -24,6 +24,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, signum, frame):
+        __tracebackhide__ = True  # IPython's traceback ends where the cell was
         if not self._armed:
             return
         if self._held:
@@ -47,6 +48,7 @@ class Interrupts:
             self._held += 1
 
     def release(self):
+        __tracebackhide__ = True
         if threading.get_ident() != self._main:
             return
         self._held -= 1
@@ -115,7 +117,7 @@ class Wire:
 def dumps(value):
     """JSON in ASCII, without NaN and infinities: these become strings."""
     try:
-        return json.dumps(value, allow_nan=False, default=_default, separators=(",", ":"))
+        return _encode(value)
     except (TypeError, ValueError):
         return json.dumps(clean(value), allow_nan=False, separators=(",", ":"))
 
@@ -156,6 +158,9 @@ def _default(value):
         if type(plain) is not type(value):
             return plain
     raise TypeError("%s is not JSON" % type(value).__name__)
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 
 
 def bundle(data):
