@@ -160,50 +160,43 @@ type call struct {
 	body         any // encoded as JSON when not nil
 	// once: the call must not be repeated when it may have reached the service.
 	once bool
-	// status, when not nil, is told the status of a 2xx answer.
-	status func(code int)
+}
+
+// answer is the head of an answer; its status is 0 when none came.
+type answer struct {
+	status int
+	header http.Header
 }
 
 // do makes the call and decodes a 2xx answer into out, when that is not nil.
-func (c *Client) do(ctx context.Context, r call, out any) (http.Header, error) {
+func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 	var body []byte
 	if r.body != nil {
 		var err error
 		if body, err = json.Marshal(r.body); err != nil {
-			return nil, fmt.Errorf("api: %s %s: encode: %w", r.method, r.path, err)
+			return answer{}, fmt.Errorf("api: %s %s: encode: %w", r.method, r.path, err)
 		}
 	}
 	for attempt := 0; ; attempt++ {
 		start := time.Now()
-		header, err := c.attempt(ctx, r, body, out)
+		head, err := c.attempt(ctx, r, body, out)
 		c.logger.DebugContext(ctx, "api call", "method", r.method, "path", r.path, "attempt", attempt+1,
-			"duration", time.Since(start), "status", statusOf(err))
+			"duration", time.Since(start), "status", head.status)
 		if err == nil {
-			return header, nil
+			return head, nil
 		}
 		if attempt > 0 && r.method == http.MethodDelete && errors.Is(err, ErrNotFound) {
-			return header, nil // an attempt before, whose answer was lost, has deleted it
+			return head, nil // an attempt before, whose answer was lost, has deleted it
 		}
 		wait, again := backoff(err, attempt, r.once)
 		if !again || attempt >= c.retries || !sleep(ctx, wait) {
-			return nil, err
+			return head, err
 		}
 	}
 }
 
-// statusOf is the status for the log: 0 when no answer came.
-func statusOf(err error) int {
-	if err == nil {
-		return http.StatusOK
-	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.StatusCode
-	}
-	return 0
-}
-
 // attempt makes the request once.
-func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (http.Header, error) {
+func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request := c.resty.R().SetContext(ctx).SetHeader("X-API-KEY", string(c.key)).SetQueryParamsFromValues(r.query)
@@ -212,31 +205,29 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (htt
 	}
 	response, err := request.Execute(r.method, c.baseURL.String()+r.path)
 	if err != nil {
-		return nil, NewError(r.method, r.path, withoutURL(err))
+		return answer{}, NewError(r.method, r.path, withoutURL(err))
 	}
 	raw := response.RawResponse
+	head := answer{raw.StatusCode, raw.Header}
 	defer raw.Body.Close()
 	if raw.StatusCode < 200 || raw.StatusCode > 299 {
 		text, _ := io.ReadAll(io.LimitReader(raw.Body, maxErrorBody))
-		return nil, ResponseError(r.method, r.path, raw.StatusCode, raw.Header, text)
-	}
-	if r.status != nil {
-		r.status(raw.StatusCode)
+		return head, ResponseError(r.method, r.path, raw.StatusCode, raw.Header, text)
 	}
 	text, err := io.ReadAll(io.LimitReader(raw.Body, maxAnswerBody+1))
 	if err != nil {
-		return nil, NewError(r.method, r.path, fmt.Errorf("read the answer: %w", err))
+		return head, NewError(r.method, r.path, fmt.Errorf("read the answer: %w", err))
 	}
 	if out == nil {
-		return raw.Header, nil
+		return head, nil
 	}
 	if len(text) > maxAnswerBody {
-		return nil, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
+		return head, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
 	}
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(out); err != nil {
-		return nil, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
+		return head, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
 	}
-	return raw.Header, nil
+	return head, nil
 }
 
 // withoutURL drops the wrapping that repeats method and address, query

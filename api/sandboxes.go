@@ -130,7 +130,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		request.Network = &network{}
 	}
 	sandbox := &Sandbox{}
-	_, err = s.client.generations(func(prefix string) (http.Header, error) {
+	_, err = s.client.generations(func(prefix string) (answer, error) {
 		request.Secure = prefix == "" // the second generation always secures, and has no such field
 		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + "/sandboxes", body: request, once: true}, sandbox)
 	})
@@ -153,14 +153,13 @@ func (s *SandboxService) Connect(ctx context.Context, id string, timeout time.Du
 		return nil, err
 	}
 	sandbox := &Sandbox{}
-	_, err = s.client.generations(func(prefix string) (http.Header, error) {
-		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + path, body: map[string]int64{"timeout": whole}, status: func(code int) {
-			sandbox.Resumed = code == http.StatusCreated
-		}}, sandbox)
+	head, err := s.client.generations(func(prefix string) (answer, error) {
+		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + path, body: map[string]int64{"timeout": whole}}, sandbox)
 	})
 	if err != nil {
 		return nil, err
 	}
+	sandbox.Resumed = head.status == http.StatusCreated
 	return sandbox, sandbox.check()
 }
 
@@ -295,11 +294,11 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 		query.Set("nextToken", p.NextToken)
 	}
 	page := &SandboxPage{}
-	header, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = header.Get("X-Next-Token")
+	page.NextToken = head.header.Get("X-Next-Token")
 	return page, nil
 }
 
@@ -316,17 +315,17 @@ func metadataFilter(metadata map[string]string) string {
 
 // generations makes a call by the newest generation of its route, and falls
 // back once when the service has only the first.
-func (c *Client) generations(do func(prefix string) (http.Header, error)) (http.Header, error) {
+func (c *Client) generations(do func(prefix string) (answer, error)) (answer, error) {
 	if c.legacy.Load() {
 		return do("")
 	}
-	header, err := do("/v2")
+	head, err := do("/v2")
 	if e, ok := errors.AsType[*Error](err); ok && e.routeMissing {
-		if header, err = do(""); err == nil {
+		if head, err = do(""); err == nil {
 			c.legacy.Store(true)
 		}
 	}
-	return header, err
+	return head, err
 }
 
 // seconds rounds up to whole seconds, as the service counts.
