@@ -41,7 +41,7 @@ type Options struct {
 	Isolation    runtime.Isolation // "" is the best the machine gives
 	Agent        string            // program to run as agent; "" is this one
 	Python       *python.Env       // what kernels run; nil looks for one
-	Limits       runtime.Limits    // of each sandbox
+	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
 	MaxSandboxes int               // at once; 0 is control.DefaultMaxSandboxes
 	Policy       network.Policy    // what sandboxes may reach
 	Logger       *slog.Logger      // nil: no log
@@ -93,6 +93,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	if o.Key == "" {
 		o.Key = newKey()
 	}
+	o.Limits = withDefaults(o.Limits)
 	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy}}
 	if c.python == nil {
 		if c.python, err = python.Find(ctx); err != nil {
@@ -109,7 +110,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		return nil, err
 	}
 	c.room, err = open(ctx, runtime.Options{
-		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: trees(c.python), Logger: o.Logger,
+		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -165,14 +166,14 @@ func TestLife(t *testing.T) {
 	config.AccessToken = ""
 	want := reexec.Config{
 		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
-		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + systemPath, Internet: true,
-		MemoryBytes: defaultMemoryMB << 20, CPUs: resources(runtime.Limits{}).CPUs,
+		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + runtime.DefaultPath,
+		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()),
 	}
 	if diff := cmp.Diff(want, config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(room.options.Trees, []string{"/usr", "/opt/venv"}) {
-		t.Errorf("trees %v", room.options.Trees)
+	if !slices.Equal(room.options.Trees, []string{"/opt/venv"}) || room.options.Path != want.Path {
+		t.Errorf("trees %v, PATH %s", room.options.Trees, room.options.Path)
 	}
 
 	c.Advance(time.Minute)

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
@@ -20,12 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
-const (
-	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-	// maxConfig is what a room hands to an agent at most.
-	maxConfig = 1 << 20
-)
+// maxConfig is what a room hands to an agent at most.
+const maxConfig = 1 << 20
 
 // launch starts a sandbox and makes its ports reachable.
 func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance, error) {
@@ -60,12 +56,11 @@ func (c *Cloud) config(spec control.Spec) reexec.Config {
 		name, value, _ := strings.Cut(v, "=")
 		system[name] = value
 	}
-	limits := resources(c.options.Limits)
 	return reexec.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
-		Envs: maps.Clone(spec.Envs), System: system, Internet: spec.Internet,
-		Python: []string{c.python.Python}, Path: filepath.Dir(c.python.Python) + ":" + systemPath,
-		MemoryBytes: uint64(limits.MemoryMB) << 20, CPUs: limits.CPUs,
+		Envs: maps.Clone(spec.Envs), System: system,
+		Python: []string{c.python.Python}, Path: searchPath(c.python),
+		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
 	}
 }
 
@@ -92,7 +87,8 @@ func (r *reachable) Close() error {
 	return r.instance.Close()
 }
 
-// trees are the host's directories that sandboxes see.
-func trees(env *python.Env) []string {
-	return slices.Concat([]string{"/usr"}, env.Trees)
+// searchPath is the PATH inside: what kernels run comes first, so that pip in a
+// command installs for them.
+func searchPath(env *python.Env) string {
+	return filepath.Dir(env.Python) + ":" + runtime.DefaultPath
 }

@@ -60,7 +60,7 @@ func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 		}
 		return nil
 	}
-	var problems []error
+	var problems []error // of each address that was tried: there is at least one
 	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
 		if err := check(a); err != nil {
 			problems = append(problems, err)
@@ -72,17 +72,14 @@ func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 		}
 		problems = append(problems, err)
 	}
-	return nil, fmt.Errorf("network: %s port %d: %w", host, port, worst(problems))
-}
-
-// worst is the problem to report: of an address that may be reached, before
-// those of addresses that may not.
-func worst(problems []error) error {
-	i := slices.IndexFunc(problems, func(err error) bool {
-		_, denied := errors.AsType[*DeniedError](err)
-		return !denied
-	})
-	return problems[max(i, 0)]
+	// What went wrong with an address that may be reached says more than that
+	// another may not.
+	for _, err := range problems {
+		if _, denied := errors.AsType[*DeniedError](err); !denied {
+			return nil, fmt.Errorf("network: %w", err)
+		}
+	}
+	return nil, problems[0]
 }
 
 func (d *Dialer) attempt(ctx context.Context, address netip.AddrPort, check func(netip.Addr) error) (net.Conn, error) {

@@ -14,7 +14,6 @@ type Config struct {
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
 	Python      []string          `json:"python,omitempty"`      // what runs the kernels; none: no interpreter
 	Path        string            `json:"path"`                  // PATH of every process
-	Internet    bool              `json:"internet,omitempty"`
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`
 }
@@ -23,8 +22,9 @@ type Config struct {
 const ProxyPort = 3128
 
 // environment is what the service adds to the environment of every process of
-// the sandbox.
-func (c *Config) environment(fileExists func(string) bool) map[string]string {
+// the sandbox: internet says whether there is a proxy, exists whether a file is
+// there.
+func (c *Config) environment(internet bool, exists func(path string) bool) map[string]string {
 	env := map[string]string{
 		"E2B_SANDBOX":     "true",
 		"E2B_SANDBOX_ID":  c.SandboxID,
@@ -33,7 +33,7 @@ func (c *Config) environment(fileExists func(string) bool) map[string]string {
 	for name, value := range c.System {
 		env[name] = value
 	}
-	if c.Internet {
+	if internet {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
 		// Some programs read the one spelling only, some the other.
 		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
@@ -45,7 +45,7 @@ func (c *Config) environment(fileExists func(string) bool) map[string]string {
 	}
 	// Python packages and Node bring certificates of their own, without those
 	// that the machine's owner added.
-	if fileExists(caBundle) {
+	if exists(caBundle) {
 		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
 			env[name] = caBundle
 		}

@@ -1,0 +1,123 @@
+//go:build linux
+
+package reexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/agent"
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+)
+
+// Ports that the agent serves in every sandbox.
+const (
+	portDaemon      = 49983
+	portInterpreter = 49999
+	portJupyter     = 8888
+)
+
+const (
+	defaultUser = "user"
+	kernelUser  = "root" // as the service's kernels
+	kernelDir   = "/home/user"
+	scratchDir  = "/run/e2b"
+
+	headerDeadline = 10 * time.Second
+	idleDeadline   = 640 * time.Second // longer than whoever is in front keeps a connection
+)
+
+func init() { runtime.Reexec(serve) }
+
+// serve is the agent of a sandbox. The sandbox ends when it returns.
+func serve(ctx context.Context, g *runtime.Guest) error {
+	var config Config
+	if err := json.Unmarshal(g.Config, &config); err != nil {
+		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	users := make([]agent.User, len(g.Users))
+	for i, u := range g.Users {
+		users[i] = agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential}
+	}
+	daemon, err := agent.New(agent.Options{
+		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
+		System: config.environment(g.Internet, isFile), Envs: config.Envs, Path: config.Path,
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	kernels, err := interpreter.New(interpreter.Options{
+		Python:  config.Python,
+		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
+		Dir:     kernelDir, Token: config.AccessToken, Scratch: scratchDir, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer kernels.Close()
+
+	handlers := map[int]http.Handler{
+		portDaemon:      daemon.Handler(),
+		portInterpreter: kernels.Interpreter(),
+		portJupyter:     kernels.Jupyter(),
+	}
+	if g.Internet {
+		handlers[ProxyPort] = network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+			conn, err := g.DialEgress(ctx, host, port)
+			if refused, ok := errors.AsType[*runtime.EgressError](err); ok && refused.Denied {
+				err = denied{refused}
+			}
+			return conn, err
+		})
+	}
+	ended := make(chan error, len(handlers)+1)
+	for port, handler := range handlers {
+		listener, err := g.Listen(port)
+		if err != nil {
+			return err
+		}
+		server := &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline,
+			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		}
+		defer server.Close()
+		go func() { ended <- server.Serve(listener) }()
+	}
+	go func() { ended <- child.Reap(ctx) }()
+	if err := g.Ready(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-ended:
+		return err
+	}
+}
+
+// denied is a refusal of the server that it is useless to repeat.
+type denied struct{ *runtime.EgressError }
+
+// Denied tells the proxy to answer 403.
+func (denied) Denied() bool { return true }
+
+// Unwrap gives the server's refusal.
+func (d denied) Unwrap() error { return d.EgressError }
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
