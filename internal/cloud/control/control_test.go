@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const key = "e2b_0123456789abcdef0123456789abcdef01234567"
+const testKey = "e2b_0123456789abcdef0123456789abcdef01234567"
 
 // fakes are instances without a sandbox.
 type fakes struct {
@@ -91,7 +91,7 @@ type service struct {
 func start(t *testing.T, change ...func(*Options)) *service {
 	t.Helper()
 	s := &service{fakes: &fakes{}}
-	o := Options{Key: key, Domain: "localhost:1", EnvdVersion: "0.6.13", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
+	o := Options{Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
 	for _, c := range change {
 		c(&o)
 	}
@@ -113,7 +113,7 @@ func (s *service) do(t *testing.T, method, path, body string) (*http.Response, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-API-KEY", key)
+	r.Header.Set("X-API-KEY", testKey)
 	return send(t, r)
 }
 
@@ -252,12 +252,12 @@ func TestKey(t *testing.T) {
 		status                    int
 	}{
 		{"none", "", "", "/sandboxes", 401},
-		{"wrong", "X-API-KEY", key[:len(key)-1] + "0", "/sandboxes", 401},
+		{"wrong", "X-API-KEY", testKey[:len(testKey)-1] + "0", "/sandboxes", 401},
 		{"shorter", "X-API-KEY", "e2b_", "/sandboxes", 401},
-		{"as bearer", "Authorization", "Bearer " + key, "/sandboxes", 401},
+		{"as bearer", "Authorization", "Bearer " + testKey, "/sandboxes", 401},
 		{"none, unknown path", "", "", "/nothing", 401},
 		{"none, health", "", "", "/health", 200},
-		{"right", "X-Api-Key", key, "/sandboxes", 200},
+		{"right", "X-Api-Key", testKey, "/sandboxes", 200},
 	}
 	for _, tt := range tests {
 		r, _ := http.NewRequestWithContext(t.Context(), "GET", s.url+tt.path, nil)
@@ -268,7 +268,7 @@ func TestKey(t *testing.T) {
 		if resp.StatusCode != tt.status {
 			t.Errorf("%s: %d %s, want %d", tt.name, resp.StatusCode, text, tt.status)
 		}
-		if tt.status == 401 && (!strings.HasPrefix(text, `{"code":401,"message":"`) || strings.Contains(text, key[4:])) {
+		if tt.status == 401 && (!strings.HasPrefix(text, `{"code":401,"message":"`) || strings.Contains(text, testKey[4:])) {
 			t.Errorf("%s: %s", tt.name, text)
 		}
 	}
@@ -428,12 +428,12 @@ func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakes{}
-		s := New(Options{Key: key, Launch: f.launch})
+		s := New(Options{Key: testKey, Launch: f.launch})
 		defer s.Close()
 		create := func(seconds int) string {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "/v2/sandboxes", strings.NewReader(fmt.Sprintf(`{"templateID":"base","timeout":%d}`, seconds)))
-			r.Header.Set("X-API-KEY", key)
+			r.Header.Set("X-API-KEY", testKey)
 			s.ServeHTTP(w, r)
 			var got answer
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
@@ -546,7 +546,7 @@ func TestAbandonedCreate(t *testing.T) {
 		return s.fakes.launch(ctx, spec)
 	}
 	r, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v2/sandboxes", strings.NewReader(`{"templateID":"base"}`))
-	r.Header.Set("X-API-KEY", key)
+	r.Header.Set("X-API-KEY", testKey)
 	transport := &http.Transport{}
 	if resp, err := transport.RoundTrip(r); err == nil {
 		resp.Body.Close()

@@ -74,7 +74,9 @@ func (s *Service) create(d dialect) handler {
 		if err != nil {
 			return err
 		}
-		sb, err := s.launch(r.Context(), &q, t, lifetime)
+		sb, err := s.once(r.Context(), r.Header.Get(headerIdempotency), &q, func() (*sandbox, error) {
+			return s.launch(r.Context(), &q, t, lifetime)
+		})
 		if err != nil {
 			return err
 		}

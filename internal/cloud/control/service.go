@@ -77,6 +77,7 @@ type Service struct {
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	ended     obituaries
+	attempts  attempts
 	slots     int // sandboxes that start, run or end
 	offset    time.Duration
 	closed    bool
@@ -99,6 +100,7 @@ func New(o Options) *Service {
 		wake:      make(chan struct{}, 1),
 		stop:      make(chan struct{}),
 		sandboxes: map[string]*sandbox{},
+		attempts:  attempts{byKey: map[string]*attempt{}},
 	}
 	s.mux = s.routes()
 	s.work.Go(s.evictor)

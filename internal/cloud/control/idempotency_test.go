@@ -1,0 +1,80 @@
+package control
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func (s *service) createWith(t *testing.T, key, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v2/sandboxes", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-KEY", testKey)
+	r.Header.Set("Idempotency-Key", key)
+	resp, text := send(t, r)
+	return resp.StatusCode, text
+}
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const body = `{"templateID":"base","metadata":{"a":"b"}}`
+	var answers sync.Map
+	var work sync.WaitGroup
+	for range 8 { // at once
+		work.Go(func() {
+			status, text := s.createWith(t, "key-1", body)
+			answers.Store(fmt.Sprint(status, text), true)
+		})
+	}
+	work.Wait()
+	count := 0
+	answers.Range(func(any, any) bool { count++; return true })
+	if count != 1 || len(s.fakes.alive) != 1 {
+		t.Errorf("%d answers, %d sandboxes, want one", count, len(s.fakes.alive))
+	}
+	if status, text := s.createWith(t, "key-1", `{"templateID":"base"}`); status != 422 {
+		t.Errorf("other request: %d %s", status, text)
+	}
+	if status, text := s.createWith(t, "key-2", body); status != 201 || len(s.fakes.alive) != 2 {
+		t.Errorf("other key: %d %s", status, text)
+	}
+	for _, key := range []string{"A", "ä", strings.Repeat("a", 256)} {
+		if status, text := s.createWith(t, key, body); status != 400 {
+			t.Errorf("%.5q: %d %s", key, status, text)
+		}
+	}
+}
+
+// What failed is tried again.
+func TestIdempotencyOfFailures(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fakes.fail = http.ErrAbortHandler
+	if status, _ := s.createWith(t, "key", `{"templateID":"base"}`); status != 500 {
+		t.Errorf("want a failure, got %d", status)
+	}
+	s.fakes.fail = nil
+	if status, text := s.createWith(t, "key", `{"templateID":"base"}`); status != 201 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestIdempotencyIsBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) { o.MaxSandboxes = 1 })
+	for i := range maxKeys + 5 {
+		_, err := s.once(t.Context(), fmt.Sprint("key-", i), &createRequest{}, func() (*sandbox, error) { return &sandbox{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.attempts.byKey) != maxKeys || len(s.attempts.order) != maxKeys {
+		t.Errorf("%d keys, %d in order", len(s.attempts.byKey), len(s.attempts.order))
+	}
+}
