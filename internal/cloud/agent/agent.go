@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math"
 	"net/http"
+	"os"
 
 	"connectrpc.com/connect"
 
@@ -35,6 +37,8 @@ type Options struct {
 	Envs   map[string]string // variables given when the sandbox was created
 	Path   string            // PATH of processes
 
+	Scratch string // directory of uploads in transit; "" is the system's for temporary files
+
 	MemoryBytes uint64 // what the sandbox may use, for metrics; 0 is what the machine has
 	CPUs        int    // the same
 
@@ -48,6 +52,7 @@ type Agent struct {
 	token     string
 	envs      map[string]string // System over Envs
 	path      string
+	scratch   string
 	processes *processes
 	watchers  *watchers
 	metrics   *metrics
@@ -79,6 +84,7 @@ func New(o Options) (*Agent, error) {
 		token:     o.Token,
 		envs:      envs,
 		path:      o.Path,
+		scratch:   cmp.Or(o.Scratch, os.TempDir()),
 		processes: newProcesses(),
 		watchers:  newWatchers(),
 		metrics:   newMetrics(o.MemoryBytes, o.CPUs),

@@ -102,17 +102,17 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 // downloadCoding forces identity on what asks for a part of the file or for news
 // of it: both speak of its own bytes.
 func downloadCoding(header http.Header) (string, error) {
-	accept := header.Get("Accept-Encoding")
+	accepted := parseAcceptEncoding(header.Get("Accept-Encoding"))
 	for _, name := range []string{"Range", "If-Modified-Since", "If-None-Match", "If-Range"} {
-		if header.Get(name) == "" {
-			continue
+		switch {
+		case header.Get(name) == "":
+		case accepted.refusesIdentity():
+			return "", errNotAcceptable
+		default:
+			return identity, nil
 		}
-		if _, err := negotiate(accept + ",gzip;q=0"); err != nil {
-			return "", err
-		}
-		return identity, nil
 	}
-	return negotiate(accept)
+	return accepted.coding()
 }
 
 func sendCompressed(w http.ResponseWriter, f *os.File) {

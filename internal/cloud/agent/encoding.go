@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -19,15 +20,20 @@ const (
 
 var errNotAcceptable = errors.New("no acceptable encoding found, supported: [gzip]")
 
-// negotiate chooses between gzip and identity by an Accept-Encoding header. It
-// returns errNotAcceptable when the header refuses both.
-func negotiate(header string) (string, error) {
-	type offer struct {
-		coding  string
-		quality float64
-	}
-	var offers []offer
-	refused := map[string]bool{}
+// offer is a coding that a client takes, more gladly the higher its quality.
+type offer struct {
+	coding  string
+	quality float64
+}
+
+// acceptance is a parsed Accept-Encoding header.
+type acceptance struct {
+	offers  []offer // the best first
+	refused map[string]bool
+}
+
+func parseAcceptEncoding(header string) acceptance {
+	a := acceptance{refused: make(map[string]bool)}
 	for item := range strings.SplitSeq(header, ",") {
 		coding, parameters, _ := strings.Cut(item, ";")
 		coding = strings.ToLower(strings.TrimSpace(coding))
@@ -42,34 +48,36 @@ func negotiate(header string) (string, error) {
 				quality, _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
 			}
 		}
-		if !(quality > 0) {
-			refused[coding] = true
-			continue
+		if quality > 0 {
+			a.offers = append(a.offers, offer{coding, quality})
+		} else {
+			a.refused[coding] = true
 		}
-		offers = append(offers, offer{coding, quality})
 	}
-	named := slices.ContainsFunc(offers, func(o offer) bool { return o.coding == identity })
-	identityRefused := refused[identity] || refused["*"] && !named
-	slices.SortStableFunc(offers, func(a, b offer) int {
-		switch {
-		case a.quality > b.quality:
-			return -1
-		case a.quality < b.quality:
-			return 1
-		}
-		return 0
-	})
-	for _, o := range offers {
+	slices.SortStableFunc(a.offers, func(a, b offer) int { return cmp.Compare(b.quality, a.quality) })
+	return a
+}
+
+// refusesIdentity: identity is welcome unless it is refused, itself or by "*".
+func (a acceptance) refusesIdentity() bool {
+	named := slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
+	return a.refused[identity] || a.refused["*"] && !named
+}
+
+// coding chooses between gzip and identity. It returns errNotAcceptable when both
+// are refused.
+func (a acceptance) coding() (string, error) {
+	for _, o := range a.offers {
 		switch {
 		case o.coding == gzipCoding:
 			return gzipCoding, nil
-		case o.coding == identity || o.coding == "*" && !identityRefused:
+		case o.coding == identity, o.coding == "*" && !a.refusesIdentity():
 			return identity, nil
-		case o.coding == "*" && !refused[gzipCoding]:
+		case o.coding == "*" && !a.refused[gzipCoding]:
 			return gzipCoding, nil
 		}
 	}
-	if identityRefused {
+	if a.refusesIdentity() {
 		return "", errNotAcceptable
 	}
 	return identity, nil

@@ -47,6 +47,15 @@ func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 	return entry, nil
 }
 
+// entryIfAny is for what may be gone since somebody saw it: then it returns nil.
+func (a *Agent) entryIfAny(path string) *filesystem.EntryInfo {
+	entry, err := a.entry(path)
+	if err != nil {
+		return nil
+	}
+	return entry
+}
+
 func typeOf(info fs.FileInfo) filesystem.FileType {
 	switch {
 	case info.Mode().IsRegular():

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -132,39 +131,51 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.list(ctx, path, root, int(max(1, min(req.Msg.GetDepth(), 1<<20))))
+	found, err := os.ReadDir(root)
 	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
+	}
+	l := listing{agent: s.agent}
+	if err := l.add(ctx, root, path, found, max(1, req.Msg.GetDepth())); err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&filesystem.ListDirResponse{Entries: entries}), nil
+	return connect.NewResponse(&filesystem.ListDirResponse{Entries: l.entries}), nil
 }
 
-// list lists root, which was asked for as path. What cannot be read, or is gone by
-// then, is left out.
-func (s *filesystemService) list(ctx context.Context, path, root string, depth int) ([]*filesystem.EntryInfo, error) {
-	var entries []*filesystem.EntryInfo
-	err := filepath.WalkDir(root, func(found string, d fs.DirEntry, unreadable error) error {
-		switch {
-		case ctx.Err() != nil:
+type listing struct {
+	agent   *Agent
+	entries []*filesystem.EntryInfo
+}
+
+// add adds what was found in dir, which the client knows as path, and what is below
+// it. What cannot be read, or is gone by then, is left out.
+func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry, depth uint32) error {
+	for _, d := range found {
+		if ctx.Err() != nil {
 			return contextFailure(ctx)
-		case found == root && unreadable != nil:
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", unreadable))
-		case found == root || unreadable != nil:
-			return nil
-		case len(entries) == maxEntries:
+		}
+		if len(l.entries) == maxEntries {
 			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
 		}
-		relative := strings.TrimPrefix(found[len(root):], "/")
-		if entry, err := s.agent.entry(found); err == nil {
-			entry.Path = filepath.Join(path, relative)
-			entries = append(entries, entry)
+		at, name := filepath.Join(dir, d.Name()), filepath.Join(path, d.Name())
+		entry := l.agent.entryIfAny(at)
+		if entry == nil {
+			continue
 		}
-		if d.IsDir() && strings.Count(relative, "/")+1 >= depth {
-			return fs.SkipDir
+		entry.Path = name
+		l.entries = append(l.entries, entry)
+		if !d.IsDir() || depth == 1 {
+			continue
 		}
-		return nil
-	})
-	return entries, err
+		below, err := os.ReadDir(at)
+		if err != nil {
+			continue
+		}
+		if err := l.add(ctx, at, name, below, depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // directory follows path to a directory, or returns a Connect error.

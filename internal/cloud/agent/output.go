@@ -44,6 +44,14 @@ const (
 	terminal
 )
 
+// limit is how much of it one event holds.
+func (s stream) limit() int {
+	if s == terminal {
+		return maxPTY
+	}
+	return maxChunk
+}
+
 // chunk is a piece of output. It is shared by the subscribers and used again when
 // the last one released it.
 type chunk struct {
@@ -106,6 +114,8 @@ type subscriber struct {
 	chunks chan *chunk // closed after the last one
 	gone   chan struct{}
 	cut    bool // set before chunks is closed: there was more
+
+	held *chunk // by gather, for its next call; belongs to who reads
 }
 
 // newOutput returns an output and its first subscriber.
@@ -141,6 +151,36 @@ func (o *output) subscribe() (*subscriber, error) {
 func (o *output) unsubscribe(s *subscriber) {
 	close(s.gone)
 	o.remove(s)
+}
+
+// gather returns what is to be sent after c was received: c, and behind it what is
+// queued already, as far as one event may hold it. A reader that keeps up gets every
+// write at once; one that does not gets many small ones for the price of one.
+func (s *subscriber) gather(c *chunk) *chunk {
+	joined := false
+	for {
+		select {
+		case next, more := <-s.chunks:
+			if !more {
+				return c // the next receive says so again
+			}
+			if next.of != c.of || len(c.data)+len(next.data) > c.of.limit() {
+				s.held = next
+				return c
+			}
+			if !joined {
+				// Others may share the one we have.
+				own := newChunk(c.of)
+				own.data = append(own.buf[:0], c.data...)
+				c.release()
+				c, joined = own, true
+			}
+			c.data = append(c.data, next.data...)
+			next.release()
+		default:
+			return c
+		}
+	}
 }
 
 func (o *output) remove(s *subscriber) {
@@ -250,17 +290,13 @@ func (o *output) copyFrom(f *os.File, of stream) {
 // readChunk holds no buffer while it waits: a quiet process costs none. Without
 // wait it returns [unix.EAGAIN] when nothing is there.
 func readChunk(conn syscall.RawConn, of stream, wait bool) (*chunk, error) {
-	limit := maxChunk
-	if of == terminal {
-		limit = maxPTY
-	}
 	var c *chunk
 	var failed error
 	err := conn.Read(func(fd uintptr) bool {
 		c = newChunk(of)
-		n, err := unix.Read(int(fd), c.buf[:limit])
+		n, err := unix.Read(int(fd), c.buf[:of.limit()])
 		for errors.Is(err, unix.EINTR) {
-			n, err = unix.Read(int(fd), c.buf[:limit])
+			n, err = unix.Read(int(fd), c.buf[:of.limit()])
 		}
 		if n > 0 {
 			c.data = c.buf[:n]

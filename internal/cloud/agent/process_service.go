@@ -131,25 +131,28 @@ func follow(ctx context.Context, r *running, from *subscriber, header http.Heade
 	keepalive := time.NewTimer(interval)
 	defer keepalive.Stop()
 	for {
-		var event *process.ProcessEvent
-		select {
-		case c, more := <-from.chunks:
-			if !more {
-				return conclude(r, from, send)
+		var err error
+		c := from.held
+		if from.held = nil; c == nil {
+			var more bool
+			select {
+			case c, more = <-from.chunks:
+				if !more {
+					return conclude(r, from, send)
+				}
+			case <-keepalive.C:
+			case <-ctx.Done():
+				return contextFailure(ctx)
 			}
-			err := send(c.event())
-			c.release()
-			if err != nil {
-				return err
-			}
-			keepalive.Reset(interval)
-			continue
-		case <-keepalive.C:
-			event = &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
-		case <-ctx.Done():
-			return contextFailure(ctx)
 		}
-		if err := send(event); err != nil {
+		if c == nil {
+			err = send(keepaliveEvent())
+		} else {
+			c = from.gather(c)
+			err = send(c.event())
+			c.release()
+		}
+		if err != nil {
 			return err
 		}
 		keepalive.Reset(interval)
@@ -188,6 +191,10 @@ func keepaliveInterval(header http.Header) time.Duration {
 
 func startEvent(pid uint32) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+}
+
+func keepaliveEvent() *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
 func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {

@@ -28,8 +28,9 @@ var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 // is written where it belongs and removed when the body fails. An existing file is
 // overwritten in place, because hard links, permissions, open descriptors and
 // watches are to go on seeing it, but only once the whole body is here: in memory
-// when it fits a block, else in a nameless file next to it.
-func storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+// when it fits a block, else in a nameless file of the scratch directory: watches of
+// the file's own would see it.
+func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
 	}
@@ -43,7 +44,7 @@ func storeFile(path string, body io.Reader, user *User, metadata map[string]stri
 
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		return overwrite(path, head, n, whole, body, user, metadata)
+		return a.overwrite(path, head, n, whole, body, user, metadata)
 	}
 	if err != nil {
 		return nil, openError(path, err)
@@ -61,7 +62,7 @@ func storeFile(path string, body io.Reader, user *User, metadata map[string]stri
 	return kept, nil
 }
 
-func overwrite(path string, head *[block]byte, n int, whole bool, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+func (a *Agent) overwrite(path string, head *[block]byte, n int, whole bool, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o666)
 	if err != nil {
@@ -78,7 +79,7 @@ func overwrite(path string, head *[block]byte, n int, whole bool, body io.Reader
 	size := int64(n)
 	var rest *os.File
 	if !whole {
-		if rest, err = nameless(filepath.Dir(path)); err != nil {
+		if rest, err = nameless(a.scratch); err != nil {
 			return nil, err
 		}
 		defer rest.Close()
@@ -95,15 +96,15 @@ func overwrite(path string, head *[block]byte, n int, whole bool, body io.Reader
 			return nil, err
 		}
 	}
+	kept, err := adopt(f, user, metadata)
+	if err != nil {
+		return nil, err
+	}
 	// While the old content is still there, make sure that the new one fits.
 	if size > info.Size() {
 		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size); errors.Is(err, unix.ENOSPC) {
 			return nil, err
 		}
-	}
-	kept, err := adopt(f, user, metadata)
-	if err != nil {
-		return nil, err
 	}
 	if rest == nil {
 		_, err = f.Write(head[:n])
@@ -133,7 +134,7 @@ func nameless(dir string) (*os.File, error) {
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
 		return nil, fmt.Errorf("error opening a temporary file in %s: %w", dir, err)
 	}
-	f, err := os.CreateTemp("", "upload-")
+	f, err := os.CreateTemp(dir, "upload-")
 	if err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (a *Agent) receiveFile(body io.Reader, target *fileTarget, path string, met
 	if err != nil {
 		return written{}, &uploadError{http.StatusBadRequest, err}
 	}
-	kept, err := storeFile(resolved, body, target.user, metadata)
+	kept, err := a.storeFile(resolved, body, target.user, metadata)
 	if err != nil {
 		return written{}, err
 	}

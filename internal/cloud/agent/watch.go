@@ -204,9 +204,7 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	}
 	event := &filesystem.FilesystemEvent{Name: name, Type: kind}
 	if w.entries && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
-		if entry, err := w.agent.entry(filepath.Join(w.asked, name)); err == nil {
-			event.Entry = entry
-		}
+		event.Entry = w.agent.entryIfAny(filepath.Join(w.asked, name))
 	}
 	return event
 }
