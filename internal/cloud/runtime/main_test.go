@@ -5,12 +5,17 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +28,7 @@ func TestMain(m *testing.M) {
 	Reexec(serveTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
+		return
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -128,15 +134,39 @@ func sh(t testing.TB, s *Sandbox, command string) testResponse {
 	return call(t, s, "/run", testRequest{Command: command})
 }
 
+func instanceDir(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "instance")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
+
+// startRoom starts a room that the test closes itself. With CI=true there is no
+// reason to be on another rung than full.
+func startRoom(t testing.TB, o Options) *Room {
+	t.Helper()
+	o.Dir = instanceDir(t)
+	o.Isolation = Full
+	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r, err := Start(t.Context(), o)
+	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skipf("this machine gives no full isolation: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func newRoom(t testing.TB) *Room {
 	t.Helper()
-	r, err := Start(t.Context(), Options{Dir: instanceDir(t), Logger: testLogger(t)})
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("with CI=true the full isolation is required: %v", err)
-		}
-		t.Skipf("this machine gives no isolation: %v", err)
-	}
+	r := startRoom(t, Options{})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -162,7 +192,38 @@ func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
 	return s
 }
 
+// left is what a mini server prints about itself, to be looked for after its end.
+type left struct {
+	Dir    string
+	Groups []string
+	Pids   []int // keeper, room and agent
+}
+
+// serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
-	fmt.Println("not yet", dir)
-	os.Exit(1)
+	ctx := context.Background()
+	r, err := Start(ctx, Options{Dir: dir, Isolation: Full})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l := left{Dir: dir, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	json.NewEncoder(os.Stdout).Encode(l)
+	<-s.Done()
+}
+
+// agentPID is the first child of the room, as the host sees it.
+func agentPID(r *Room) int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.room.cmd.Process.Pid))
+	for _, name := range tasks {
+		data, _ := os.ReadFile(name)
+		if fields := strings.Fields(string(data)); len(fields) > 0 {
+			pid, _ := strconv.Atoi(fields[0])
+			return pid
+		}
+	}
+	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -136,9 +137,14 @@ func mountTree(i int, path string, tree *os.File) (note string, err error) {
 			return "", err
 		}
 	}
-	// The merged root has the mode of the upper directory.
+	// The merged root is the upper directory to look at, and must be traversable.
 	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
 		return "", err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == userID {
+		if err := os.Chown(upper, userID, userID); err != nil {
+			return "", err
+		}
 	}
 	if err := makeDirectories("root", path); err != nil {
 		return "", err

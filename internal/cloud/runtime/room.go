@@ -60,6 +60,8 @@ type Room struct {
 	stderr   sync.WaitGroup
 	close    func() error
 
+	mappings mappings
+
 	mu        sync.Mutex
 	closed    bool
 	next      uint64
@@ -152,14 +154,20 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	defer fd3.Close()
 	r.keepLine = line
-	if r.keeper, err = start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}); err != nil {
+	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true})
+	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
 	err = line.greet(ctx, roleKeeper, spec, r.lock)
 	if err == nil {
-		err = line.await(ctx, 5*time.Second)
+		err = line.await(ctx, handshakeTimeout)
 	}
-	return err
+	if err != nil {
+		keeper.kill() // whatever it is, it keeps nothing
+		return errors.Join(err, spec.removeGroups(context.WithoutCancel(ctx)))
+	}
+	r.keeper = keeper
+	return nil
 }
 
 // await receives the child's ready.
@@ -314,6 +322,7 @@ func (r *Room) end() error {
 		}
 	}
 	r.stderr.Wait()
+	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
 	}
@@ -363,6 +372,9 @@ func (r *Room) probe(ctx context.Context) error {
 		return err
 	}
 	r.report.Notes = s.notes
+	if !r.ids.ranged {
+		r.report.Notes = append(r.report.Notes, "root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
+	}
 	return s.Close()
 }
 

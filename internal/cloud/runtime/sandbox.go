@@ -262,45 +262,20 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		spec.Procs = s.limits.Processes
 	}
 	var mounts []*os.File
+	defer func() { closeAll(mounts) }()
 	if s.room.ids.ranged {
-		mapping, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
-		if err != nil {
+		var err error
+		if mounts, err = s.mapTrees(pid); err != nil {
 			return err
 		}
-		defer mapping.Close()
-		for i, path := range s.room.trees {
-			tree, note, err := mapTree(path, mapping)
-			if err != nil {
-				closeAll(mounts)
-				return err
-			}
-			if note != "" {
-				s.notes = append(s.notes, note)
-			}
-			mounts, spec.Mounted[i] = append(mounts, tree), true
+		for i := range mounts {
+			spec.Mounted[i] = true
 		}
 	}
-	defer closeAll(mounts)
 	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
-}
-
-// mapTree makes a mount of path in which the ids of the host are those of the
-// sandbox, so that its root may write to the overlay above. Where the file
-// system refuses, the host's files belong to nobody inside, and cannot be changed.
-func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
-	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
-	if err != nil {
-		return nil, "", fmt.Errorf("clone the mount of %s: %w", path, err)
-	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(mapping.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		note = fmt.Sprintf("%s cannot be changed: id-mapped mount: %v", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), note, nil
 }
 
 // memoryFile is data as a sealed file: nobody who is given it can change it.
