@@ -1,5 +1,6 @@
 """The engine for a Python with IPython: its own shell, told where to speak."""
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -43,6 +44,14 @@ class Publisher(DisplayPublisher):
         self.shell.kernel.emit("clear_output", {"wait": bool(wait)})
 
 
+class Forgotten(dict):
+    """Outputs by cell, kept by nobody: what a kernel has shown is the
+    client's to remember, and may be gigabytes."""
+
+    def __missing__(self, cell):
+        return []
+
+
 class Shell(InteractiveShell):
     displayhook_class = Type(Hook)
     display_pub_class = Type(Publisher)
@@ -50,6 +59,7 @@ class Shell(InteractiveShell):
     def __init__(self, kernel, **options):
         self.kernel = kernel
         self.failure = None
+        self.cancelled = False  # the cell was interrupted while it awaited
         super().__init__(**options)
 
     def init_hooks(self):
@@ -57,9 +67,20 @@ class Shell(InteractiveShell):
         # What `name?` shows is displayed; there is no terminal to page on.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
 
+    def init_history(self):
+        super().init_history()
+        self.history_manager.outputs = Forgotten()
+
+    def _tee(self, channel):
+        return contextlib.nullcontext()  # as above
+
     def _showtraceback(self, etype, evalue, stb):
-        self.failure = failure(evalue, list(stb))
-        self.failure["ename"] = str(etype.__name__)
+        name, lines = etype.__name__, list(stb)
+        if self.cancelled and issubclass(etype, asyncio.CancelledError):
+            # An interrupt reaches a cell that awaits as a cancellation.
+            lines = [line.replace(name, "KeyboardInterrupt") for line in lines]
+            name = "KeyboardInterrupt"
+        self.failure = dict(failure(evalue, lines), ename=name)
         self.kernel.emit("error", self.failure)
 
     def ask_exit(self):
@@ -116,7 +137,7 @@ class Engine:
         store = request.get("store_history", True) and not silent
         if not silent:
             self._kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
-        shell.failure = None
+        shell.failure, shell.cancelled = None, False
         count = shell.execution_count
         result = shell.run_cell(request["code"], store_history=store, silent=silent)
         error = result.error_before_exec or result.error_in_exec
@@ -130,7 +151,10 @@ class Engine:
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        return run_task(self._loop, coroutine)
+        return run_task(self._loop, coroutine, self._cancelling)
+
+    def _cancelling(self):
+        self._shell.cancelled = True
 
     def answer(self, type, content):
         handler = getattr(self, "_" + type, None)

@@ -110,14 +110,19 @@ def describe(value):
     return {"text/plain": repr(value)}, {}
 
 
-def run_task(loop, coroutine):
-    """Runs a cell's coroutine. One that is interrupted must not go on in the
-    next cell that awaits."""
+def run_task(loop, coroutine, cancelling=lambda: None):
+    """Runs a cell's coroutine. One that is interrupted is cancelled, after
+    cancelling was called: it must not go on in the next cell that awaits. What
+    it makes of the cancellation is its result."""
     task = loop.create_task(coroutine)
     try:
         return loop.run_until_complete(task)
-    except BaseException:
-        if not task.done():
-            task.cancel()
-            loop.run_until_complete(asyncio.wait([task], timeout=1))
-        raise
+    except KeyboardInterrupt as error:
+        interrupt = error.with_traceback(None)
+    if not task.done():
+        cancelling()
+        task.cancel()
+        loop.run_until_complete(asyncio.wait([task], timeout=1))
+        if task.done() and not task.cancelled() and task.exception() is None:
+            return task.result()
+    raise interrupt

@@ -24,6 +24,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, signum, frame):
+        __tracebackhide__ = True  # IPython's traceback ends where the cell was
         if not self._armed:
             return
         if self._held:
@@ -47,6 +48,7 @@ class Interrupts:
             self._held += 1
 
     def release(self):
+        __tracebackhide__ = True
         if threading.get_ident() != self._main:
             return
         self._held -= 1

@@ -1,0 +1,362 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	coder "github.com/coder/websocket"
+	gorilla "github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// peer is a websocket client of the kernel that is not ours.
+type peer struct {
+	t  testing.TB
+	ws *coder.Conn
+	v1 bool
+}
+
+func (p *ports) dial(t testing.TB, id, query string, options *coder.DialOptions) *peer {
+	t.Helper()
+	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/" + id + "/channels" + query
+	ws, _, err := coder.Dial(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.SetReadLimit(-1)
+	t.Cleanup(func() { ws.CloseNow() })
+	return &peer{t: t, ws: ws, v1: ws.Subprotocol() == jupyter.SubprotocolV1}
+}
+
+func (p *peer) send(channel, msgType string, content any, parent jupyter.Header) jupyter.Header {
+	p.t.Helper()
+	data, err := json.Marshal(content)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	m := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader(msgType, "peer", "e2b"), Parent: parent, Content: data}
+	kind, frame := coder.MessageBinary, []byte(nil)
+	if p.v1 {
+		frame, err = jupyter.MarshalV1(m)
+	} else {
+		kind = coder.MessageText
+		frame, _, err = jupyter.Marshal(m)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.ws.Write(p.t.Context(), kind, frame); err != nil {
+		p.t.Fatal(err)
+	}
+	return m.Header
+}
+
+func (p *peer) receive() *jupyter.Message {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	defer cancel()
+	kind, frame, err := p.ws.Read(ctx)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var m *jupyter.Message
+	if p.v1 {
+		m, err = jupyter.UnmarshalV1(frame)
+	} else {
+		m, err = jupyter.Unmarshal(frame, kind == coder.MessageBinary)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+func (p *peer) execute(code string, allowStdin bool) jupyter.Header {
+	return p.send(jupyter.Shell, "execute_request", jupyter.ExecuteRequest{
+		Code: code, StoreHistory: true, StopOnError: true, AllowStdin: allowStdin,
+	}, jupyter.Header{})
+}
+
+// until gives all messages that answer request, up to its idle.
+func (p *peer) until(request jupyter.Header) (messages []*jupyter.Message) {
+	p.t.Helper()
+	for {
+		m := p.receive()
+		if m.Parent.MsgID != request.MsgID {
+			continue
+		}
+		messages = append(messages, m)
+		if m.Header.MsgType == "status" && strings.Contains(string(m.Content), `"idle"`) {
+			return messages
+		}
+	}
+}
+
+func types(messages []*jupyter.Message) string {
+	var list []string
+	for _, m := range messages {
+		list = append(list, m.Channel+":"+m.Header.MsgType)
+	}
+	return strings.Join(list, " ")
+}
+
+func (p *ports) defaultID(t testing.TB) string {
+	t.Helper()
+	_, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
+	var contexts []contextModel
+	if err := json.Unmarshal([]byte(body), &contexts); err != nil || len(contexts) != 1 || contexts[0].Language != "python" {
+		t.Fatalf("contexts %q: %v", body, err)
+	}
+	return contexts[0].ID
+}
+
+func TestChannels(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	for name, options := range map[string]*coder.DialOptions{
+		"default": nil, "v1": {Subprotocols: []string{jupyter.SubprotocolV1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := p.dial(t, id, "", options)
+			if ws.v1 != (name == "v1") {
+				t.Errorf("subprotocol v1 is %v", ws.v1)
+			}
+			got := ws.until(ws.execute("print('a'); 40 + 2", false))
+			want := "iopub:status iopub:execute_input iopub:stream iopub:execute_result shell:execute_reply iopub:status"
+			if types(got) != want {
+				t.Errorf("got %s\nwant %s", types(got), want)
+			}
+			got = ws.until(ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}))
+			if types(got) != "iopub:status shell:kernel_info_reply iopub:status" || !strings.Contains(string(got[1].Content), `"protocol_version":"5.3"`) {
+				t.Errorf("kernel_info: %s", types(got))
+			}
+			for _, request := range []string{"comm_info_request", "history_request"} {
+				got = ws.until(ws.send(jupyter.Shell, request, struct{}{}, jupyter.Header{}))
+				if len(got) != 3 || !strings.Contains(string(got[1].Content), `"ok"`) {
+					t.Errorf("%s: %s", request, types(got))
+				}
+			}
+			got = ws.until(ws.send(jupyter.Shell, "is_complete_request", map[string]string{"code": "for i in x:"}, jupyter.Header{}))
+			if !strings.Contains(string(got[1].Content), `"status":"incomplete"`) {
+				t.Errorf("is_complete: %s", got[1].Content)
+			}
+			got = ws.until(ws.send(jupyter.Shell, "complete_request", map[string]any{"code": "impor", "cursor_pos": 5}, jupyter.Header{}))
+			if !strings.Contains(string(got[1].Content), `"import"`) {
+				t.Errorf("complete: %s", got[1].Content)
+			}
+			got = ws.until(ws.send(jupyter.Shell, "inspect_request", map[string]any{"code": "len", "cursor_pos": 3}, jupyter.Header{}))
+			if !strings.Contains(string(got[1].Content), `number of items`) {
+				t.Errorf("inspect: %s", got[1].Content)
+			}
+			got = ws.until(ws.send(jupyter.Shell, "nonsense_request", struct{}{}, jupyter.Header{}))
+			if reply := got[len(got)-2]; !strings.Contains(string(reply.Content), "not supported") {
+				t.Errorf("nonsense: %s %s", types(got), reply.Content)
+			}
+			control := ws.send(jupyter.Control, "kernel_info_request", struct{}{}, jupyter.Header{})
+			if m := ws.receive(); m.Channel != jupyter.Control || m.Header.MsgType != "kernel_info_reply" || m.Parent.MsgID != control.MsgID {
+				t.Errorf("control: %s %s", m.Channel, m.Header.MsgType)
+			}
+		})
+	}
+	// What one port sets the other sees.
+	if got := merged(p.run(t, map[string]any{"code": "_ , 7"}), "result"); !strings.HasSuffix(got, "7)") {
+		t.Errorf("the other port: %q", got)
+	}
+}
+
+func TestStdinAndControlChannels(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	ws, other := p.dial(t, p.defaultID(t), "", nil), p.dial(t, p.defaultID(t), "", nil)
+	request := ws.execute("input('name? ')", true)
+	for {
+		m := ws.receive()
+		if m.Channel == jupyter.Stdin {
+			if m.Parent.MsgID != request.MsgID || string(m.Content) != `{"prompt":"name? ","password":false}` {
+				t.Errorf("%+v %s", m, m.Content)
+			}
+			ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "me"}, m.Header)
+			break
+		}
+	}
+	if got := ws.until(request); !strings.Contains(string(got[len(got)-3].Content), "'me'") {
+		t.Errorf("%s", types(got))
+	}
+	seen := types(other.until(request))
+	if strings.Contains(seen, "shell:") || strings.Contains(seen, "stdin:") || !strings.Contains(seen, "execute_result") {
+		t.Errorf("the other client saw %s", seen)
+	}
+	request = ws.execute("import time; print('here'); time.sleep(60)", false)
+	for m := ws.receive(); m.Header.MsgType != "stream"; m = ws.receive() {
+	}
+	ws.send(jupyter.Control, "interrupt_request", struct{}{}, jupyter.Header{})
+	if seen := types(ws.until(request)); !strings.Contains(seen, "error") {
+		t.Errorf("%s", seen)
+	}
+	ws.send(jupyter.Control, "shutdown_request", map[string]bool{"restart": true}, jupyter.Header{})
+	for m := ws.receive(); !strings.Contains(string(m.Content), "restarting"); m = ws.receive() {
+	}
+	if got := ws.until(ws.execute("time.sleep", false)); !strings.Contains(types(got), "error") {
+		t.Errorf("state survived a restart: %s", types(got))
+	}
+}
+
+func TestOriginTokenAndUnknownKernel(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "secret")
+	id := p.defaultID(t)
+	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/"
+	host := strings.TrimPrefix(p.jupyter, "http://")
+	for _, test := range []struct {
+		url    string
+		header http.Header
+		status int
+	}{
+		{url + id + "/channels", nil, 403},
+		{url + id + "/channels?token=wrong", nil, 403},
+		{url + id + "/channels?token=secret", nil, 101},
+		{url + id + "/channels", http.Header{"X-Access-Token": {"secret"}}, 101},
+		{url + id + "/channels", http.Header{"Authorization": {"token secret"}}, 101},
+		{url + id + "/channels", http.Header{"Authorization": {"Bearer secret"}}, 101},
+		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://" + host}}, 101},
+		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
+		{url + "nobody/channels?token=secret", nil, 404},
+	} {
+		ws, response, err := gorilla.DefaultDialer.DialContext(t.Context(), test.url, test.header)
+		if response == nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != test.status {
+			t.Errorf("%s %v: %d, want %d", strings.TrimPrefix(test.url, url), test.header, response.StatusCode, test.status)
+		}
+		if ws != nil {
+			ws.Close()
+		}
+	}
+}
+
+func TestSameSessionReplacesTheConnection(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	first := p.dial(t, id, "?session_id=a", nil)
+	p.dial(t, id, "?session_id=b", nil)
+	second := p.dial(t, id, "?session_id=a", nil)
+	if _, _, err := first.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusGoingAway {
+		t.Errorf("the first connection: %v", err)
+	}
+	if got := second.until(second.execute("1", false)); !strings.Contains(types(got), "execute_result") {
+		t.Errorf("%s", types(got))
+	}
+}
+
+func TestMalformedMessageEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	for _, frame := range []string{"{", `{"channel":"nowhere","header":{}}`, `{"channel":"shell","header":{}}`} {
+		ws := p.dial(t, p.defaultID(t), "", nil)
+		if err := ws.ws.Write(t.Context(), coder.MessageText, []byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ws.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusInvalidFramePayloadData {
+			t.Errorf("%s: %v", frame, err)
+		}
+	}
+}
+
+// smolagents' messages have no date, no channel, and it ends at the first idle.
+func TestMessageWithoutChannelAndDate(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	ws := p.dial(t, p.defaultID(t), "", nil)
+	text := `{"header":{"msg_id":"m1","username":"anonymous","session":"s1","msg_type":"execute_request","version":"5.0"},` +
+		`"parent_header":{},"metadata":{},"content":{"code":"6*7","silent":false,"store_history":true,"user_expressions":{},"allow_stdin":false}}`
+	if err := ws.ws.Write(t.Context(), coder.MessageText, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if got := ws.until(jupyter.Header{MsgID: "m1"}); !strings.Contains(types(got), "execute_result") {
+		t.Errorf("%s", types(got))
+	}
+}
+
+// A client that watches and does not read is cut; it does not stop the others.
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	p.dial(t, id, "", nil)
+	ws := p.dial(t, id, "", nil)
+	size := 0
+	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (64 << 20)); None", false)) {
+		if m.Header.MsgType == "stream" {
+			var c jupyter.StreamContent
+			if err := json.Unmarshal(m.Content, &c); err != nil {
+				t.Fatal(err)
+			}
+			size += len(c.Text)
+		}
+	}
+	if size != 64<<20 {
+		t.Errorf("%d bytes came", size)
+	}
+}
+
+func TestJupyterREST(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	ctx := t.Context()
+	do := func(method, path, body string, want int) (out map[string]any) {
+		t.Helper()
+		status, text := p.call(t, ctx, method, p.jupyter+path, body)
+		if status != want {
+			t.Fatalf("%s %s: %d %s, want %d", method, path, status, text, want)
+		}
+		_ = json.Unmarshal([]byte(text), &out)
+		return out
+	}
+	if v := do("GET", "/api", "", 200); v["version"] == "" {
+		t.Errorf("%v", v)
+	}
+	if v := do("GET", "/api/status", "", 200); v["kernels"] != 1.0 {
+		t.Errorf("%v", v)
+	}
+	if v := do("GET", "/api/kernelspecs", "", 200); v["default"] != "python3" {
+		t.Errorf("%v", v)
+	}
+	k := do("POST", "/api/kernels", "", 201)
+	id, _ := k["id"].(string)
+	if k["name"] != "python3" || id == "" {
+		t.Fatalf("%v", k)
+	}
+	do("POST", "/api/kernels", `{"name":"foo"}`, 500)
+	do("POST", "/api/kernels", `{`, 400)
+	do("POST", "/api/kernels/"+id+"/interrupt", "", 204)
+	if v := do("POST", "/api/kernels/"+id+"/restart", "", 200); v["id"] != id || v["execution_state"] != "idle" {
+		t.Errorf("%v", v)
+	}
+	do("GET", "/api/kernels/"+id+"/channels", "", 400)
+	do("DELETE", "/api/kernels/"+id, "", 204)
+	do("GET", "/api/kernels/"+id, "", 404)
+	do("POST", "/api/sessions", `{"name":"n"}`, 400)
+	if v := do("POST", "/api/sessions", `{"path":"p","type":"notebook","kernel":{"name":"foo"}}`, 501); v["short_message"] != "foo not found" {
+		t.Errorf("%v", v)
+	}
+	o := do("POST", "/api/sessions", `{"path":"p","name":"n","type":"notebook","kernel":{"name":"python"}}`, 201)
+	session, _ := o["id"].(string)
+	if again := do("POST", "/api/sessions", `{"path":"p","type":"notebook"}`, 201); again["id"] != session {
+		t.Errorf("the same path gave another session: %v", again)
+	}
+	if v := do("PATCH", "/api/sessions/"+session, `{"path":"q"}`, 200); v["path"] != "q" || v["name"] != "n" {
+		t.Errorf("%v", v)
+	}
+	do("DELETE", "/api/sessions/"+session, "", 204)
+	do("GET", "/api/sessions/"+session, "", 404)
+}

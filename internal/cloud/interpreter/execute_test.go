@@ -1,0 +1,176 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestEnvOfOneCall(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	code := "import os; os.environ.get('CALL', 'unset') + os.environ['GLOBAL']"
+	for _, test := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"CALL": "it's\n", "GLOBAL": "mine"}, `it's\nmine`},
+		{nil, "unsetglobal"},
+	} {
+		if got := merged(p.run(t, map[string]any{"code": code, "env_vars": test.env}), "result"); got != test.want {
+			t.Errorf("%v: %q, want %q", test.env, got, test.want)
+		}
+	}
+}
+
+func TestResultFields(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	lines := p.run(t, map[string]any{"code": "display({'text/latex': 'x', 'a/b': 1}, raw=True)\n[1, {'k': float('nan')}]"})
+	if len(lines) != 3 {
+		t.Fatalf("%+v", lines)
+	}
+	if display := lines[1]; display.IsMain || display.Text != "" || display.Extra["a/b"] != 1.0 {
+		t.Errorf("%+v", display)
+	}
+	if data, err := json.Marshal(lines[2].JSON); !lines[2].IsMain || err != nil || string(data) != `[1,{"k":null}]` || lines[2].Extra == nil {
+		t.Errorf("%+v %s", lines[2], data)
+	}
+}
+
+func TestContexts(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	first := p.defaultID(t)
+	status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"language":null,"cwd":"/"}`)
+	var made contextModel
+	if err := json.Unmarshal([]byte(body), &made); status != 200 || err != nil || made.Language != "python" || made.CWD != "/" {
+		t.Fatalf("%d %s", status, body)
+	}
+	if got := merged(p.run(t, map[string]any{"code": "x = 1; import os; os.getcwd()", "context_id": made.ID}), "result"); got != "/" {
+		t.Errorf("cwd %q", got)
+	}
+	if got := merged(p.run(t, map[string]any{"code": "x"}), "error"); got != "NameError" {
+		t.Errorf("contexts share variables: %q", got)
+	}
+	if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts/"+made.ID+"/restart", ""); status != 200 || body != "null" {
+		t.Errorf("restart: %d %q", status, body)
+	}
+	if got := merged(p.run(t, map[string]any{"code": "x", "context_id": made.ID}), "error"); got != "NameError" {
+		t.Errorf("after restart: %q", got)
+	}
+	var list []contextModel
+	_, body = p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list) != 2 || list[0].ID != first || list[1].ID != made.ID {
+		t.Errorf("%s", body)
+	}
+	if status, body := p.call(t, t.Context(), http.MethodDelete, p.interpreter+"/contexts/"+made.ID, ""); status != 200 || body != "null" {
+		t.Errorf("delete: %d %q", status, body)
+	}
+	for i := range maxKernels {
+		status, body = p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{}`)
+		if (status != 200) != (i == maxKernels-1) {
+			t.Fatalf("context %d: %d %s", i+2, status, body)
+		}
+		if status == 200 && json.Unmarshal([]byte(body), &made) == nil && i > 0 {
+			// Their processes are not what is tested.
+			p.kernelByID(made.ID).Kernel.Close()
+		}
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	for _, test := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"GET", "/health", "", 200, `"OK"`},
+		{"POST", "/execute", `{"code":"1","context_id":"a","language":"python"}`, 400, "Only one of context_id or language can be provided"},
+		{"POST", "/execute", `{"code":"1","context_id":"a"}`, 404, "Context a not found"},
+		{"POST", "/execute", `{}`, 422, `"loc":["body","code"]`},
+		{"POST", "/execute", `{"code":1}`, 422, `"loc":["body","code"]`},
+		{"POST", "/execute", `{`, 422, "json_invalid"},
+		{"POST", "/execute", ``, 422, "missing"},
+		{"POST", "/execute", `{"code":"1","language":"js"}`, 500, `Failed to create context: {"message": "The 'javascript' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", "short_message": "javascript not found"}`},
+		{"POST", "/contexts", `{"language":"foo"}`, 500, `The 'foo' kernel is not available`},
+		{"DELETE", "/contexts/x", "", 404, "Context x not found"},
+		{"POST", "/contexts/x/restart", "", 404, "Context x not found"},
+	} {
+		status, body := p.call(t, t.Context(), test.method, p.interpreter+test.path, test.body)
+		if status != test.status || !strings.Contains(body, test.want) {
+			t.Errorf("%s %s %s: %d %s", test.method, test.path, test.body, status, body)
+		}
+	}
+}
+
+// A client that goes away interrupts its code, and only its own.
+func TestDisconnectInterrupts(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	ctx, leave := context.WithCancel(t.Context())
+	response := p.open(t, ctx, http.MethodPost, p.interpreter+"/execute", `{"code":"x = 5\nimport time\nprint('here')\ntime.sleep(300)"}`)
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), "here") {
+	}
+	waiting, leaveToo := context.WithCancel(t.Context())
+	second := p.open(t, waiting, http.MethodPost, p.interpreter+"/execute", `{"code":"x = 6"}`)
+	defer second.Body.Close()
+	leaveToo()
+	leave()
+	if got := merged(p.run(t, map[string]any{"code": "x"}), "result"); got != "5" {
+		t.Errorf("x is %q: the interrupted context must keep its state, and a request that was given up must not run", got)
+	}
+}
+
+func TestRestartEndsAnExecution(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", `{"code":"import time\nprint('here')\ntime.sleep(300)"}`)
+	defer response.Body.Close()
+	var text strings.Builder
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		text.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), "here") {
+			p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts/default/restart", "")
+		}
+	}
+	first, second := strings.Index(text.String(), "WebSocketError"), strings.Index(text.String(), "UnexpectedEndOfExecution")
+	if first < 0 || second < first || !strings.HasSuffix(text.String(), "{\"type\": \"end_of_execution\"}\n") {
+		t.Errorf("%s", text.String())
+	}
+}
+
+func TestUnquote(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{`'a'`: `a`, `"a"`: `a`, `'a"`: `'a"`, `'`: `'`, ``: ``, `''`: ``, `'a' + 'b'`: `a' + 'b`} {
+		if got := unquote(in); got != want {
+			t.Errorf("unquote(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzASCIILine(f *testing.F) {
+	f.Add("é\u2028\U0001f600\xff<&>")
+	f.Fuzz(func(t *testing.T, text string) {
+		line, err := asciiLine(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back string
+		if err := json.Unmarshal(line, &back); err != nil || back != strings.ToValidUTF8(text, "\ufffd") && strings.ToValidUTF8(text, "") == text {
+			t.Errorf("%q became %q: %v", text, back, err)
+		}
+		if strings.Count(string(line), "\n") != 1 || strings.ContainsFunc(string(line), func(r rune) bool { return r >= 0x80 }) {
+			t.Errorf("%q is not one line of ASCII", line)
+		}
+	})
+}

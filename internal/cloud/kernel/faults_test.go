@@ -1,0 +1,327 @@
+//go:build linux
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// started waits until the cell says that it is there.
+func (s *session) started(r *Request, marker string) {
+	s.t.Helper()
+	for {
+		e := s.next()
+		if e.Request == r && e.Type == "stream" && strings.Contains(string(e.Content), marker) {
+			return
+		}
+		if e.Request == r && e.Type == "execute_reply" {
+			s.t.Fatalf("ended before it said %q: %s", marker, e.Content)
+		}
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		s := attach(t, k)
+		for _, code := range []string{
+			"import time\nprint('here')\ntime.sleep(60)",
+			"print('here')\nwhile True: pass",
+			"import subprocess\nprint('here')\nsubprocess.run(['sleep', '60'])",
+			"import asyncio\nprint('here')\nawait asyncio.sleep(60)\nprint('late')",
+			"print('here')\nwhile True: print('x' * 1000)",
+		} {
+			r := s.submit(code)
+			s.started(r, "here")
+			k.Interrupt()
+			began := time.Now()
+			o := s.wait(r)
+			if len(o.errors) != 1 || o.errors[0].Name != "KeyboardInterrupt" || o.reply.Status != "error" {
+				t.Errorf("%q: errors %+v, reply %+v", code, o.errors, o.reply)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%q: took %v", code, took)
+			}
+		}
+		if o := s.run("await asyncio.sleep(0.01)\n'alive'"); o.text() != "'alive'" || o.stdout != "" {
+			t.Errorf("after interrupts: %+v", o)
+		}
+		k.Interrupt() // of nothing
+		if o := s.run("1"); o.text() != "1" {
+			t.Errorf("an interrupt of nothing struck: %+v", o)
+		}
+	})
+}
+
+// An interrupt that comes before the cell has begun must not be lost.
+func TestInterruptAtOnce(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	for i := range 20 {
+		r := s.submit("import time; time.sleep(60)")
+		if i > 0 {
+			for e := s.next(); e.Request != r; e = s.next() {
+			}
+		}
+		s.client.Cancel(r)
+		o := outcome{}
+		if i > 0 {
+			o = s.wait(r)
+		} else if _, err := k.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 && o.reply.Name != "KeyboardInterrupt" {
+			t.Fatalf("reply %+v", o.reply)
+		}
+	}
+}
+
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		s := attach(t, k)
+		s.run("x = 1")
+		pid, err := strconv.Atoi(s.run("import os, subprocess; child = subprocess.Popen(['sleep', '600']); child.pid").text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.submit("print('last words', flush=True)\nos.write(2, b'raw words')\nos.kill(os.getpid(), 9)")
+		o := s.wait(r)
+		if o.stdout != "last words\n" || o.stderr != "raw words" || o.reply.Name != Died.Name || len(o.errors) != 1 {
+			t.Errorf("%+v", o)
+		}
+		if o := s.run("x"); o.reply.Name != "NameError" || o.reply.ExecutionCount != 1 {
+			t.Errorf("after death: %+v", o.reply)
+		}
+		gone(t, pid)
+	})
+}
+
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for range 100 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		syscall.Select(0, nil, nil, nil, &syscall.Timeval{Usec: 50_000})
+	}
+	t.Errorf("process %d is still there", pid)
+}
+
+func TestDeathWhileIdleIsTold(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	s.run("import os, threading; threading.Timer(0.05, os._exit, [3]).start()")
+	for {
+		e := s.next()
+		if e.Request == nil && strings.Contains(string(e.Content), StateRestarting) {
+			break
+		}
+	}
+	if o := s.run("1"); o.text() != "1" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	running := s.submit("x = 1; print('here'); import time; time.sleep(60)")
+	s.started(running, "here")
+	waiting := s.submit("'x' in globals()")
+	if err := k.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.wait(running); o.reply.Name != Ended.Name {
+		t.Errorf("running: %+v", o.reply)
+	}
+	if o := s.wait(waiting); o.text() != "False" {
+		t.Errorf("waiting: %+v", o)
+	}
+}
+
+func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	running := s.submit("print('here'); import time; time.sleep(60)")
+	s.started(running, "here")
+	waiting := s.submit("1")
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Request{running, waiting} {
+		if o := s.wait(r); o.reply.Name != Ended.Name {
+			t.Errorf("%+v", o.reply)
+		}
+	}
+	if err := s.client.Submit(&Request{Header: jupyter.NewHeader("execute_request", "", "")}); err != ErrClosed {
+		t.Errorf("Submit after Close: %v", err)
+	}
+}
+
+func TestStartFailure(t *testing.T) {
+	t.Parallel()
+	_, plain := pythons()
+	if plain == "" {
+		t.Skip("no second Python here")
+	}
+	k := newKernel(t, "/bin/false")
+	s := attach(t, k)
+	if o := s.run("1"); o.reply.Name != "KernelStartError" {
+		t.Errorf("%+v", o.reply)
+	}
+	k = newKernel(t, plain)
+	k.spec.Python = []string{"/bin/sh", "-c", "echo reason >&2; exit 3"}
+	s = attach(t, k)
+	if o := s.run("1"); !strings.Contains(o.reply.Value, "exit status 3") || !strings.Contains(o.reply.Value, "reason") {
+		t.Errorf("%+v", o.reply)
+	}
+}
+
+func TestFailureAbortsWhatWaits(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s, other := attach(t, k), attach(t, k)
+	first := s.submit("import time; time.sleep(0.5); 1/0")
+	second, third := s.submit("2"), other.submit("3")
+	if o := s.wait(first); o.reply.Name != "ZeroDivisionError" {
+		t.Errorf("%+v", o.reply)
+	}
+	if o := s.wait(second); o.reply.Status != "aborted" || strings.Contains(strings.Join(o.order, " "), "execute_input") {
+		t.Errorf("%+v", o)
+	}
+	if o := other.wait(third); o.text() != "3" {
+		t.Errorf("the other client's: %+v", o)
+	}
+	keep := func(r *jupyter.ExecuteRequest) { r.StopOnError = false }
+	first, second = s.submit("time.sleep(0.2); 1/0", keep), s.submit("5")
+	s.wait(first)
+	if o := s.wait(second); o.text() != "5" {
+		t.Errorf("without stop_on_error: %+v", o)
+	}
+}
+
+func TestStdin(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		s := attach(t, k)
+		allow := func(r *jupyter.ExecuteRequest) { r.AllowStdin = true }
+		answer := func(r *Request, n int) {
+			for n > 0 {
+				if e := s.next(); e.Channel == jupyter.Stdin && e.Request == r {
+					var c jupyter.InputRequest
+					s.decode(e, &c)
+					if err := s.client.Answer(fmt.Sprintf("%s/%v", c.Prompt, c.Password)); err != nil {
+						t.Fatal(err)
+					}
+					n--
+				}
+			}
+		}
+		r := s.submit("import getpass\nprint('before')\na = input('name')\nb = getpass.getpass('word')\nprint(a, b)", allow)
+		answer(r, 2)
+		if o := s.wait(r); o.stdout != "name/false word/true\n" {
+			t.Errorf("%+v", o)
+		}
+		r = s.submit(`
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as pool:
+    print(sorted(pool.map(input, 'abcdefgh')))`, allow)
+		answer(r, 8)
+		if o := s.wait(r); !strings.Contains(o.stdout, "'a/false', 'b/false'") {
+			t.Errorf("%+v", o)
+		}
+		r = s.submit("input('never')", allow)
+		for e := s.next(); e.Channel != jupyter.Stdin; e = s.next() {
+		}
+		k.Interrupt()
+		if o := s.wait(r); o.reply.Name != "KeyboardInterrupt" {
+			t.Errorf("%+v", o.reply)
+		}
+		r = s.submit("input('again')", allow)
+		answer(r, 1)
+		if o := s.wait(r); o.text() != "'again/false'" {
+			t.Errorf("after an interrupted question: %+v", o)
+		}
+		watcher := attach(t, k)
+		r = s.submit("input('gone')", allow)
+		for e := s.next(); e.Channel != jupyter.Stdin; e = s.next() {
+		}
+		s.client.Close()
+		for e := watcher.next(); e.Type != "error"; e = watcher.next() {
+			if e.Channel == jupyter.Stdin {
+				t.Errorf("the question went to another client")
+			}
+		}
+		<-r.Done()
+	})
+}
+
+func TestEnvOfOneExecution(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	r := &Request{
+		Header: jupyter.NewHeader("execute_request", "", ""), Env: map[string]string{"A": "it's\n\"a\"", "HOME": "elsewhere"},
+		Content: marshal(jupyter.ExecuteRequest{Code: "import os; os.environ['A'], os.environ['HOME']"}),
+	}
+	if err := s.client.Submit(r); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.wait(r); o.text() != `('it\'s\n"a"', 'elsewhere')` {
+		t.Errorf("%+v", o)
+	}
+	if o := s.run("'A' in os.environ, os.environ['HOME'] == 'elsewhere'"); o.text() != "(False, False)" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		for _, test := range []struct {
+			code string
+			size int
+		}{
+			{"for i in range(1000000): print()", 1000000},
+			{"import sys; sys.stdout.write('y' * (16 << 20)); None", 16 << 20},
+			{"import os; os.system('head -c 16777216 /dev/zero | tr \"\\\\0\" z'); None", 16 << 20},
+		} {
+			events, size := 0, 0
+			r := s.submit(test.code)
+			for done := false; !done; {
+				e := s.next()
+				switch {
+				case e.Request != r:
+				case e.Type == "stream":
+					var c jupyter.StreamContent
+					s.decode(e, &c)
+					events++
+					size += len(c.Text)
+				case e.Type == "execute_reply":
+					done = true
+				}
+			}
+			if size != test.size || events > 10000 {
+				t.Errorf("%q: %d bytes in %d events, want %d", test.code, size, events, test.size)
+			}
+		}
+	})
+}
