@@ -19,9 +19,8 @@ const environmentHelp = `Settings come from, first wins:
   HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as everywhere
 
 An address from ./.env together with a key from the environment is refused: a
-checked-out file must not send your key elsewhere. Name the file with
---env-file to say that you mean it. Sandboxes get none of these variables
-unless you pass them with -e.
+checked-out file must not send your key elsewhere. Put both in one place.
+Sandboxes get none of these variables unless you pass them with -e.
 `
 
 const outputHelp = `stdout carries the result and nothing else: an ID, a table, the output of the

@@ -7,9 +7,11 @@ func newCmdLocal(f *Factory) *cobra.Command {
 		newCmdLocalUp(f, nil),
 		newCmdLocalDown(f, nil),
 		newCmdLocalEnv(f, nil),
+		newCmdLocalSetup(f, nil),
 	)
 	group.Long = "An E2B-compatible cloud in one process on this machine: no account, no Docker,\nno KVM, no root. Any E2B SDK works against it once its variables are set."
-	group.Example = `  e2bctl local up
+	group.Example = `  e2bctl local setup
+  e2bctl local up
   eval "$(e2bctl local env)"`
 	return group
 }

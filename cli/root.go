@@ -44,6 +44,7 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		newCmdCode(f),
 		newCmdKill(f, nil),
 		newCmdLocal(f),
+		newCmdDoctor(f, nil),
 		newCmdVersion(f, nil),
 		newCmdHelpTopic("exit-codes", "Exit statuses of e2bctl", exitCodesHelp),
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),

@@ -88,7 +88,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	}
 	defer func() { err = keepStatus(err, conn.Close()) }()
 
-	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Process.Envs.m, Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
+	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
 	if !opts.Remove && create.Lifetime == 0 {
 		create.Lifetime = defaultLifetime
 	}

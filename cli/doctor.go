@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// doctorLimit bounds one check.
+const doctorLimit = 20 * time.Second
+
+type doctorOptions struct {
+	Factory *Factory
+	Local   bool
+}
+
+func newCmdDoctor(f *Factory, runF func(context.Context, *doctorOptions) error) *cobra.Command {
+	opts := &doctorOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the service, the key and what this machine can isolate",
+		Long: `Check what e2bctl needs: the key and the service it is for, and what the local
+cloud finds on this machine: how sandboxes are isolated, which limits are
+enforced, and the Python they run. The status is 1 when a check failed; a
+warning is no failure.`,
+		Example: `  e2bctl doctor
+  e2bctl doctor --local -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return doctorRun(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.Local, "local", localByDefault(), "only what the local cloud needs (E2BCTL_LOCAL=1)")
+	return cmd
+}
+
+// A check's outcome.
+const (
+	checkOK      = "ok"
+	checkWarning = "warning"
+	checkFailed  = "failed"
+)
+
+// check is one line of the doctor's findings.
+type check struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"` // what to do about it
+}
+
+var errUnhealthy = errors.New("at least one check failed")
+
+func doctorRun(ctx context.Context, opts *doctorOptions) error {
+	f := opts.Factory
+	var checks []check
+	if !opts.Local {
+		checks = append(checks, f.checkService(ctx)...)
+	}
+	checks = append(checks, f.checkLocal(ctx)...)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := writeChecks(f, checks); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Status == checkFailed {
+			return errUnhealthy
+		}
+	}
+	return nil
+}
+
+func writeChecks(f *Factory, checks []check) error {
+	if f.jsonOutput() {
+		return writeJSON(f.IO.Out, checks)
+	}
+	rows := make([][]string, len(checks))
+	for i, c := range checks {
+		rows[i] = []string{c.Name, c.Status, c.Detail}
+	}
+	if err := writeTable(f.IO.Out, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Hint != "" {
+			fmt.Fprintf(f.IO.Err, "%s: %s\n", c.Name, printable(c.Hint))
+		}
+	}
+	return nil
+}
+
+// checkService checks the key and the service it is for.
+func (f *Factory) checkService(ctx context.Context) []check {
+	client, err := sandbox.NewClient(append(f.clientOptions(), sandbox.WithRetries(0))...)
+	if errors.Is(err, api.ErrNoAPIKey) {
+		return []check{{
+			Name: "key", Status: checkWarning, Detail: "none: only the local cloud can be used",
+			Hint: "set " + api.EnvAPIKey + " to use a remote service",
+		}}
+	}
+	if err != nil {
+		return []check{{Name: "key", Status: checkFailed, Detail: printable(err.Error())}}
+	}
+	defer client.Close()
+	key := check{Name: "key", Status: checkOK, Detail: "from " + f.keySource()}
+
+	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
+	defer cancel()
+	service := check{Name: "service", Status: checkOK}
+	started := time.Now()
+	_, err = client.API().Sandboxes.ListPage(ctx, &api.ListParams{Limit: 1})
+	switch {
+	case err == nil:
+		service.Detail = fmt.Sprintf("%s answered in %v", client.API().BaseURL(), time.Since(started).Round(time.Millisecond))
+	case errors.Is(err, api.ErrUnauthorized), errors.Is(err, api.ErrForbidden):
+		key.Status, key.Detail = checkFailed, key.Detail+", refused by the service"
+		key.Hint = "check that the key is one of " + client.API().BaseURL()
+		service.Detail = client.API().BaseURL() + " answers"
+	default:
+		service.Status, service.Detail = checkFailed, printable(err.Error())
+		service.Hint = "check the address (" + client.API().BaseURL() + ") and the proxy variables"
+	}
+	return []check{key, service}
+}
+
+// keySource names where the key comes from; only called when there is one.
+func (f *Factory) keySource() string {
+	switch {
+	case os.Getenv(api.EnvAPIKey) != "":
+		return "the environment"
+	case f.flags.envFile != "":
+		return f.flags.envFile
+	}
+	return ".env"
+}
+
+// checkLocal starts a local cloud and reports what it found. Nothing is read
+// off settings: what the machine can do is found by doing it.
+func (f *Factory) checkLocal(ctx context.Context) []check {
+	if runtime.GOOS != "linux" {
+		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
+	defer cancel()
+	checks := []check{checkPython(ctx)}
+	started := time.Now()
+	cloud, err := local.Start(ctx, local.WithLogger(f.logger()))
+	if err != nil {
+		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: printable(err.Error())})
+	}
+	defer cloud.Close()
+	report := cloud.Report()
+	isolation := check{
+		Name: "isolation", Status: checkOK,
+		Detail: fmt.Sprintf("%s; %s; started in %v", report.Isolation, users(report.UserIDs), time.Since(started).Round(time.Millisecond)),
+		Hint:   strings.Join(report.Notes, "; "),
+	}
+	if report.Isolation != local.Full {
+		isolation.Status = checkWarning
+	}
+	checks = append(checks, isolation)
+	for _, limit := range []struct{ name, enforced string }{
+		{"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
+	} {
+		c := check{Name: limit.name, Status: checkOK, Detail: limit.enforced}
+		if strings.HasPrefix(limit.enforced, "not enforced") {
+			c.Status = checkWarning
+		}
+		checks = append(checks, c)
+	}
+	return append(checks, checkSandbox(ctx, cloud))
+}
+
+func users(ids int) string {
+	if ids == 1 {
+		return "root and user are one id inside"
+	}
+	return fmt.Sprintf("%d user ids inside", ids)
+}
+
+func checkPython(ctx context.Context) check {
+	found, err := local.FindPython(ctx)
+	if err != nil {
+		return check{Name: "python", Status: checkFailed, Detail: printable(err.Error())}
+	}
+	c := check{Name: "python", Status: checkOK, Detail: fmt.Sprintf("%s, Python %s at %s", found.Level, found.Version, found.Path), Hint: found.Note}
+	if found.Note != "" {
+		c.Status = checkWarning
+	}
+	return c
+}
+
+// checkSandbox creates a sandbox in cloud and runs code in its kernel.
+func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
+	c = check{Name: "kernel", Status: checkOK}
+	started := time.Now()
+	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		execution, err := sb.RunCode(ctx, "6 * 7", nil)
+		if err == nil && execution.Text() != "42" {
+			err = fmt.Errorf("6 * 7 gave %q", execution.Text())
+		}
+		c.Detail = fmt.Sprintf("first result %v after create, over %s", time.Since(started).Round(time.Millisecond), sb.CodeTransport())
+		return err
+	}, append(cloud.Options(), sandbox.WithEnvFile(""))...)
+	if err != nil {
+		c.Status, c.Detail = checkFailed, printable(err.Error())
+	}
+	return c
+}

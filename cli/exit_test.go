@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// TestExitCode has the statuses that a script cannot produce at will; the others
+// are produced by testdata/script.
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	answer := func(status int) error {
+		return api.ResponseError("GET", "/sandboxes/x", status, http.Header{}, nil)
+	}
+	gone := func(state string) error { return &sandbox.GoneError{ID: "x", State: state} }
+	stopped := &signalError{signal: syscall.SIGTERM}
+	tests := []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("any"), 1},
+		{answer(500), 1},
+		{answer(404), 3},
+		{fmt.Errorf("reading: %w", fs.ErrNotExist), 3},
+		{answer(401), 4},
+		{answer(403), 4},
+		{api.ErrNoAPIKey, 4},
+		{answer(409), 5},
+		{gone("paused"), 5},
+		{&conflictError{message: "one already runs"}, 5},
+		{answer(429), 6},
+		{context.DeadlineExceeded, 7},
+		{&partialError{failed: 1, total: 2}, 8},
+		{api.NewError("GET", "/", errors.New("connection refused")), 9},
+		{stopped, 143},
+		{remoteStatus(42), 42},
+		{&ownError{err: answer(404)}, 125},
+		{&ownError{err: gone("killed")}, 125},
+		{&ownError{err: gone("killed"), running: true}, 137},
+		{&ownError{err: gone("expired"), running: true}, 124},
+		{&ownError{err: context.DeadlineExceeded}, 124},
+		{&ownError{err: stopped}, 143},
+	}
+	for _, tt := range tests {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		result sandbox.CommandResult
+		want   int
+	}{
+		{sandbox.CommandResult{ExitCode: 3, Status: "exit status 3"}, 3},
+		{sandbox.CommandResult{ExitCode: -1, Status: "signal: killed"}, 137},
+		{sandbox.CommandResult{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}, 139},
+		{sandbox.CommandResult{ExitCode: -1, Status: "signal: signal 31"}, 159},
+		{sandbox.CommandResult{ExitCode: -1, Status: "something else"}, 1},
+		{sandbox.CommandResult{ExitCode: -1}, 1},
+	}
+	for _, tt := range tests {
+		if got := exitStatus(&tt.result); got != tt.want {
+			t.Errorf("exitStatus(%+v) = %d, want %d", tt.result, got, tt.want)
+		}
+	}
+}

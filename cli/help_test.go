@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// TestHelpIsPinned compares every help text with testdata/help, so that a flag
+// never changes unseen. UPDATE_SCRIPTS=1 writes them anew.
+func TestHelpIsPinned(t *testing.T) {
+	t.Setenv("E2BCTL_LOCAL", "")
+	ios := NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
+	root := newCmdRoot(newFactory(ios))
+	seen := map[string]bool{}
+	each(root, func(cmd *cobra.Command) {
+		if cmd.Name() == "help" || cmd.Name() == "completion" {
+			return
+		}
+		words := strings.Fields(cmd.CommandPath())[1:]
+		var out, errs bytes.Buffer
+		if code := Run(t.Context(), NewIOStreams(nil, &out, &errs), append(words, "--help")); code != 0 || errs.Len() > 0 {
+			t.Errorf("%s --help: status %d, stderr %q", cmd.CommandPath(), code, &errs)
+		}
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".txt"
+		seen[name] = true
+		file := filepath.Join("testdata", "help", name)
+		if os.Getenv("UPDATE_SCRIPTS") != "" {
+			if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if diff := cmp.Diff(string(want), out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	})
+	entries, err := os.ReadDir(filepath.Join("testdata", "help"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if !seen[entry.Name()] {
+			t.Errorf("%s is the help of no command", entry.Name())
+		}
+	}
+}
+
+// TestCommandsAreDescribed checks what every command owes its reader.
+func TestCommandsAreDescribed(t *testing.T) {
+	t.Parallel()
+	root := newCmdRoot(newFactory(NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})))
+	each(root, func(cmd *cobra.Command) {
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short description %q: want one without a full stop", cmd.CommandPath(), cmd.Short)
+		}
+		for _, line := range strings.Split(cmd.Example, "\n") {
+			if line != "" && !strings.HasPrefix(line, "  ") {
+				t.Errorf("%s: example line %q is not indented", cmd.CommandPath(), line)
+			}
+		}
+	})
+}
+
+func each(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, child := range cmd.Commands() {
+		each(child, visit)
+	}
+}

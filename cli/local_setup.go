@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+type localSetupOptions struct {
+	IO    *IOStreams
+	JSON  bool
+	Quiet bool
+}
+
+func newCmdLocalSetup(f *Factory, runF func(context.Context, *localSetupOptions) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   "setup",
+		Short: "Prepare the Python of local sandboxes",
+		Long: `Prepare the Python that local sandboxes run: IPython, numpy, pandas, matplotlib,
+pillow and requests, in an environment of their own in your cache directory. The
+first time takes a minute and a network; later it returns at once. Where it
+cannot be made, sandboxes run what Python there is, and the reason is printed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts := &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet}
+			if runF != nil {
+				return runF(cmd.Context(), opts)
+			}
+			return localSetupRun(cmd.Context(), opts)
+		},
+	}
+}
+
+// pythonView is a Python as -o json shows it.
+type pythonView struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	Level   string `json:"level"`
+	Note    string `json:"note,omitempty"`
+}
+
+func localSetupRun(ctx context.Context, opts *localSetupOptions) error {
+	progress := opts.IO.Err
+	if opts.Quiet {
+		progress = io.Discard
+	}
+	found, err := local.Setup(ctx, progress)
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		return writeJSON(opts.IO.Out, pythonView(*found))
+	}
+	if found.Note != "" {
+		fmt.Fprintln(opts.IO.Err, printable(found.Note))
+	}
+	_, err = fmt.Fprintln(opts.IO.Out, found.Path)
+	return err
+}
