@@ -190,8 +190,8 @@ func isNetwork(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.StatusCode == 0
 	}
-	_, ok := errors.AsType[*net.OpError](err)
-	return ok
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op != "listen"
 }
 
 // report writes err, as people or programs read it, and returns the status to

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -160,6 +161,9 @@ func localUpBackground(ctx context.Context, opts *localUpOptions) error {
 // startBackground runs `local up` in a session of its own and returns when it is
 // ready. Cancelling ctx before that ends it.
 func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.Duration) (localRecord, error) {
+	if pid, err := p.holder(); err != nil || pid != 0 {
+		return localRecord{}, errors.Join(err, p.conflict())
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return localRecord{}, err
@@ -193,7 +197,7 @@ func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.
 		if ctx.Err() != nil {
 			return localRecord{}, context.Cause(ctx)
 		}
-		return localRecord{}, fmt.Errorf("starting a local cloud in the background: %s", lastLine(log))
+		return localRecord{}, fmt.Errorf("starting a local cloud in the background: %s", failureIn(log))
 	}
 	ready.Close()
 	var record localRecord
@@ -203,8 +207,9 @@ func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.
 	return record, cmd.Process.Release()
 }
 
-// lastLine is what a process that failed said last.
-func lastLine(log *os.File) string {
+// failureIn is the reason of a `local up` that failed: the error object in the
+// last line of its log.
+func failureIn(log *os.File) string {
 	const tail = 4096
 	info, err := log.Stat()
 	if err != nil {
@@ -215,8 +220,11 @@ func lastLine(log *os.File) string {
 		return err.Error()
 	}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	if last := printable(string(lines[len(lines)-1])); last != "" {
-		return last
+	var last struct {
+		Error struct{ Message string }
+	}
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err == nil && last.Error.Message != "" {
+		return strings.TrimPrefix(printable(last.Error.Message), "local up: ")
 	}
 	return "it ended without saying why; see " + log.Name()
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
@@ -41,14 +43,7 @@ func TestScripts(t *testing.T) {
 			env.Vars = append(env.Vars, s.env()...)
 			env.Setenv("CLOSED", closedAddress(env.T().(testing.TB)))
 			env.Setenv("SANDBOX_HOME", s.home)
-			for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
-				dir := filepath.Join(env.WorkDir, "."+strings.ToLower(name))
-				env.Setenv(name, dir)
-				if err := os.Mkdir(dir, 0o700); err != nil {
-					return err
-				}
-			}
-			return nil
+			return privateDirectories(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": cmdStatus,
@@ -58,6 +53,39 @@ func TestScripts(t *testing.T) {
 }
 
 type serviceValue struct{}
+
+// TestLocalScripts runs the commands against the local cloud: real sandboxes and
+// a real Python.
+func TestLocalScripts(t *testing.T) {
+	t.Parallel()
+	sandboxtest.New(t) // skips where this machine cannot have one
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/local",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("CLOSED", closedAddress(env.T().(testing.TB)))
+			env.Setenv("XDG_CACHE_HOME", cache) // the prepared Python
+			return privateDirectories(env)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": cmdStatus},
+	})
+}
+
+// privateDirectories gives a script a home and a runtime directory of its own.
+func privateDirectories(env *testscript.Env) error {
+	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
+		dir := filepath.Join(env.WorkDir, "."+strings.ToLower(name))
+		env.Setenv(name, dir)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // cmdStatus runs a command and compares its exit status: status N cmd args...
 func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
