@@ -51,7 +51,7 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	end = sync.OnceFunc(end)
 	response, err := f.do(ctx, http.MethodGet, path, p, nil)
 	if err != nil {
-		end()
+		defer end()
 		return nil, f.failed(ctx, "open", path, err)
 	}
 	// The handle's Close must not wait for one who has given up reading.

@@ -3,24 +3,268 @@
 package local_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCommand(t *testing.T) {
+func create(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Sandbox {
+	t.Helper()
+	sb, err := sandbox.Create(t.Context(), append(cloud.Options(), opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb
+}
+
+func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
+	t.Helper()
+	result, err := sb.Commands.Run(t.Context(), command, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return strings.TrimSpace(result.Stdout)
+}
+
+// The whole way: a sandbox, a command, files, code, and both kinds of routing.
+func TestSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+	sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello", "E2B_SANDBOX_ID": "spoofed"}))
+	if got := run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
+		t.Errorf("command: %q", got)
+	}
+	want := bytes.Repeat([]byte{0, 255, 'x', '\n'}, 1<<18)
+	if err := sb.Files.Write(t.Context(), "data.bin", want, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sb.Files.Read(t.Context(), "/home/user/data.bin", nil); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("file: %d bytes, %v", len(got), err)
+	}
+	var stdout bytes.Buffer
+	execution, err := sb.RunCode(t.Context(), "import os\nprint(os.environ['GREETING'])\nopen('data.bin', 'rb').read().count(b'x')", &sandbox.RunCodeParams{Stdout: &stdout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if execution.Text() != fmt.Sprint(1<<18) || stdout.String() != "hello\n" {
+		t.Errorf("code: %q, stdout %q", execution.Text(), stdout.String())
+	}
+
+	// A server inside, reached by its own host name.
+	handle := `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 0`
+	run(t, sb, handle)
+	if status := get(t, cloud, "3000-"+sb.ID()+".localhost", "/data.bin"); status != http.StatusOK {
+		t.Errorf("port 3000: %d", status)
+	}
+	if status := get(t, cloud, "3001-"+sb.ID()+".localhost", "/"); status != http.StatusBadGateway {
+		t.Errorf("port 3001: %d", status)
+	}
+}
+
+func get(t *testing.T, cloud *sandboxtest.Cloud, host, path string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cloud.URL()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// Of the machine's network nothing is reachable, and the answer says so.
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	const ask = `import urllib.request, urllib.error, sys
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({'http': 'http://127.0.0.1:3128'}))
+try:
+    print(opener.open(sys.argv[1], timeout=20).status)
+except urllib.error.HTTPError as e:
+    print(e.code, e.read().decode())`
+	if err := sb.Files.Write(t.Context(), "ask.py", []byte(ask), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{cloud.URL(), "http://" + listener.Addr().String(), "http://localhost:1", "http://169.254.169.254"} {
+		got := run(t, sb, "env -u NO_PROXY -u no_proxy python3 ask.py "+url)
+		if !strings.HasPrefix(got, "403 ") || !strings.Contains(got, strings.Split(strings.TrimPrefix(url, "http://"), ":")[0]) {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
+	if got := run(t, sb, `echo $HTTPS_PROXY $http_proxy`); got != "http://127.0.0.1:3128 http://127.0.0.1:3128" {
+		t.Errorf("proxy variables %q", got)
+	}
+
+	offline := create(t, cloud, sandbox.WithInternet(false))
+	if got := run(t, offline, `echo "$HTTPS_PROXY$http_proxy"; (echo > /dev/tcp/127.0.0.1/3128) 2>/dev/null || echo no proxy`); got != "no proxy" {
+		t.Errorf("internet is off: %q", got)
+	}
+}
+
+func TestLifetime(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithLifetime(time.Minute))
+	cloud.Advance(59 * time.Second)
+	run(t, sb, "true")
+	cloud.Advance(time.Second)
+	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("after its time: %v", err)
+	}
+}
+
+func TestPrivateTraffic(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithPrivateTraffic())
+	if execution, err := sb.RunCode(t.Context(), "6*7", nil); err != nil || execution.Text() != "42" {
+		t.Errorf("with the token: %v", err)
+	}
+	if status := get(t, cloud, "49999-"+sb.ID()+".localhost", "/health"); status != http.StatusForbidden {
+		t.Errorf("without the token: %d", status)
+	}
+}
+
+func TestFault(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	cloud.Inject(local.Fault{Method: "POST", Path: "/v2/sandboxes", Status: 503, Message: "busy"})
+	if _, err := sandbox.Create(t.Context(), cloud.Options()...); !errors.Is(err, api.ErrUnavailable) {
+		t.Errorf("want unavailable: %v", err)
+	}
+	create(t, cloud)
+}
+
+// Clouds share nothing, and each is limited by itself.
+func TestTwoClouds(t *testing.T) {
+	t.Parallel()
+	one := sandboxtest.New(t, local.WithMaxSandboxes(1))
+	two := sandboxtest.New(t)
+	if one.APIKey() == two.APIKey() || one.URL() == two.URL() {
+		t.Error("not two")
+	}
+	sb := create(t, one)
+	if _, err := sandbox.Create(t.Context(), one.Options()...); !errors.Is(err, api.ErrRateLimited) {
+		t.Errorf("second sandbox: %v", err)
+	}
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), two.Options()...); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("through the other cloud: %v", err)
+	}
+	wrong := append(two.Options(), sandbox.WithAPIKey(one.APIKey()))
+	if _, err := sandbox.Create(t.Context(), wrong...); !errors.Is(err, api.ErrUnauthorized) {
+		t.Errorf("with the other key: %v", err)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var work sync.WaitGroup
+	for i := range 10 {
+		work.Go(func() {
+			sb, err := client.Create(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer sb.Close()
+			result, err := sb.Commands.Run(t.Context(), fmt.Sprintf("echo %d; hostname", i), nil)
+			if err != nil || !strings.HasPrefix(result.Stdout, fmt.Sprintln(i)) {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+}
+
+// What the variables say is enough for a program that knows nothing else.
+func TestEnv(t *testing.T) {
+	cloud := sandboxtest.New(t)
+	for _, v := range cloud.Env() {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	sb, err := sandbox.Create(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	t.Log(cloud.Report())
-	t.Log(sb.ID())
+	if got := run(t, sb, "echo works"); got != "works" {
+		t.Error(got)
+	}
+	if host, port, _ := net.SplitHostPort(strings.TrimPrefix(cloud.URL(), "http://")); host != "127.0.0.1" || sb.Host(3000) != "3000-"+sb.ID()+".localhost:"+port {
+		t.Errorf("host %q", sb.Host(3000))
+	}
+}
+
+func TestStart(t *testing.T) {
+	t.Parallel()
+	var none *local.Cloud
+	if err := none.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := local.Start(t.Context(), local.WithAddress("0.0.0.0:0")); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("not loopback: %v", err)
+	}
+	if _, err := local.Start(t.Context(), local.WithAgent("/nonexistent")); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
+		t.Errorf("no agent: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if c, err := local.Start(ctx); err == nil {
+		_ = c.Close()
+		t.Error("started with a cancelled context")
+	}
+	cloud := sandboxtest.New(t, local.WithAPIKey("e2b_00"))
+	report := cloud.Report()
+	if cloud.APIKey() != "e2b_00" || report.Isolation != cloud.Isolation() || report.Python == "" || report.UserIDs == 0 {
+		t.Errorf("%+v", report)
+	}
+	if os.Getenv("CI") == "true" && cloud.Isolation() != local.Full {
+		t.Errorf("isolation is %q", cloud.Isolation())
+	}
+	for range 2 {
+		if err := cloud.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -34,7 +34,7 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 	home := t.TempDir()
 	o := Options{
 		Users: []User{{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}},
-		Path:  os.Getenv("PATH"),
+		Path:  "/usr/local/bin:/usr/bin:/bin",
 	}
 	for _, c := range change {
 		c(&o)
@@ -262,8 +262,10 @@ func TestResolve(t *testing.T) {
 			t.Errorf("resolve(%q) with workdir %q: %q, %v, want %q", test.path, test.workdir, got, err, test.want)
 		}
 	}
-	if got, err := (paths{}).resolve("~root/x", user); err == nil {
-		t.Errorf("resolve(~root/x): %q, want an error", got)
+	for _, path := range []string{"~root/x", "a\x00b", strings.Repeat("x", 4096)} {
+		if got, err := (paths{}).resolve(path, user); err == nil {
+			t.Errorf("resolve(%.20q): %q, want an error", path, got)
+		}
 	}
 }
 

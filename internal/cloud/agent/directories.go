@@ -19,7 +19,7 @@ func makeDirs(path string, user *User) error {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil:
-		return fmt.Errorf("path is a file: %s", bounded(path))
+		return fmt.Errorf("path is a file: %s", path)
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
 		return err
 	}

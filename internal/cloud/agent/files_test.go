@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -258,14 +259,16 @@ func TestUploadForm(t *testing.T) {
 	}
 }
 
+// FuzzWholeFileName: what a client names comes back as it is, directories too.
 func FuzzWholeFileName(f *testing.F) {
-	for _, disposition := range []string{`form-data; name="file"; filename="a/b"`, `;filename*=utf-8''%e2%82%ac`, `form-data; filename="\"`} {
-		f.Add(disposition)
+	for _, name := range []string{"a/b", "/abs", `quo"te\`, "\u20ac", "..", "a;b=c"} {
+		f.Add(name)
 	}
-	f.Fuzz(func(t *testing.T, disposition string) {
+	f.Fuzz(func(t *testing.T, name string) {
+		disposition := mime.FormatMediaType("form-data", map[string]string{"name": "file", "filename": name})
 		p := &multipart.Part{Header: textproto.MIMEHeader{"Content-Disposition": {disposition}}}
-		if name := wholeFileName(p); strings.ContainsRune(name, '/') && filepath.Base(name) == "" {
-			t.Errorf("wholeFileName(%q) = %q", disposition, name)
+		if got := wholeFileName(p); got != name {
+			t.Errorf("%s: %q, want %q", disposition, got, name)
 		}
 	})
 }
@@ -470,6 +473,38 @@ func TestCPUPercent(t *testing.T) {
 	}{{10 * time.Second, 5 * time.Second, 25}, {20 * time.Second, 25 * time.Second, 100}, {30 * time.Second, 24 * time.Second, 0}, {31 * time.Second, 24*time.Second + 1234*time.Microsecond, 0.06}} {
 		if got := m.percent(began.Add(test.at), test.used); got != test.want {
 			t.Errorf("after %v with %v used: %v, want %v", test.at, test.used, got, test.want)
+		}
+	}
+}
+
+// TestDiskFull uploads more than fits, over an old file and anew.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("this test needs a small filesystem of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := serve(t)
+	for name, size := range map[string]int{"large": 2 << 20, "small": block} {
+		put(t, dir+"/old", "old")
+		put(t, dir+"/filler", strings.Repeat("x", 900<<10))
+		for _, file := range []string{"old", "new"} {
+			res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/"+file), strings.Repeat("n", size), "Content-Type", "application/octet-stream")
+			want := fmt.Sprintf(`{"code":507,"message":"attempted to write %d bytes: not enough disk space available"}`+"\n", size)
+			if res.StatusCode != http.StatusInsufficientStorage || answer != want {
+				t.Errorf("%s to %s: %d %s, want %s", name, file, res.StatusCode, answer, want)
+			}
+		}
+		if got := content(t, dir+"/old"); got != "old" {
+			t.Errorf("%s: the old file holds %d bytes", name, len(got))
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+			t.Errorf("%s: left %v, %v", name, list, err)
 		}
 	}
 }

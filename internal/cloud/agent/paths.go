@@ -4,8 +4,11 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 type paths struct {
@@ -16,6 +19,12 @@ type paths struct {
 // to the home, not to the working directory; an absolute path stays as it is,
 // uncleaned, because clients compare it with what they sent.
 func (p paths) resolve(path string, user *User) (string, error) {
+	switch {
+	case len(path) >= unix.PathMax:
+		return "", fmt.Errorf("path of %d bytes: the bound is %d", len(path), unix.PathMax-1)
+	case strings.ContainsRune(path, 0):
+		return "", errors.New("path has a zero byte")
+	}
 	if path == "" {
 		if p.workdir == "" {
 			return user.Home, nil

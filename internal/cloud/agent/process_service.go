@@ -54,10 +54,8 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
 	}
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
-	if err == nil {
-		var subscriber *subscriber
-		subscriber, err = r.output.subscribe()
+	if r, err := s.agent.processes.find(req.Msg.GetProcess()); err == nil {
+		subscriber, err := r.output.subscribe()
 		if err != nil {
 			return connect.NewError(connect.CodeResourceExhausted, err)
 		}
@@ -65,10 +63,14 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 			return follow(ctx, r, subscriber, req.Header(), send)
 		}
 	}
-	if old, ok := s.agent.processes.findRetired(req.Msg.GetProcess()); ok {
-		return errors.Join(send(startEvent(old.pid)), send(endEvent(old.end)))
+	old, err := s.agent.processes.findRetired(req.Msg.GetProcess())
+	if err != nil {
+		return selectFailure(err)
 	}
-	return selectFailure(err)
+	if err := send(startEvent(old.pid)); err != nil {
+		return err
+	}
+	return send(endEvent(old.end))
 }
 
 func (s *processService) launch(ctx context.Context, msg *process.StartRequest) (*launch, error) {
@@ -82,9 +84,9 @@ func (s *processService) launch(ctx context.Context, msg *process.StartRequest) 
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' does not exist", bounded(dir)))
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' does not exist", dir))
 	} else if err == nil && !info.IsDir() {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' is not a directory", bounded(dir)))
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' is not a directory", dir))
 	}
 	deadline, _ := ctx.Deadline()
 	return &launch{

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -480,7 +481,12 @@ func TestDisconnect(t *testing.T) {
 	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read x; echo got $x"}}, Tag: proto.String("waiting"),
 	}))
+	r, err := d.agent.processes.find(byPid(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
+	await(t, "the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 	list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 	if err != nil {
 		t.Fatal(err)
@@ -497,9 +503,9 @@ func TestDisconnect(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	r, err := collect(again)
-	if err != nil || r.stdout != "got it\n" || r.end.GetExitCode() != 0 {
-		t.Errorf("%+v, %v", r, err)
+	got, err := collect(again)
+	if err != nil || got.stdout != "got it\n" || got.end.GetExitCode() != 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 
 	// Its end is kept for a while; it is not listed any more.
@@ -703,4 +709,43 @@ func TestCredential(t *testing.T) {
 			t.Errorf("%s belongs to %d:%d", name, stat.Uid, stat.Gid)
 		}
 	}
+}
+
+func TestProcessesAreBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	ps := d.agent.processes
+	ps.mu.Lock()
+	ps.starting += maxProcesses
+	ps.mu.Unlock()
+	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell("true")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeResourceExhausted || !strings.Contains(s.Err().Error(), "1024") {
+		t.Errorf("Start: %v, want the bound named", s.Err())
+	}
+}
+
+// TestManyAtOnce starts more than a handful and mixes up none.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			s, err := d.processes().Start(t.Context(), connect.NewRequest(shell(fmt.Sprintf("echo %d; exit %d", i, i%7))))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			r, err := collect(startStream{s})
+			if err != nil || r.stdout != fmt.Sprintln(i) || r.end.GetExitCode() != int32(i%7) {
+				t.Errorf("%d: %+v, %v", i, r, err)
+			}
+		})
+	}
+	wg.Wait()
 }

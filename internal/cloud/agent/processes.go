@@ -26,11 +26,6 @@ var (
 	errNoSelector       = errors.New("invalid input type <nil>")
 )
 
-// notFoundError names the process that does not exist, in envd's words.
-type notFoundError struct{ what string }
-
-func (e *notFoundError) Error() string { return "process with " + e.what + " not found" }
-
 // processes is every process that was started by a client.
 type processes struct {
 	waits sync.WaitGroup
@@ -108,44 +103,53 @@ func (ps *processes) retire(r *running) {
 	ps.retired = slices.Delete(ps.retired, 0, drop)
 }
 
-// find returns a live process.
+// selected says whether a selector means a process.
+func selected(s *process.ProcessSelector, pid uint32, tag *string) bool {
+	switch selector := s.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return selector.Pid == pid
+	case *process.ProcessSelector_Tag:
+		return tag != nil && selector.Tag == *tag
+	}
+	return false
+}
+
+func notFound(s *process.ProcessSelector) error {
+	switch selector := s.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return fmt.Errorf("process with pid %d not found", selector.Pid)
+	case *process.ProcessSelector_Tag:
+		return fmt.Errorf("process with tag %s not found", bounded(selector.Tag))
+	}
+	return errNoSelector
+}
+
+// find returns a live process; of those with one tag, the one with the lowest pid.
 func (ps *processes) find(s *process.ProcessSelector) (*running, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	switch selector := s.GetSelector().(type) {
-	case *process.ProcessSelector_Pid:
-		if r, ok := ps.live[selector.Pid]; ok {
-			return r, nil
+	var found *running
+	for pid, r := range ps.live {
+		if selected(s, pid, r.tag) && (found == nil || pid < found.pid) {
+			found = r
 		}
-		return nil, &notFoundError{fmt.Sprintf("pid %d", selector.Pid)}
-	case *process.ProcessSelector_Tag:
-		for _, r := range ps.live {
-			if r.tag != nil && *r.tag == selector.Tag {
-				return r, nil
-			}
-		}
-		return nil, &notFoundError{"tag " + bounded(selector.Tag)}
 	}
-	return nil, errNoSelector
+	if found == nil {
+		return nil, notFound(s)
+	}
+	return found, nil
 }
 
 // findRetired returns a process that ended lately.
-func (ps *processes) findRetired(s *process.ProcessSelector) (retired, bool) {
+func (ps *processes) findRetired(s *process.ProcessSelector) (retired, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for _, old := range slices.Backward(ps.retired) {
-		matches := false
-		switch selector := s.GetSelector().(type) {
-		case *process.ProcessSelector_Pid:
-			matches = old.pid == selector.Pid
-		case *process.ProcessSelector_Tag:
-			matches = old.tag != nil && *old.tag == selector.Tag
-		}
-		if matches && time.Since(old.at) <= retention {
-			return old, true
+		if selected(s, old.pid, old.tag) && time.Since(old.at) <= retention {
+			return old, nil
 		}
 	}
-	return retired{}, false
+	return retired{}, notFound(s)
 }
 
 func (ps *processes) list() []*process.ProcessInfo {

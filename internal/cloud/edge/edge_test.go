@@ -236,7 +236,7 @@ func TestAnswersStream(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// A body of unknown length is answered while it is still being sent.
+// An answer may begin, and be read, while the request is still being sent.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -246,29 +246,32 @@ func TestConversation(t *testing.T) {
 		_ = rc.Flush()
 		_, _ = io.Copy(flusher{w, rc}, r.Body)
 	}})})
-	up, send := io.Pipe()
-	r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url, up)
-	for name, value := range by(id, "49983") {
-		r.Header.Set(name, value)
-	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body := bufio.NewReader(resp.Body)
-	for i := range 3 {
-		want := fmt.Sprintln("message", i)
-		_, _ = io.WriteString(send, want)
-		if line, err := body.ReadString('\n'); line != want {
-			t.Fatal(line, err)
+	messages := []string{"one\n", "two\n", "three\n"}
+	for _, length := range []int64{-1, int64(len(strings.Join(messages, "")))} {
+		up, send := io.Pipe()
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url, up)
+		r.ContentLength = length
+		for name, value := range by(id, "49983") {
+			r.Header.Set(name, value)
 		}
-	}
-	send.Close()
-	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
-		t.Fatal(rest, err)
+		transport := &http.Transport{}
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := bufio.NewReader(resp.Body)
+		for _, want := range messages {
+			_, _ = io.WriteString(send, want)
+			if line, err := body.ReadString('\n'); line != want {
+				t.Fatalf("length %d: %q, %v", length, line, err)
+			}
+		}
+		_ = send.Close()
+		if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
+			t.Fatalf("length %d: %q, %v", length, rest, err)
+		}
+		_ = resp.Body.Close()
+		transport.CloseIdleConnections()
 	}
 }
 

@@ -151,11 +151,11 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 		return
 	}
 	defer u.inFlight.Add(-1)
-	if r.ContentLength < 0 {
-		// A body of unknown length may be one side of a conversation: the answer
-		// must not wait for its end. Only HTTP/1 has this to switch on.
-		_ = http.NewResponseController(w).EnableFullDuplex()
-	}
+	// An answer may come before the whole request was read: it is one side of a
+	// conversation, or a refusal, or just fast. Without this, which only HTTP/1
+	// has to switch on, the server would then close the body that is being
+	// carried, and that cuts the connection to the sandbox.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	target := &target{upstream: u, port: port}
 	rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }

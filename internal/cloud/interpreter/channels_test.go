@@ -360,3 +360,36 @@ func TestJupyterREST(t *testing.T) {
 	do("DELETE", "/api/sessions/"+session, "", 204)
 	do("GET", "/api/sessions/"+session, "", 404)
 }
+
+func BenchmarkExecute(b *testing.B) {
+	p := serve(b, "")
+	k := p.listKernels()[0]
+	if _, err := k.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("websocket", func(b *testing.B) {
+		ws := p.dial(b, k.id, "", nil)
+		for b.Loop() {
+			ws.until(ws.execute("1+1", false))
+		}
+	})
+	b.Run("http", func(b *testing.B) {
+		for b.Loop() {
+			p.run(b, map[string]any{"code": "1+1"})
+		}
+	})
+	b.Run("stdin", func(b *testing.B) {
+		ws := p.dial(b, k.id, "", nil)
+		request := ws.execute("while input('more'): pass", true)
+		for b.Loop() {
+			for m := ws.receive(); ; m = ws.receive() {
+				if m.Channel == jupyter.Stdin {
+					ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "yes"}, m.Header)
+					break
+				}
+			}
+		}
+		ws.send(jupyter.Control, "interrupt_request", struct{}{}, jupyter.Header{})
+		ws.until(request)
+	})
+}

@@ -79,7 +79,7 @@ func TestContexts(t *testing.T) {
 		}
 		if status == 200 && json.Unmarshal([]byte(body), &made) == nil && i > 0 {
 			// Their processes are not what is tested.
-			p.kernelByID(made.ID).Kernel.Close()
+			p.kernelByID(made.ID).Close()
 		}
 	}
 }

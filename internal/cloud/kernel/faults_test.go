@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -169,7 +170,7 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 			t.Errorf("%+v", o.reply)
 		}
 	}
-	if err := s.client.Submit(&Request{Header: jupyter.NewHeader("execute_request", "", "")}); err != ErrClosed {
+	if err := s.client.Submit(&Request{Header: jupyter.NewHeader("execute_request", "", "")}); !errors.Is(err, ErrClosed) {
 		t.Errorf("Submit after Close: %v", err)
 	}
 }

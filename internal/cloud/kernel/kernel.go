@@ -391,27 +391,36 @@ func (k *Kernel) handle(p *process, m *message) error {
 		p.running = true
 		p.ready <- info
 	case "armed":
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.current == nil || k.current.proc != p || k.current.armed {
-			return nil
-		}
-		k.current.armed = true
-		if k.current.interrupted {
-			p.interrupt()
-		}
+		k.arm(p)
 	case "sync":
 		return p.send(&command{Type: "ack", Seq: m.Seq})
 	case "reply":
 		return k.handleReply(p, m)
 	case "input_request":
 		return k.handleInput(p, m)
-	case "stream", "display_data", "update_display_data", "clear_output", "execute_input", "execute_result", "error":
+	case "execute_input":
+		k.arm(p)
+		k.emit(p.ctx, m.Type, m.Content)
+	case "stream", "display_data", "update_display_data", "clear_output", "execute_result", "error":
 		k.emit(p.ctx, m.Type, m.Content)
 	default:
 		return fmt.Errorf("%w: type %.40q", errLine, m.Type)
 	}
 	return nil
+}
+
+// arm notes that the request has begun, and that a signal strikes it.
+func (k *Kernel) arm(p *process) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.current
+	if r == nil || r.proc != p || r.armed {
+		return
+	}
+	r.armed = true
+	if r.interrupted {
+		p.interrupt()
+	}
 }
 
 func (k *Kernel) handleReply(p *process, m *message) error {

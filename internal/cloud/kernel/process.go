@@ -109,7 +109,7 @@ func startProcess(k *Kernel) (_ *process, err error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := child.Start(p.cmd); err != nil {
 		p.cancel()
-		ours.Close()
+		_ = ours.Close()
 		return nil, err
 	}
 	go p.supervise()
@@ -150,7 +150,7 @@ func (p *process) supervise() {
 	_ = p.conn.CloseRead()
 	p.drainAndClose()
 	readers.Wait()
-	p.conn.Close()
+	_ = p.conn.Close()
 	p.cancel()
 	if err == nil {
 		err = errors.New("exit status 0")

@@ -1,6 +1,7 @@
 package reexec
 
 import (
+	"maps"
 	"net"
 	"strconv"
 )
@@ -25,14 +26,11 @@ const ProxyPort = 3128
 // the sandbox: internet says whether there is a proxy, exists whether a file is
 // there.
 func (c *Config) environment(internet bool, exists func(path string) bool) map[string]string {
-	env := map[string]string{
-		"E2B_SANDBOX":     "true",
-		"E2B_SANDBOX_ID":  c.SandboxID,
-		"E2B_TEMPLATE_ID": c.TemplateID,
-	}
-	for name, value := range c.System {
-		env[name] = value
-	}
+	env := map[string]string{}
+	maps.Copy(env, c.System)
+	env["E2B_SANDBOX"] = "true"
+	env["E2B_SANDBOX_ID"] = c.SandboxID
+	env["E2B_TEMPLATE_ID"] = c.TemplateID
 	if internet {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
 		// Some programs read the one spelling only, some the other.

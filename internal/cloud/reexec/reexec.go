@@ -39,7 +39,8 @@ const (
 
 func init() { runtime.Reexec(serve) }
 
-// serve is the agent of a sandbox. The sandbox ends when it returns.
+// serve is the agent of a sandbox. The sandbox ends when it returns, with every
+// process and file in it: so nothing here is closed.
 func serve(ctx context.Context, g *runtime.Guest) error {
 	var config Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
@@ -58,7 +59,6 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	if err != nil {
 		return err
 	}
-	defer daemon.Close()
 	kernels, err := interpreter.New(interpreter.Options{
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
@@ -67,7 +67,6 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	if err != nil {
 		return err
 	}
-	defer kernels.Close()
 
 	handlers := map[int]http.Handler{
 		portDaemon:      daemon.Handler(),
@@ -93,7 +92,6 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline,
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		}
-		defer server.Close()
 		go func() { ended <- server.Serve(listener) }()
 	}
 	go func() { ended <- child.Reap(ctx) }()

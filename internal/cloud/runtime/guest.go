@@ -20,8 +20,9 @@ import (
 
 // agentSpec is what the second stage is told, besides its configuration.
 type agentSpec struct {
-	Ranged bool `json:"ranged"`
-	Egress bool `json:"egress"`
+	Ranged bool   `json:"ranged"`
+	Egress bool   `json:"egress"`
+	Place  *place `json:"place,omitempty"` // without namespaces
 }
 
 // User is an account inside a sandbox.
@@ -41,10 +42,13 @@ type Guest struct {
 	// Users are root and user, in this order. Where the server has only one id to
 	// give, both are that id.
 	Users []User
+	// Temp is the directory for temporary files.
+	Temp string
 	// Internet says whether there is a way out at all.
 	Internet bool
 
 	line    *control
+	inside  bool          // the loopback is the sandbox's own
 	streams chan struct{} // one for each stream being opened or carried
 
 	mu        sync.Mutex
@@ -89,12 +93,20 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	}
 	g := &Guest{
 		Config:    config,
-		Users:     users(spec.Ranged),
+		Users:     users(spec),
+		Temp:      "/tmp",
+		inside:    spec.Place == nil,
 		Internet:  spec.Egress,
 		line:      c,
 		streams:   make(chan struct{}, maxStreams),
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan egressed),
+	}
+	if spec.Place != nil {
+		g.Temp = spec.Place.temp()
+		if err := becomeReaper(); err != nil { // which pid 1 is anyway
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,10 +119,14 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	return serve(ctx, g)
 }
 
-func users(ranged bool) []User {
+func users(spec agentSpec) []User {
 	root := User{Name: "root", Home: rootHome, Shell: loginShell}
 	user := User{Name: "user", Home: userHome, Shell: loginShell}
-	if ranged {
+	if spec.Place != nil {
+		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.home()
+		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
+	}
+	if spec.Ranged {
 		const sudo = 27
 		user.UID, user.GID, user.Groups = userID, userID, []uint32{sudo}
 		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
@@ -258,30 +274,29 @@ func (g *Guest) forget(id uint64, answer chan egressed) {
 }
 
 // Listen serves a port of the sandbox in this process: its connections are
-// those that the server opened to it and those made to 127.0.0.1 inside.
+// those that the server opened to it and those made to 127.0.0.1 inside. Without
+// namespaces only the former: the loopback is the host's there.
 func (g *Guest) Listen(port int) (net.Listener, error) {
-	inside, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return nil, fmt.Errorf("runtime: listen: %w", err)
-	}
-	addr, ok := inside.Addr().(*net.TCPAddr)
-	if !ok {
-		inside.Close()
-		return nil, fmt.Errorf("runtime: listen: address %v", inside.Addr())
-	}
 	l := &guestListener{
 		guest:  g,
-		inside: inside,
-		port:   uint16(addr.Port),
+		addr:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
 		conns:  make(chan net.Conn),
 		handed: make(chan struct{}, backlog),
 		closed: make(chan struct{}),
 	}
 	l.close = sync.OnceValue(l.end)
+	if g.inside {
+		var err error
+		if l.inside, err = net.ListenTCP("tcp", l.addr); err != nil {
+			return nil, fmt.Errorf("runtime: listen: %w", err)
+		}
+	}
 	g.mu.Lock()
-	g.listeners[l.port] = l
+	g.listeners[uint16(port)] = l
 	g.mu.Unlock()
-	l.work.Go(l.accept)
+	if l.inside != nil {
+		l.work.Go(l.accept)
+	}
 	return l, nil
 }
 
@@ -291,8 +306,8 @@ const backlog = 256
 // guestListener merges the connections of a port.
 type guestListener struct {
 	guest  *Guest
-	inside net.Listener
-	port   uint16
+	addr   *net.TCPAddr
+	inside *net.TCPListener // nil without a loopback of our own
 	conns  chan net.Conn
 	handed chan struct{} // one for each connection on its way to Accept
 	closed chan struct{}
@@ -303,10 +318,15 @@ type guestListener struct {
 func (l *guestListener) accept() {
 	for {
 		conn, err := l.inside.Accept()
-		if err != nil {
-			return // closed; and Accept goes on with what the server opens
+		if err == nil {
+			l.offer(conn)
+			continue
 		}
-		l.offer(conn)
+		select {
+		case <-l.closed:
+			return
+		case <-time.After(10 * time.Millisecond): // out of descriptors, most likely
+		}
 	}
 }
 
@@ -347,15 +367,18 @@ func (l *guestListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *guestListener) Addr() net.Addr { return l.inside.Addr() }
+func (l *guestListener) Addr() net.Addr { return l.addr }
 
 func (l *guestListener) Close() error { return l.close() }
 
 func (l *guestListener) end() error {
 	l.guest.mu.Lock()
-	delete(l.guest.listeners, l.port)
+	delete(l.guest.listeners, uint16(l.addr.Port))
 	l.guest.mu.Unlock()
 	close(l.closed)
+	if l.inside == nil {
+		return nil
+	}
 	err := l.inside.Close()
 	l.work.Wait()
 	return err

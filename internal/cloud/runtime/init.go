@@ -22,6 +22,7 @@ type initSpec struct {
 	Mounted  []bool            `json:"mounted"`         // which of Trees came as a mount, in order
 	Links    map[string]string `json:"links"`           // symbolic links at the root, as on the host
 	Disk     int64             `json:"disk"`            // bytes
+	Place    *place            `json:"place,omitempty"` // without namespaces
 	Data     int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
 	Procs    int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
 }
@@ -35,6 +36,9 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	var spec initSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
+	}
+	if spec.Place != nil {
+		return enterPlace(c, &spec)
 	}
 	unix.Umask(0) // modes are as written; set again before the exec
 	// The group was joined after the clone, so that its namespace begins here.
@@ -57,7 +61,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := c.send(message{Kind: kindReady, Notes: notes}); err != nil {
 		return err
 	}
-	return executeAgent(c, spec.Ranged)
+	return executeAgent(c, spec.Ranged, nil)
 }
 
 func loopbackUp() error {
@@ -93,8 +97,10 @@ func limit(spec *initSpec) error {
 	return err
 }
 
-// executeAgent drops what the sandbox must not have and executes the second stage.
-func executeAgent(c *control, ranged bool) error {
+// executeAgent drops what the sandbox must not have and executes the second
+// stage. more restricts further; with it, sockets are refused as well: there is
+// no network namespace to end them.
+func executeAgent(c *control, ranged bool, more func() error) error {
 	unix.Umask(0o022)
 	keep := keptCapabilities
 	if !ranged {
@@ -107,7 +113,12 @@ func executeAgent(c *control, ranged bool) error {
 	if err := c.export(controlFD); err != nil {
 		return err
 	}
-	if err := applySeccomp(); err != nil {
+	if more != nil {
+		if err := more(); err != nil {
+			return err
+		}
+	}
+	if err := applySeccomp(more == nil); err != nil {
 		return err
 	}
 	if err := dropCapabilities(keep); err != nil {

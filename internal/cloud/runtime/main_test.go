@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,8 +91,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 
 func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
-	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=/home/user"}
-	cmd.Dir = "/home/user"
+	home := g.Users[1].Home
+	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=" + home, "TMPDIR=" + g.Temp}
+	cmd.Dir = home
 	for _, u := range g.Users {
 		if u.Name == q.User && u.Credential != nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
@@ -147,16 +146,18 @@ type logWriter struct{ t testing.TB }
 
 func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
 
-// startRoom starts a room that the test closes itself. With CI=true there is no
-// reason to be on another rung than full.
+// startRoom starts a room, on the full rung unless o says otherwise, that the
+// test closes itself. With CI=true a machine that refuses fails the test.
 func startRoom(t testing.TB, o Options) *Room {
 	t.Helper()
 	o.Dir = instanceDir(t)
-	o.Isolation = Full
+	if o.Isolation == Auto {
+		o.Isolation = Full
+	}
 	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r, err := Start(t.Context(), o)
 	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
-		t.Skipf("this machine gives no full isolation: %v", err)
+		t.Skipf("this machine does not give it: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +167,12 @@ func startRoom(t testing.TB, o Options) *Room {
 
 func newRoom(t testing.TB) *Room {
 	t.Helper()
-	r := startRoom(t, Options{})
+	return newRoomOn(t, Full)
+}
+
+func newRoomOn(t testing.TB, rung Isolation) *Room {
+	t.Helper()
+	r := startRoom(t, Options{Isolation: rung})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -202,7 +208,7 @@ type left struct {
 // serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
-	r, err := Start(ctx, Options{Dir: dir, Isolation: Full})
+	r, err := Start(ctx, Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -217,13 +223,8 @@ func serveUntilKilled(dir string) {
 
 // agentPID is the first child of the room, as the host sees it.
 func agentPID(r *Room) int {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", r.room.cmd.Process.Pid))
-	for _, name := range tasks {
-		data, _ := os.ReadFile(name)
-		if fields := strings.Fields(string(data)); len(fields) > 0 {
-			pid, _ := strconv.Atoi(fields[0])
-			return pid
-		}
+	if children := childrenOf(r.room.cmd.Process.Pid); len(children) > 0 {
+		return children[0]
 	}
 	return 0
 }

@@ -60,7 +60,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 		return nil, err
 	}
 	for i, tree := range trees {
-		note, err := mountTree(i, spec.Trees[i], tree)
+		note, err := mountTree(i, spec, tree)
 		if err != nil {
 			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
 		}
@@ -124,8 +124,9 @@ func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 
 // mountTree shows the tree at its own path under a writable overlay. Where the
 // kernel refuses one it is shown read-only, and the note says so.
-func mountTree(i int, path string, tree *os.File) (note string, err error) {
+func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	defer tree.Close()
+	path := spec.Trees[i]
 	n := strconv.Itoa(i)
 	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
 	info, err := tree.Stat()
@@ -146,7 +147,14 @@ func mountTree(i int, path string, tree *os.File) (note string, err error) {
 			return "", err
 		}
 	}
-	if err := makeDirectories("root", path); err != nil {
+	if path == "/usr" {
+		if err := addSudo(upper, spec.Ranged); err != nil {
+			return "", err
+		}
+	}
+	// New directories on the way are traversable and empty: what else the host
+	// has beside the tree is not there.
+	if err := os.MkdirAll(target, 0o755); err != nil {
 		return "", err
 	}
 	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
@@ -164,12 +172,6 @@ func mountTree(i int, path string, tree *os.File) (note string, err error) {
 		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
 	}
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
-}
-
-// makeDirectories makes path below root, each new directory traversable and
-// empty: what else the host has beside the path is not there.
-func makeDirectories(root, path string) error {
-	return os.MkdirAll(filepath.Join(root, path), 0o755)
 }
 
 // hostFiles are descriptors of what the sandbox takes from the host's /dev,

@@ -5,9 +5,9 @@ package runtime
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,11 +42,11 @@ func isControl(fd int) bool {
 
 func become(serve func(context.Context, *Guest) error) error {
 	ctx := context.Background()
-	// The first stage of a sandbox needs its descriptors again when it executes
-	// the second; nothing else may leave them to its children.
-	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
-		return os.NewSyscallError("close_range", err)
+	if err := closeInherited(); err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
+	// The first stage of a sandbox passes its socket on when it executes the
+	// second; nothing else may reach a child.
 	unix.CloseOnExec(controlFD)
 	unix.CloseOnExec(binaryFD)
 	c, err := newControl(os.NewFile(controlFD, "control"), maxMessage)
@@ -91,6 +91,26 @@ func become(serve func(context.Context, *Guest) error) error {
 		_ = c.send(message{Kind: kindFailed, Error: err.Error()})
 	}
 	return err
+}
+
+// closeInherited closes what the server got from whoever started it and did not
+// mark close-on-exec: a keeper would keep the pipe of a caller who waits for its
+// end. What the Go runtime opened for itself is marked, and stays.
+func closeInherited() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= binaryFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
 }
 
 func decodeSpec(data json.RawMessage, v any) error {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -44,6 +45,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Room holds sandboxes. It is safe for concurrent use. Close it.
 type Room struct {
 	options  Options
+	rung     Isolation
 	ids      roomIDs
 	report   Report
 	trees    []string
@@ -66,7 +68,7 @@ type Room struct {
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // those whose process the room has, or is asked for
+	sandboxes map[uint64]*Sandbox // those not yet closed
 }
 
 // Start makes the room, after trying once that the machine gives what the
@@ -82,60 +84,64 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Path == "" {
 		o.Path = DefaultPath
 	}
-	rungs := []Isolation{o.Isolation}
-	if o.Isolation == Auto {
-		rungs = []Isolation{Full}
-	}
-	var refused NoIsolationError
-	for _, rung := range rungs {
-		r, err := startRung(ctx, o, rung)
-		if err == nil {
-			return r, nil
-		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
-		}
-		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
-	}
-	return nil, &refused
-}
-
-func startRung(ctx context.Context, o Options, rung Isolation) (_ *Room, err error) {
-	if rung != Full {
-		return nil, fmt.Errorf("isolation %q is not supported", rung)
-	}
 	r := &Room{
 		options:   o,
-		done:      make(chan struct{}),
 		slots:     make(map[uint32]bool),
 		sandboxes: make(map[uint64]*Sandbox),
 	}
 	r.close = sync.OnceValue(r.end)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close())
-		}
-	}()
-	if r.ids, err = planIDs(); err != nil {
-		return r, err
-	}
-	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
-		return r, err
-	}
-	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
-		return r, fmt.Errorf("open the agent: %w", err)
-	}
-	if err := r.startKeeper(ctx); err != nil {
-		return r, fmt.Errorf("start the keeper: %w", err)
-	}
-	if err := r.startRoom(ctx); err != nil {
-		return r, fmt.Errorf("start the room: %w", err)
-	}
-	r.fillReport(rung)
-	if err := r.probe(ctx); err != nil {
-		return r, fmt.Errorf("try a sandbox: %w", err)
+	if err := r.climb(ctx); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
+}
+
+// climb starts the keeper and then the room on the best rung there is.
+func (r *Room) climb(ctx context.Context) (err error) {
+	o := r.options
+	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
+		return fmt.Errorf("runtime: start a room: %w", err)
+	}
+	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
+		return fmt.Errorf("runtime: start a room: open the agent: %w", err)
+	}
+	if err := r.startKeeper(ctx); err != nil {
+		return fmt.Errorf("runtime: start a room: start the keeper: %w", err)
+	}
+	rungs := []Isolation{o.Isolation}
+	if o.Isolation == Auto {
+		rungs = []Isolation{Full, Restricted}
+	}
+	var refused NoIsolationError
+	for _, rung := range rungs {
+		err := r.startRung(ctx, rung)
+		if err == nil {
+			return nil
+		}
+		r.endRoom()
+		if ctx.Err() != nil {
+			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
+		}
+		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
+	}
+	return &refused
+}
+
+func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
+	if rung != Full && rung != Restricted && rung != None {
+		return fmt.Errorf("there is no isolation %q", rung)
+	}
+	r.rung = rung
+	if r.ids, err = planIDs(); err != nil {
+		return err
+	}
+	if err := r.startRoom(ctx); err != nil {
+		return fmt.Errorf("start the room: %w", err)
+	}
+	if err := r.probe(ctx); err != nil {
+		return fmt.Errorf("try a sandbox: %w", err)
+	}
+	return nil
 }
 
 func (r *Room) startKeeper(ctx context.Context) error {
@@ -188,7 +194,11 @@ func (r *Room) startRoom(ctx context.Context) error {
 		line.conn.Close()
 		return err
 	}
-	r.room, err = start(r.binary, fd3, to, roomAttr(r.ids))
+	attr := roomAttr(r.ids)
+	if r.rung != Full {
+		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
+	}
+	process, err := start(r.binary, fd3, to, attr)
 	to.Close()
 	if err != nil {
 		line.conn.Close()
@@ -196,13 +206,14 @@ func (r *Room) startRoom(ctx context.Context) error {
 		return err
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
-	r.line = line
-	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged}); err != nil {
+	r.room, r.line, r.done, r.closed = process, line, nil, false
+	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}); err != nil {
 		return err
 	}
 	if err := line.await(ctx, 10*time.Second); err != nil {
 		return err
 	}
+	r.done = make(chan struct{})
 	go r.serve()
 	return nil
 }
@@ -229,12 +240,11 @@ func (r *Room) serve() {
 	for {
 		m, files, err := r.line.receive(1)
 		if err != nil {
-			// The room is gone or has lost its senses; either way it ends.
-			r.room.kill()
+			// The room is gone, or has lost its senses and ends with its socket.
+			r.stopRoom()
 			r.mu.Lock()
 			r.closed = true
-			left := r.sandboxes
-			r.sandboxes = make(map[uint64]*Sandbox)
+			left := slices.Collect(maps.Values(r.sandboxes))
 			r.mu.Unlock()
 			for _, s := range left {
 				s.roomSaid(message{Kind: kindExited}, nil, ErrRoomEnded)
@@ -243,9 +253,6 @@ func (r *Room) serve() {
 		}
 		r.mu.Lock()
 		s := r.sandboxes[m.ID]
-		if m.Kind == kindExited || m.Kind == kindFailed {
-			delete(r.sandboxes, m.ID)
-		}
 		r.mu.Unlock()
 		if s == nil {
 			closeAll(files)
@@ -283,6 +290,9 @@ func (r *Room) release(s *Sandbox) {
 	delete(r.sandboxes, s.number)
 }
 
+// ranged says whether a sandbox has a range of ids and so a root and a user.
+func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
+
 // Isolation is the rung the room is on.
 func (r *Room) Isolation() Isolation { return r.report.Isolation }
 
@@ -304,24 +314,14 @@ func (r *Room) Close() error { return r.close() }
 func (r *Room) end() error {
 	r.mu.Lock()
 	r.closed = true
-	open := make([]*Sandbox, 0, len(r.sandboxes))
-	for _, s := range r.sandboxes {
-		open = append(open, s)
-	}
+	open := slices.Collect(maps.Values(r.sandboxes))
 	r.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, s := range open {
 		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
 	}
 	closing.Wait()
-	if r.line != nil {
-		r.room.kill()
-		r.line.conn.Close()
-		if r.report.Isolation != "" {
-			<-r.done
-		}
-	}
-	r.stderr.Wait()
+	r.endRoom()
 	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
@@ -341,17 +341,37 @@ func (r *Room) end() error {
 	return nil
 }
 
-func (r *Room) fillReport(rung Isolation) {
+// stopRoom ends the room's process. The kernel ends what is in its namespaces;
+// without them it does that itself when its socket closes.
+func (r *Room) stopRoom() {
+	r.line.conn.Close()
+	if r.rung == Full {
+		r.room.kill()
+	}
+	<-r.room.done
+}
+
+// endRoom ends the room's process, and all in it.
+func (r *Room) endRoom() {
+	if r.line == nil {
+		return
+	}
+	r.stopRoom()
+	if r.done != nil {
+		<-r.done
+	}
+	r.stderr.Wait()
+}
+
+func (r *Room) fillReport(notes []string) {
 	r.report = Report{
-		Isolation: rung,
+		Isolation: r.rung,
 		IDs:       1,
 		Memory:    r.groups.how("memory"),
 		CPU:       r.groups.how("cpu"),
 		Processes: r.groups.how("pids"),
 		Disk:      "size of the tmpfs",
-	}
-	if r.ids.ranged {
-		r.report.IDs = slotSize
+		Notes:     notes,
 	}
 	if r.report.Memory == "" {
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why
@@ -359,10 +379,31 @@ func (r *Room) fillReport(rung Isolation) {
 	if r.report.CPU == "" {
 		r.report.CPU = "not enforced: " + r.groups.why
 	}
-	if r.report.Processes == "" {
+	switch {
+	case r.rung != Full:
+		r.report.Disk = "not enforced: no file system of its own"
+		if r.report.Processes == "" {
+			r.report.Processes = "not enforced: " + r.groups.why
+		}
+	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
+	switch {
+	case r.ranged():
+		r.report.IDs = slotSize
+	case r.rung == Full:
+		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
+	case r.rung == Restricted:
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, the Python environment is read-only, and modes and times of the server's own files can be changed")
+		if version, err := landlockVersion(); err == nil && version < 6 {
+			r.note(fmt.Sprintf("Landlock version %d does not stop signals to other processes of the server's user", version))
+		}
+	case r.rung == None:
+		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
+	}
 }
+
+func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }
 
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
@@ -371,10 +412,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.report.Notes = s.notes
-	if !r.ids.ranged {
-		r.report.Notes = append(r.report.Notes, "root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	}
+	r.fillReport(s.notes)
 	return s.Close()
 }
 

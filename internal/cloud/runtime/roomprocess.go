@@ -15,15 +15,17 @@ import (
 )
 
 type roomSpec struct {
-	Ranged bool `json:"ranged"`
+	Ranged  bool `json:"ranged"`
+	InPlace bool `json:"inPlace,omitempty"` // without namespaces
 }
 
 // roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
 // ends with the server.
 type roomProcess struct {
 	server *control
-	ranged bool
+	roomSpec
 	binary *os.File
+	work   sync.WaitGroup // waits for sandboxes to end
 
 	mu      sync.Mutex
 	running map[uint64]*os.Process
@@ -34,13 +36,14 @@ func runRoom(c *control, raw json.RawMessage) error {
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	r := &roomProcess{server: c, ranged: spec.Ranged, running: make(map[uint64]*os.Process)}
+	r := &roomProcess{server: c, roomSpec: spec, running: make(map[uint64]*os.Process)}
 	if err := r.prepare(); err != nil {
 		return err
 	}
 	if err := c.send(message{Kind: kindReady}); err != nil {
 		return err
 	}
+	defer r.end()
 	for {
 		m, files, err := c.receive(1)
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
@@ -67,6 +70,10 @@ func runRoom(c *control, raw json.RawMessage) error {
 // prepare gives the room a /proc of its own, by which it maps the ids of its
 // children, and the binary a file system of its own.
 func (r *roomProcess) prepare() error {
+	if r.InPlace {
+		r.binary = os.NewFile(binaryFD, "binary")
+		return becomeReaper()
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -125,30 +132,37 @@ func privateCopy(host *os.File) (*os.File, error) {
 // spawn starts the first process of a sandbox. A start that fails is the
 // server's to judge; an error here ends the room.
 func (r *roomProcess) spawn(m message, fd3 *os.File) error {
+	attr := sandboxAttr(r.Ranged, m.Slot)
+	if r.InPlace {
+		attr = placeAttr(m)
+	}
 	pidfd := -1
-	attr := sandboxAttr(r.ranged, m.Slot)
 	attr.PidFD = &pidfd
-	cmd := command(r.binary, fd3, os.Stderr, attr)
-	if err := cmd.Start(); err != nil {
+	r.mu.Lock()
+	p, err := start(r.binary, fd3, os.Stderr, attr)
+	if err != nil {
+		r.mu.Unlock()
 		return r.server.send(message{Kind: kindFailed, ID: m.ID, Error: err.Error()})
 	}
-	r.mu.Lock()
-	r.running[m.ID] = cmd.Process
+	r.running[m.ID] = p.cmd.Process
 	r.mu.Unlock()
 	handle := os.NewFile(uintptr(pidfd), "pidfd")
-	err := r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
+	err = r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
 	handle.Close()
-	go func() {
+	r.work.Go(func() {
 		// When the first process of a pid namespace has been waited for, all
 		// others in it are gone too.
-		_ = cmd.Wait()
+		<-p.done
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()
-		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if r.InPlace {
+			r.sweep()
+		}
+		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 		// When this fails the server is gone, and the receiver sees that.
 		_ = r.server.send(message{Kind: kindExited, ID: m.ID, Status: int(status)})
-	}()
+	})
 	return err
 }
 
@@ -158,4 +172,17 @@ func (r *roomProcess) kill(id uint64) {
 	if p := r.running[id]; p != nil {
 		_ = p.Kill() // only fails when it has ended
 	}
+}
+
+// end ends what the kernel does not end with this process.
+func (r *roomProcess) end() {
+	if !r.InPlace {
+		return
+	}
+	r.mu.Lock()
+	for _, p := range r.running {
+		_ = p.Kill() // only fails when it has ended
+	}
+	r.mu.Unlock()
+	r.work.Wait()
 }

@@ -83,6 +83,7 @@ type Sandbox struct {
 	number  uint64
 	slot    uint32
 	group   *group
+	place   *place // without namespaces
 	agent   *control
 	notes   []string
 
@@ -177,7 +178,20 @@ func (s *Sandbox) boot(ctx context.Context, as role) error {
 		return err
 	}
 	s.agent = agent
-	err = s.room.line.send(message{Kind: kindSpawn, ID: s.number, Slot: s.slot}, fd3)
+	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
+	if s.room.rung != Full {
+		p, err := s.makePlace()
+		s.place = &p
+		if err != nil {
+			fd3.Close()
+			s.gone()
+			return err
+		}
+		if id, switched := s.room.placeID(s.slot); switched {
+			request.UID = uint32(id)
+		}
+	}
+	err = s.room.line.send(request, fd3)
 	fd3.Close()
 	if err != nil {
 		s.gone()
@@ -214,7 +228,7 @@ func (s *Sandbox) boot(ctx context.Context, as role) error {
 		return err
 	}
 	defer config.Close()
-	if err := s.agent.greet(ctx, as, agentSpec{Ranged: s.room.ids.ranged, Egress: s.options.Egress != nil}, config); err != nil {
+	if err := s.agent.greet(ctx, as, agentSpec{Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}, config); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
 	if err := s.agent.await(ctx, bootTimeout); err != nil {
@@ -248,7 +262,8 @@ func (s *Sandbox) causeOfDeath() error {
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 	spec := initSpec{
 		Hostname: s.options.ID,
-		Ranged:   s.room.ids.ranged,
+		Ranged:   s.room.ranged(),
+		Place:    s.place,
 		Path:     s.room.options.Path,
 		Trees:    s.room.trees,
 		Mounted:  make([]bool, len(s.room.trees)),
@@ -258,12 +273,12 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 	if s.room.groups.how("memory") == "" {
 		spec.Data = s.limits.MemoryBytes
 	}
-	if s.room.groups.how("pids") == "" {
+	if s.room.groups.how("pids") == "" && s.room.rung == Full { // elsewhere all processes of the id count
 		spec.Procs = s.limits.Processes
 	}
 	var mounts []*os.File
 	defer func() { closeAll(mounts) }()
-	if s.room.ids.ranged {
+	if s.room.ranged() {
 		var err error
 		if mounts, err = s.mapTrees(pid); err != nil {
 			return err
@@ -323,6 +338,11 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		s.gone()
 	case m.Kind == kindExited:
 		closeAll(files)
+		select {
+		case <-s.exited:
+			return // this is the end of the room
+		default:
+		}
 		s.status = syscall.WaitStatus(m.Status)
 		if ended != nil {
 			s.fail(ended)
@@ -578,6 +598,9 @@ func (s *Sandbox) end() error {
 	var err error
 	if s.group != nil {
 		err = s.group.remove()
+	}
+	if s.place != nil {
+		err = errors.Join(err, removePlace(s.place.Dir))
 	}
 	s.room.release(s)
 	close(s.done)

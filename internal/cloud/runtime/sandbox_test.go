@@ -33,6 +33,7 @@ func TestTools(t *testing.T) {
 		{"node", "node -e 'console.log(1+1)'", "2\n"},
 		{"perl", "perl -e 'print 6*7'", "42"},
 		{"tar", "cd /tmp && tar cf x.tar /etc/passwd 2>/dev/null && tar tf x.tar", "etc/passwd\n"},
+		{"sudo", "sudo -n -E id -un && sudo sh -c 'echo $0 $1' -- a b; sudo -u root -- ls -d /", "root\n-- a\n/\n"},
 		{"script", "script -qc 'tty' /dev/null | tr -d '\\r'", "/dev/pts/0\n"},
 	}
 	for _, user := range []string{"root", "user"} {
@@ -317,6 +318,42 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestInherited: descriptors that the server's caller left open end at the server.
+func TestInherited(t *testing.T) {
+	t.Parallel()
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	// The write end is not marked close-on-exec from here on, as a careless caller
+	// leaves it; no process of the room may hold it open.
+	if _, err := unix.FcntlInt(to.Fd(), unix.F_SETFD, 0); err != nil {
+		t.Fatal(err)
+	}
+	r := newRoom(t)
+	s := newSandbox(t, r, SandboxOptions{})
+	to.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := from.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("somebody still holds the pipe")
+		from.Close()
+		<-ended
+	}
+	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func (l left) remains() string {
 	for _, pid := range l.Pids {
 		if err := unix.Kill(pid, 0); err == nil || errors.Is(err, unix.EPERM) {
@@ -335,49 +372,55 @@ func (l left) remains() string {
 // server and the keeper, once another server starts.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
-	newRoom(t) // skips where there is none
-	parent := t.TempDir()
-	for _, both := range []bool{false, true} {
-		dir := filepath.Join(parent, fmt.Sprint("instance-", both))
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
+	for _, rung := range []Isolation{Full, Restricted, None} {
+		for _, both := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/keeper killed %v", rung, both), func(t *testing.T) {
+				t.Parallel()
+				newRoomOn(t, rung) // skips where there is none
+				killServer(t, rung, both)
+			})
 		}
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "RUNTIME_TEST_SERVER="+dir)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
+	}
+}
+
+func killServer(t *testing.T, rung Isolation, both bool) {
+	parent := t.TempDir()
+	dir := mkdir(t, filepath.Join(parent, "instance"))
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "RUNTIME_TEST_SERVER="+dir, "RUNTIME_TEST_RUNG="+string(rung))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var l left
+	if err := json.NewDecoder(out).Decode(&l); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Pids) != 3 || l.Pids[2] == 0 {
+		t.Fatalf("the server says %+v", l)
+	}
+	if both {
+		unix.Kill(l.Pids[0], unix.SIGKILL)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if both {
+		processes := left{Pids: l.Pids}
+		until(t, "the processes are gone", func() bool { return processes.remains() == "" })
+		if l.remains() == "" {
+			t.Fatal("there is nothing to reap")
+		}
+		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: rung})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var l left
-		if err := json.NewDecoder(out).Decode(&l); err != nil {
-			t.Fatal(err)
-		}
-		if len(l.Pids) != 3 || l.Pids[2] == 0 {
-			t.Fatalf("the server says %+v", l)
-		}
-		if both {
-			unix.Kill(l.Pids[0], unix.SIGKILL)
-		}
-		cmd.Process.Kill()
-		cmd.Wait()
-		if both {
-			processes := left{Pids: l.Pids}
-			until(t, "the processes are gone", func() bool { return processes.remains() == "" })
-			if l.remains() == "" {
-				t.Fatal("there is nothing to reap")
-			}
-			r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: Full})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-		}
-		until(t, fmt.Sprintf("nothing is left of %+v (keeper killed: %v)", l, both), func() bool { return l.remains() == "" })
+		defer r.Close()
 	}
+	until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
 }
 
 // until waits for something that is to happen within seconds.

@@ -22,9 +22,10 @@ const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEW
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // applySeccomp puts the filter on this thread, to be inherited by all that it
-// executes. It needs no_new_privs or CAP_SYS_ADMIN.
-func applySeccomp() error {
-	program := seccompProgram()
+// executes. Without shared, what reaches other processes of the same id is refused
+// too: sockets and System V objects. It needs no_new_privs or CAP_SYS_ADMIN.
+func applySeccomp(shared bool) error {
+	program := seccompProgram(shared)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
@@ -36,7 +37,7 @@ func applySeccomp() error {
 // seccompProgram is an allow-list. What it knows and refuses answers EPERM; what
 // is newer than it, or another architecture's, answers ENOSYS, so that programs
 // fall back to what they did before it existed.
-func seccompProgram() []unix.SockFilter {
+func seccompProgram(shared bool) []unix.SockFilter {
 	var p []unix.SockFilter
 	stmt := func(code uint16, k uint32) { p = append(p, unix.SockFilter{Code: code, K: k}) }
 	jump := func(op uint16, k uint32, yes, no uint8) {
@@ -66,6 +67,10 @@ func seccompProgram() []unix.SockFilter {
 	jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1)
 	ret(enosys)
 
+	if !shared {
+		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 1)
+		ret(eafnos)
+	}
 	// Families of sockets that end at the sandbox's own network namespace or are
 	// of no use without capabilities; vsock, for one, reaches the hypervisor.
 	families := []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
@@ -89,7 +94,11 @@ func seccompProgram() []unix.SockFilter {
 	ret(eperm)
 	ret(allow)
 
-	for _, r := range coalesce(slices.Concat(allowedSyscalls, archSyscalls)) {
+	allowed := slices.Concat(allowedSyscalls, archSyscalls)
+	if !shared {
+		allowed = slices.DeleteFunc(allowed, func(n uint32) bool { return slices.Contains(sharedSyscalls, n) })
+	}
+	for _, r := range coalesce(allowed) {
 		jump(unix.BPF_JGE, r.first, 0, 2)
 		jump(unix.BPF_JGT, r.last, 1, 0)
 		ret(allow)
@@ -99,6 +108,12 @@ func seccompProgram() []unix.SockFilter {
 	ret(enosys)
 	ret(eperm)
 	return p
+}
+
+// sharedSyscalls make or open objects that an ipc namespace would keep apart.
+var sharedSyscalls = []uint32{
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_MSGCTL, unix.SYS_MSGGET, unix.SYS_MSGRCV, unix.SYS_MSGSND, unix.SYS_SEMCTL,
+	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SHMGET,
 }
 
 type numberRange struct{ first, last uint32 }

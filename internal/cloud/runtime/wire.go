@@ -64,6 +64,7 @@ type message struct {
 	Spec     json.RawMessage `json:"spec,omitempty"`
 	ID       uint64          `json:"id,omitempty"`
 	Slot     uint32          `json:"slot,omitempty"`
+	UID      uint32          `json:"uid,omitempty"` // to switch to; 0 is none
 	Host     string          `json:"host,omitempty"`
 	Port     uint16          `json:"port,omitempty"`
 	Status   int             `json:"status,omitempty"` // wait status

@@ -109,6 +109,17 @@ class Shell(InteractiveShell):
     system_piped = system_raw = system
 
 
+def scratch():
+    """The directory that IPython wants to write to. The user's home is not it:
+    next to the driver, unless that belongs to somebody else."""
+    directory = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "ipython")
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError:
+        directory = ""
+    return directory if os.access(directory, os.W_OK) else tempfile.mkdtemp(prefix="ipython-")
+
+
 class Engine:
     name = "ipython"
     version = IPython.__version__
@@ -121,10 +132,9 @@ class Engine:
         config.InteractiveShell.banner1 = ""
         # Figures go through the display formatters as PNG.
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-        # IPython wants a directory to write to; the user's home is not it.
-        self._profile = tempfile.TemporaryDirectory(prefix="ipython-")
-        profile = ProfileDir.create_profile_dir(self._profile.name, config=config)
-        self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile)
+        directory = scratch()
+        profile = ProfileDir.create_profile_dir(directory, config=config)
+        self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
         self._kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async

@@ -97,7 +97,9 @@ class Kernel:
             if request["type"] == "execute_request":
                 reply = self._execute(engine, content, request.get("env") or {})
             else:
-                reply = self._guarded(lambda: engine.answer(request["type"], content))
+                reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
+            if self.wire.forked:
+                os._exit(0)  # a child that the cell forked and let run to its end
             self._flush_all()
             self.wire.send("reply", reply, id=request["id"])
 
@@ -106,7 +108,8 @@ class Kernel:
         before = {name: os.environ.get(name) for name in env}
         os.environ.update(env)
         try:
-            return self._guarded(lambda: engine.execute(content))
+            # An execution that is not silent announces itself with execute_input.
+            return self._guarded(lambda: engine.execute(content), announce=content.get("silent", False))
         finally:
             for name, value in before.items():
                 if value is None:
@@ -114,14 +117,14 @@ class Kernel:
                 else:
                     os.environ[name] = value
 
-    def _guarded(self, call):
+    def _guarded(self, call, announce):
         """An engine catches what user code raises. What gets past it, such as
         an interrupt at the very end, becomes an error all the same."""
         try:
             try:
                 self.interrupts.arm()
-                # An interrupt from here on strikes; the agent has kept any earlier one.
-                self.wire.send("armed", {})
+                if announce:  # an interrupt strikes from here on; the agent keeps those before
+                    self.wire.send("armed", {})
                 return call()
             finally:
                 self.interrupts.disarm()

@@ -117,7 +117,7 @@ class Wire:
 def dumps(value):
     """JSON in ASCII, without NaN and infinities: these become strings."""
     try:
-        return json.dumps(value, allow_nan=False, default=_default, separators=(",", ":"))
+        return _encode(value)
     except (TypeError, ValueError):
         return json.dumps(clean(value), allow_nan=False, separators=(",", ":"))
 
@@ -158,6 +158,9 @@ def _default(value):
         if type(plain) is not type(value):
             return plain
     raise TypeError("%s is not JSON" % type(value).__name__)
+
+
+_encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 
 
 def bundle(data):

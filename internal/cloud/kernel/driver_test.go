@@ -1,0 +1,176 @@
+//go:build linux
+
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+func FuzzParseLine(f *testing.F) {
+	f.Add([]byte(`{"type":"stream","content":{"name":"stdout","text":"\ud800"}}` + "\n"))
+	f.Add([]byte(`{"type":"reply","content":{},"id":-1}` + "\n"))
+	f.Add([]byte("\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bufio.NewReaderSize(bytes.NewReader(data), 16)
+		for {
+			line, err := readLine(r, 64)
+			if err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, errLine) {
+					t.Fatal(err)
+				}
+				return
+			}
+			m, err := parseLine(line)
+			if err == nil && (m.Type == "" || !json.Valid(m.Content)) {
+				t.Errorf("%q became %+v", line, m)
+			}
+		}
+	})
+}
+
+// However bytes are cut, the text is the same.
+func FuzzDecoder(f *testing.F) {
+	f.Add([]byte("aé\u2028\U0001f600\xff\xc3"), 3)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		if cut < 0 || cut > len(data) {
+			return
+		}
+		var d decoder
+		got := d.decode(data[:cut]) + d.decode(data[cut:]) + d.end()
+		if !utf8.ValidString(got) {
+			t.Errorf("%q became %q", data, got)
+		}
+		if utf8.Valid(data) && got != string(data) {
+			t.Errorf("%q cut at %d became %q", data, cut, got)
+		}
+	})
+}
+
+func TestIPython(t *testing.T) {
+	t.Parallel()
+	k := newKernel(t, richPython(t))
+	s := attach(t, k)
+	for _, test := range []struct{ code, stdout, text string }{
+		{code: "!echo out; echo err >&2", stdout: "out\nerr\n"},
+		{code: "print('a')\n!echo b\nprint('c')", stdout: "a\nb\nc\n"},
+		{code: "%%bash\necho bash", stdout: "bash\n"},
+		{code: "x = !echo 1; echo 2\nx", text: "['1', '2']"},
+		{code: "%cd -q /\nimport os; os.getcwd()", text: "'/'"},
+		{code: "list(range(2000))[-1:] + [len(repr(list(range(2000))))]", text: "[1999, 10890]"},
+		{code: "pid = os.fork()\nif pid == 0: print('child')\nelse: os.waitpid(pid, 0); print('parent')", stdout: "child\nparent\n"},
+		{code: "from multiprocessing import get_context\np = get_context('fork').Process(target=print, args=('c',)); p.start(); p.join()", stdout: "c\n"},
+		{code: "import sys; print(sys.modules['__main__'].pid == pid)", stdout: "True\n"},
+		{code: "get_ipython().kernel.raw_input('x') if 0 else 1", text: "1"},
+		{code: "import asyncio\nt = asyncio.ensure_future(asyncio.sleep(9)) ; t.cancel()\ntry: await t\nexcept asyncio.CancelledError: print('cancelled')", stdout: "cancelled\n"},
+		{code: "sorted(n for n in os.listdir(os.environ['HOME']))", text: "[]"},
+	} {
+		if o := s.run(test.code); o.stdout != test.stdout || o.text() != test.text || len(o.errors) > 0 {
+			t.Errorf("%q: stdout %q, text %q, stderr %q, errors %v", test.code, o.stdout, o.text(), o.stderr, o.errors)
+		}
+	}
+	o := s.run("display({'text/latex': 'x'}, raw=True)\nfrom IPython.display import HTML, clear_output\nclear_output()\nHTML('<b>')")
+	if strings.Join(o.order, " ") != "status execute_input display_data clear_output execute_result execute_reply status" || len(o.results[0].Data) != 1 {
+		t.Errorf("%v %v", o.order, o.results)
+	}
+	if o := s.run("1 / 0"); len(o.errors) != 1 || strings.Contains(strings.Join(o.errors[0].Traceback, ""), "\x1b") || !strings.Contains(strings.Join(o.errors[0].Traceback, ""), "----> 1 1 / 0") {
+		t.Errorf("%q", o.errors)
+	}
+	if o := s.run("object()"); len(o.results) != 1 || o.results[0].Data["application/json"] != nil {
+		t.Errorf("%v", o.results)
+	}
+}
+
+func TestExpressions(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		o := s.run("class A:\n    def _repr_mimebundle_(self, include=None, exclude=None): return {'a/b': {'n': float('inf'), 'bytes': b'x'}}\na = A()",
+			func(r *jupyter.ExecuteRequest) {
+				r.Silent = true
+				r.UserExpressions = map[string]string{"good": "a", "bad": "nope"}
+			})
+		if good := o.reply.UserExpressions["good"]; good.Status != "ok" || string(good.Data["a/b"]) != `{"n":"inf","bytes":"eA=="}` {
+			t.Errorf("%+v %s", good, good.Data["a/b"])
+		}
+		if bad := o.reply.UserExpressions["bad"]; bad.Status != "error" || bad.Name != "NameError" {
+			t.Errorf("%+v", bad)
+		}
+		if got := strings.Join(o.order, " "); got != "status execute_reply status" {
+			t.Errorf("silent is not silent: %s", got)
+		}
+	})
+}
+
+func TestResultOverTheLimitIsSaid(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	o := s.run("display({'text/plain': 'small', 'text/html': 'x' * (33 << 20)}, raw=True)")
+	if len(o.results) != 1 || len(o.results[0].Data) != 1 || !strings.Contains(o.stderr, "text/html is left out of a result") {
+		t.Errorf("%q %v", o.stderr, o.results)
+	}
+}
+
+// Needs pandas and matplotlib.
+func TestTablesAndFigures(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	if o := s.run("import pandas, matplotlib"); len(o.errors) > 0 {
+		t.Skip("no pandas or no matplotlib in this Python")
+	}
+	o := s.run("pandas.DataFrame({'a': [1, float('nan')], 't': pandas.to_datetime(['2020-01-01', '2021-01-01'])})")
+	if len(o.results) != 1 || string(o.results[0].Data["e2b/data"]) != `{"a":[1.0,"nan"],"t":["2020-01-01T00:00:00","2021-01-01T00:00:00"]}` || o.results[0].Data["text/html"] == nil {
+		t.Errorf("%+v", o)
+	}
+	o = s.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nx = 5\nx")
+	if got := strings.Join(o.order, " "); got != "status execute_input display_data execute_result execute_reply status" || o.results[0].Data["image/png"] == nil {
+		t.Errorf("plt.show: %s", got)
+	}
+	o = s.run("plt.plot([2, 1]);")
+	if len(o.results) != 1 || o.results[0].Data["image/png"] == nil {
+		t.Errorf("open figure at the end of a cell: %v", o.order)
+	}
+}
+
+func TestSurrogateInCode(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Content: json.RawMessage(`{"code":"'\ud800'"}`)}
+		if err := s.client.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+		if o := s.wait(r); o.reply.Status != "error" {
+			t.Errorf("%+v", o.reply)
+		}
+		if o := s.run("1"); o.text() != "1" {
+			t.Errorf("afterwards: %+v", o)
+		}
+	})
+}
+
+// A file of the user's must not stand in for a module of the standard library
+// while the kernel starts.
+func TestWorkingDirectoryIsNotImported(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		for _, name := range []string{"json.py", "socket.py", "random.py"} {
+			if err := os.WriteFile(k.spec.Dir+"/"+name, []byte("raise SystemExit"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := k.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
