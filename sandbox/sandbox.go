@@ -28,6 +28,7 @@ type Sandbox struct {
 	remote    *api.Sandbox
 	processes processconnect.ProcessClient
 	code      *codeRunner
+	runs      runs
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open

@@ -29,7 +29,7 @@ func rows(client *sandbox.Client, command string) []row {
 		{name: `RunCode("1+1")`, runs: 200, measure: inOne(client, onePlusOne)},
 		{
 			name: `Commands.Run("echo")`, runs: 100, measure: inOne(client, echo),
-			floor: bare("/bin/bash", "-l", "-c", "echo hello"), floorName: "bash on the host",
+			floor: bare("/bin/bash", "-c", "echo hello"), floorName: "bash on the host",
 		},
 		{name: "64 MiB of stdout", runs: 5, measure: stdout(client)},
 	}

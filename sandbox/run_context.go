@@ -1,0 +1,301 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/pyshim"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// runHost is what runs need of a sandbox.
+type runHost interface {
+	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h executionHandler) (jupyter.ExecuteReply, error)
+	// upload and open are of files that only root may read.
+	upload(ctx context.Context, path string, r io.Reader) error
+	open(ctx context.Context, path string) (io.ReadCloser, error)
+}
+
+type sandboxHost struct{ *Sandbox }
+
+func (h sandboxHost) upload(ctx context.Context, path string, r io.Reader) error {
+	return h.Files.WriteFrom(ctx, path, r, &FileParams{User: "root"})
+}
+
+func (h sandboxHost) open(ctx context.Context, path string) (io.ReadCloser, error) {
+	return h.Files.Open(ctx, path, &FileParams{User: "root"})
+}
+
+// contextID gives the id of a context, of the default one for "".
+func (sb *Sandbox) contextID(ctx context.Context, id string) (string, error) {
+	if id != "" {
+		return id, nil
+	}
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	k, err := sb.code.kernel(ctx, "", "")
+	if err != nil {
+		return "", sb.failed(ctx, "begin a run", err)
+	}
+	return k.id, nil
+}
+
+// runs are the contexts of a sandbox that had a run. The zero value is ready.
+type runs struct {
+	mu       sync.Mutex
+	contexts map[string]*runContext
+}
+
+// runContext is what the host knows of the variables in a kernel. Its calls
+// must not overlap: mu sees to that.
+type runContext struct {
+	id   string
+	busy bool // guarded by runs.mu
+
+	mu sync.Mutex
+	// token is the kernel's: while it has the same, known is true.
+	token     string
+	directory string
+	known     map[string]state.Hash
+}
+
+func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams) (*Run, error) {
+	rs.mu.Lock()
+	c := rs.contexts[id]
+	if c == nil {
+		c = &runContext{id: id}
+		if rs.contexts == nil {
+			rs.contexts = map[string]*runContext{}
+		}
+		rs.contexts[id] = c
+	}
+	if c.busy {
+		rs.mu.Unlock()
+		return nil, fmt.Errorf("%w: %.64s", ErrContextBusy, id)
+	}
+	c.busy = true
+	rs.mu.Unlock()
+	if err := c.send(ctx, host, p.State); err != nil {
+		rs.release(c)
+		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
+	}
+	return &Run{runs: rs, host: host, context: c, params: p, calls: map[*inFlight]struct{}{}}, nil
+}
+
+func (rs *runs) release(c *runContext) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	c.busy = false
+}
+
+// answer is what the functions in the kernel answer.
+type answer struct {
+	Token     string   `py:"token"`
+	Directory string   `py:"directory"`
+	Found     bool     `py:"found"`
+	Frame     []byte   `py:"frame"`
+	File      string   `py:"file"`
+	Size      int      `py:"size"`
+	Deleted   []string `py:"deleted"`
+}
+
+// send brings the kernel's variables to what st holds.
+func (c *runContext) send(ctx context.Context, host runHost, st *state.State) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hello, err := c.call(ctx, host, pyshim.Call("begin"))
+	if failed, ok := errors.AsType[*kernelCallError](err); ok && pyshim.NotInstalled(failed.name, failed.value) {
+		if err := c.install(ctx, host); err != nil {
+			return err
+		}
+		hello, err = c.call(ctx, host, pyshim.Call("begin"))
+	}
+	if err != nil {
+		return err
+	}
+	if hello.Token != c.token {
+		// Another kernel, or another handle's run in between.
+		c.token, c.known = hello.Token, map[string]state.Hash{}
+	}
+	c.directory = hello.Directory
+	if st == nil {
+		return nil
+	}
+	var changed []state.Entry
+	for _, entry := range st.Entries() {
+		if c.known[entry.Name] == entry.Hash {
+			continue
+		}
+		if entry.Value.Opaque() {
+			return fmt.Errorf("the variable %q holds what exists only in the kernel it was pulled from: set or delete it", entry.Name)
+		}
+		changed = append(changed, entry)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	name := jupyter.NewID()
+	frame, err := frameOf(changed)
+	if err != nil {
+		return err
+	}
+	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
+		return err
+	}
+	// From here the kernel may have the variables, whatever comes back.
+	c.token = ""
+	loaded, err := c.call(ctx, host, pyshim.Call("load", name))
+	if err != nil {
+		return err
+	}
+	for _, entry := range changed {
+		c.known[entry.Name] = entry.Hash
+	}
+	c.token = loaded.Token
+	return nil
+}
+
+func (c *runContext) get(ctx context.Context, host runHost, name string) (state.Value, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply, err := c.ask(ctx, host, pyshim.Call("get", name, state.DefaultMaxBytes))
+	if err != nil {
+		return state.Value{}, err
+	}
+	if !reply.Found {
+		return state.Value{}, state.ErrNotFound
+	}
+	var value state.Value
+	err = c.receive(ctx, host, reply, func(_ string, v state.Value) error { value = v; return nil })
+	if err == nil && reply.File != "" {
+		_, err = c.call(ctx, host, pyshim.Call("acknowledge", ""))
+	}
+	return value, err
+}
+
+func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply, err := c.ask(ctx, host, pyshim.Call("changes", state.DefaultMaxBytes))
+	if err != nil {
+		return err
+	}
+	if reply.Frame == nil && reply.File == "" {
+		return nil
+	}
+	changed := state.New()
+	if err := c.receive(ctx, host, reply, func(name string, v state.Value) error {
+		if state.CheckName(name) != nil {
+			return nil // code may shadow a builtin; a state may not
+		}
+		return changed.Set(name, v)
+	}); err != nil {
+		return err
+	}
+	st.Merge(changed)
+	for _, name := range reply.Deleted {
+		st.Delete(name)
+	}
+	if _, err := c.call(ctx, host, pyshim.Call("acknowledge", reply.Token)); err != nil {
+		return err
+	}
+	c.token = reply.Token
+	for _, entry := range changed.Entries() {
+		c.known[entry.Name] = entry.Hash
+	}
+	for _, name := range reply.Deleted {
+		delete(c.known, name)
+	}
+	return nil
+}
+
+// receive reads the frame of a reply.
+func (c *runContext) receive(ctx context.Context, host runHost, reply answer, each func(name string, v state.Value) error) error {
+	if reply.File == "" {
+		return readFrame(reply.Frame, each)
+	}
+	if reply.Size < 0 || reply.Size > 2*state.DefaultMaxBytes {
+		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}
+	}
+	// The kernel names a file; only one of its own is read.
+	r, err := host.open(ctx, path.Join(c.directory, path.Base(reply.File)))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	frame := make([]byte, reply.Size)
+	if _, err := io.ReadFull(r, frame); err != nil {
+		return fmt.Errorf("read what the kernel wrote: %w", err)
+	}
+	return readFrame(frame, each)
+}
+
+func (c *runContext) install(ctx context.Context, host runHost) error {
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{Code: pyshim.Install(), Silent: true}, executionHandler{})
+	if err == nil && reply.Status != "ok" {
+		err = &kernelCallError{reply.Name, reply.Value}
+	}
+	return err
+}
+
+// call evaluates one expression in the kernel, silently.
+func (c *runContext) call(ctx context.Context, host runHost, expression string) (answer, error) {
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
+		Silent: true, UserExpressions: map[string]string{valueKey: expression},
+	}, executionHandler{})
+	if err != nil {
+		return answer{}, err
+	}
+	doc, err := expressionValue(reply, valueKey)
+	if err != nil {
+		return answer{}, err
+	}
+	var a answer
+	return a, state.Unmarshal(doc, &a)
+}
+
+// ask is call in a run: without the modules the kernel is not the one that the
+// run began with.
+func (c *runContext) ask(ctx context.Context, host runHost, expression string) (answer, error) {
+	a, err := c.call(ctx, host, expression)
+	return a, lost(err)
+}
+
+func lost(err error) error {
+	if failed, ok := errors.AsType[*kernelCallError](err); ok && pyshim.NotInstalled(failed.name, failed.value) {
+		return fmt.Errorf("the run began with another kernel: %w", ErrKernelDied)
+	}
+	return err
+}
+
+// kernelCallError is an exception in the modules that a run has in the kernel.
+type kernelCallError struct{ name, value string }
+
+func (e *kernelCallError) Error() string {
+	return fmt.Sprintf("the kernel answered %.64s: %.512s", e.name, e.value)
+}
+
+// expressionValue gives the document that an expression evaluated to.
+func expressionValue(reply jupyter.ExecuteReply, key string) ([]byte, error) {
+	if reply.Status != "ok" {
+		return nil, &kernelCallError{reply.Name, reply.Value}
+	}
+	x := reply.UserExpressions[key]
+	if x.Status != "ok" {
+		return nil, &kernelCallError{x.Name, x.Value}
+	}
+	var text string
+	if err := json.Unmarshal(x.Data[pyshim.MIME], &text); err != nil {
+		return nil, fmt.Errorf("the kernel's answer has no %s: is it a Python kernel? %w", pyshim.MIME, err)
+	}
+	return []byte(text), nil
+}

@@ -1,0 +1,110 @@
+"""A kernel for tests: requests as lines of JSON on stdin, messages on stdout.
+Its two engines stand for the two that sandboxes have."""
+
+import ast
+import json
+import os
+import sys
+import traceback
+import types
+
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def emit(type, content):
+    out.write(json.dumps({"type": type, "content": content}) + "\n")
+    out.flush()
+
+
+class Stream:
+    def write(self, text):
+        emit("stream", {"name": "stdout", "text": text})
+        return len(text)
+
+    def flush(self):
+        pass
+
+
+def failure(e):
+    return {"ename": type(e).__name__, "evalue": str(e), "traceback": traceback.format_exception(type(e), e, e.__traceback__)}
+
+
+def describe(value):
+    method = getattr(value, "_repr_mimebundle_", None)
+    return method(include=None, exclude=None) if method else {"text/plain": repr(value)}
+
+
+class Plain:
+    def __init__(self):
+        self.main = types.ModuleType("__main__")
+        sys.modules["__main__"] = self.main
+
+    def run(self, code, silent):
+        scope = self.main.__dict__
+        tree = ast.parse(code)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+            last = ast.Expression(tree.body.pop().value)
+        exec(compile(tree, "<cell>", "exec"), scope)
+        value = eval(compile(last, "<cell>", "eval"), scope) if last else None
+        if value is not None and not silent:
+            scope["_"] = value
+            emit("execute_result", {"data": describe(value), "metadata": {}})
+
+    def expressions(self, wanted):
+        answers = {}
+        for name, text in wanted.items():
+            try:
+                answers[name] = {"status": "ok", "data": describe(eval(text, self.main.__dict__)), "metadata": {}}
+            except Exception as e:
+                answers[name] = dict(failure(e), status="error")
+        return answers
+
+
+class IPython:
+    def __init__(self):
+        from IPython.core.displayhook import DisplayHook
+        from IPython.core.interactiveshell import InteractiveShell
+        from traitlets import Type
+
+        class Hook(DisplayHook):
+            def write_format_data(self, data, metadata=None):
+                emit("execute_result", {"data": data, "metadata": metadata or {}})
+
+            def write_output_prompt(self):
+                pass
+
+            def finish_displayhook(self):
+                pass
+
+        class Shell(InteractiveShell):
+            displayhook_class = Type(Hook)
+
+            def _showtraceback(self, etype, evalue, stb):
+                pass
+
+        self.shell = Shell.instance()
+
+    def run(self, code, silent):
+        result = self.shell.run_cell(code, store_history=not silent, silent=silent)
+        if result.error_in_exec or result.error_before_exec:
+            raise result.error_in_exec or result.error_before_exec
+
+    def expressions(self, wanted):
+        return self.shell.user_expressions(wanted)
+
+
+engine = {"plain": Plain, "ipython": IPython}[sys.argv[1]]()
+out.write("ready\n")
+out.flush()
+sys.stdout = Stream()
+for line in sys.stdin:
+    request = json.loads(line)
+    try:
+        engine.run(request["code"], request["silent"])
+        emit("execute_reply", {"status": "ok", "user_expressions": engine.expressions(request["user_expressions"] or {})})
+    except BaseException as e:
+        content = failure(e)
+        emit("error", content)
+        emit("execute_reply", dict(content, status="error"))

@@ -1,0 +1,389 @@
+package state
+
+import (
+	"math"
+	"math/big"
+	"reflect"
+	"time"
+)
+
+// special stores a value in one of the types with a rule of their own.
+func (d *decoder) special(start int, n node, v reflect.Value) error {
+	switch into := v.Addr().Interface().(type) {
+	case *Value:
+		value, err := d.value(start, n)
+		if err != nil {
+			return err
+		}
+		*into = value
+		return nil
+	case *Opaque:
+		if n.kind == KindOpaque {
+			*into = n.other
+			return nil
+		}
+	case *time.Time:
+		if n.kind == KindDatetime {
+			*into = n.time
+			return nil
+		}
+	case *time.Duration:
+		if n.kind == KindTimedelta {
+			delta, ok := n.delta.duration()
+			if !ok {
+				return d.tooLong(n)
+			}
+			*into = delta
+			return nil
+		}
+	case *big.Int:
+		if n.kind == KindInt {
+			if n.big != nil {
+				into.Set(n.big)
+			} else {
+				into.SetInt64(n.int)
+			}
+			return nil
+		}
+	case *Dict:
+		if n.kind == KindDict {
+			items, err := d.ordered(n)
+			*into = items
+			return err
+		}
+		if n.kind == KindNone {
+			*into = nil
+			return nil
+		}
+	}
+	return d.mismatch(n, v)
+}
+
+func (d *decoder) tooLong(n node) error {
+	e := &DecodeError{Offset: d.pos, Type: durationType}
+	e.Reason = "a timedelta beyond time.Duration's 292 years"
+	return e
+}
+
+// scalar stores what is no container.
+func (d *decoder) scalar(n node, v reflect.Value) error {
+	ok := false
+	switch v.Kind() {
+	case reflect.Bool:
+		if ok = n.kind == KindBool; ok {
+			v.SetBool(n.truth)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		if n.kind != KindInt {
+			break
+		}
+		if n.big != nil || v.OverflowInt(n.int) {
+			return d.tooLarge(n, v)
+		}
+		v.SetInt(n.int)
+		ok = true
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if n.kind != KindInt {
+			break
+		}
+		u := uint64(n.int)
+		if n.big != nil {
+			u = n.big.Uint64()
+		}
+		if n.big != nil && !n.big.IsUint64() || n.big == nil && n.int < 0 || v.OverflowUint(u) {
+			return d.tooLarge(n, v)
+		}
+		v.SetUint(u)
+		ok = true
+	case reflect.Float32, reflect.Float64:
+		switch f := float64(n.int); {
+		case n.kind == KindFloat:
+			if v.OverflowFloat(n.float) {
+				return d.tooLarge(n, v)
+			}
+			v.SetFloat(n.float)
+			ok = true
+		case n.kind == KindInt:
+			// 2^63 rounds up to what int64 cannot hold.
+			if v.Kind() == reflect.Float32 {
+				f = float64(float32(n.int))
+			}
+			if n.big != nil || f >= math.MaxInt64 || int64(f) != n.int {
+				return d.tooLarge(n, v)
+			}
+			v.SetFloat(f)
+			ok = true
+		}
+	case reflect.String:
+		if ok = n.kind == KindStr; ok {
+			v.SetString(n.str)
+		}
+	case reflect.Slice:
+		if ok = v.Type().Elem().Kind() == reflect.Uint8 && n.bytes != nil; ok {
+			v.SetBytes(n.bytes)
+		}
+	case reflect.Array:
+		if ok = v.Type().Elem().Kind() == reflect.Uint8 && n.bytes != nil && len(n.bytes) == v.Len(); ok {
+			for i, b := range n.bytes {
+				v.Index(i).SetUint(uint64(b))
+			}
+		}
+	}
+	if !ok {
+		return d.mismatch(n, v)
+	}
+	return nil
+}
+
+// tooLarge reports a number that the type cannot hold exactly.
+func (d *decoder) tooLarge(n node, v reflect.Value) error {
+	e := &DecodeError{Offset: d.pos, Type: v.Type()}
+	e.Reason = "a Python " + string(n.kind) + " that " + v.Type().String() + " cannot hold"
+	return e
+}
+
+// sequence stores a list, tuple or set.
+func (d *decoder) sequence(n node, v reflect.Value) error {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		if n.floats != nil && t.Elem() == float64Type {
+			v.Set(reflect.ValueOf(n.floats).Convert(t))
+			return nil
+		}
+		v.Set(reflect.MakeSlice(t, 0, len(n.floats)))
+		return d.each(n, func(i int) (reflect.Value, error) {
+			v.Grow(1)
+			v.SetLen(i + 1)
+			return v.Index(i), nil
+		}, nil)
+	case t.Kind() == reflect.Array && t.Elem().Kind() != reflect.Uint8 && n.kind != KindSet && n.kind != KindFrozenSet:
+		length := 0
+		err := d.each(n, func(i int) (reflect.Value, error) {
+			if length++; length > v.Len() {
+				return reflect.Value{}, d.fail("a Python %s of more items than %s has", n.kind, t)
+			}
+			return v.Index(i), nil
+		}, nil)
+		if err == nil && length != v.Len() {
+			err = d.fail("a Python %s of %d items does not go into %s", n.kind, length, t)
+		}
+		return err
+	case t.Kind() == reflect.Map && t.Elem() == emptyType && n.kind != KindList && n.kind != KindTuple:
+		v.Set(reflect.MakeMap(t))
+		return d.each(n, func(int) (reflect.Value, error) {
+			return reflect.New(t.Key()).Elem(), nil
+		}, func(k reflect.Value) error {
+			return d.put(v, k, reflect.Zero(emptyType))
+		})
+	}
+	return d.mismatch(n, v)
+}
+
+// each decodes every item into the place that target gives for it.
+func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done func(reflect.Value) error) error {
+	one := func(i int, read func(v reflect.Value) error) error {
+		v, err := target(i)
+		if err == nil {
+			err = read(v)
+		}
+		if err == nil && done != nil {
+			err = done(v)
+		}
+		return err
+	}
+	for i, f := range n.floats {
+		if err := one(i, func(v reflect.Value) error { return d.assign(d.pos, node{kind: KindFloat, float: f}, v) }); err != nil {
+			return within(err, index(i))
+		}
+	}
+	if n.floats != nil {
+		return nil
+	}
+	return d.items(n, func(i int) error { return one(i, d.decode) })
+}
+
+// put stores one entry of a map.
+func (d *decoder) put(m, k, v reflect.Value) error {
+	if !k.Comparable() {
+		return d.fail("a key that Go cannot compare: decode into Dict")
+	}
+	if m.MapIndex(k).IsValid() {
+		return d.fail("a key twice")
+	}
+	m.SetMapIndex(k, v)
+	return nil
+}
+
+func (d *decoder) dict(n node, v reflect.Value) error {
+	t := v.Type()
+	switch t.Kind() {
+	case reflect.Map:
+		v.Set(reflect.MakeMap(t))
+		var k reflect.Value
+		return d.pairs(n, func(start int, n node) error {
+			k = reflect.New(t.Key()).Elem()
+			return d.assign(start, n, k)
+		}, func() error {
+			x := reflect.New(t.Elem()).Elem()
+			if err := d.decode(x); err != nil {
+				return err
+			}
+			return d.put(v, k, x)
+		})
+	case reflect.Struct:
+		return d.structure(n, v)
+	}
+	return d.mismatch(n, v)
+}
+
+func (d *decoder) structure(n node, v reflect.Value) error {
+	f := fieldsOf(v.Type())
+	if f.err != "" {
+		return d.fail("%s: %s", v.Type(), f.err)
+	}
+	seen := make([]bool, len(f.list))
+	at, known := 0, false
+	return d.pairs(n, func(start int, n node) error {
+		if n.kind != KindStr {
+			return d.fail("a Python %s as a key does not go into %s", n.kind, v.Type())
+		}
+		if at, known = f.byName[n.str]; known && seen[at] {
+			return d.fail("a key twice")
+		}
+		return nil
+	}, func() error {
+		if known {
+			seen[at] = true
+			x, ok := settable(v, f.list[at].index)
+			if !ok {
+				return d.fail("%s has its field in a nil pointer to an unexported type", v.Type())
+			}
+			return d.decode(x)
+		}
+		n, err := d.next()
+		if err != nil {
+			return err
+		}
+		return d.discard(n)
+	})
+}
+
+// natural gives a value in the Go form of the table in the package's comment.
+func (d *decoder) natural(n node) (any, error) {
+	switch n.kind {
+	case KindBool:
+		return n.truth, nil
+	case KindInt:
+		if n.big != nil {
+			return n.big, nil
+		}
+		return n.int, nil
+	case KindFloat:
+		return n.float, nil
+	case KindStr:
+		return n.str, nil
+	case KindBytes, KindByteArray:
+		return n.bytes, nil
+	case KindDatetime:
+		return n.time, nil
+	case KindTimedelta:
+		delta, ok := n.delta.duration()
+		if !ok {
+			return nil, d.tooLong(n)
+		}
+		return delta, nil
+	case KindOpaque:
+		return n.other, nil
+	case KindList:
+		return d.list(n)
+	case KindTuple:
+		items, err := d.list(n)
+		return Tuple(items), err
+	case KindSet:
+		items, err := d.list(n)
+		return Set(items), err
+	case KindFrozenSet:
+		items, err := d.list(n)
+		return FrozenSet(items), err
+	case KindDict:
+		return d.anyDict(n)
+	}
+	return nil, nil // None
+}
+
+func (d *decoder) any() (any, error) {
+	n, err := d.next()
+	if err != nil {
+		return nil, err
+	}
+	return d.natural(n)
+}
+
+func (d *decoder) list(n node) ([]any, error) {
+	items := make([]any, 0, len(n.floats))
+	for _, f := range n.floats {
+		items = append(items, f)
+	}
+	if n.floats != nil {
+		return items, nil
+	}
+	err := d.items(n, func(int) error {
+		x, err := d.any()
+		items = append(items, x)
+		return err
+	})
+	return items, err
+}
+
+// anyDict gives a map when all keys are strings, else a Dict.
+func (d *decoder) anyDict(n node) (any, error) {
+	if n.tagged {
+		items, err := d.ordered(n)
+		if err != nil {
+			return nil, err
+		}
+		m := make(map[string]any, len(items))
+		for _, item := range items {
+			k, ok := item.Key.(string)
+			if !ok {
+				return items, nil
+			}
+			m[k] = item.Value
+		}
+		return m, nil
+	}
+	m := map[string]any{}
+	var k string
+	return m, d.pairs(n, func(_ int, n node) error {
+		k = n.str
+		if _, ok := m[k]; ok {
+			return d.fail("a key twice")
+		}
+		return nil
+	}, func() (err error) {
+		m[k], err = d.any()
+		return err
+	})
+}
+
+func (d *decoder) ordered(n node) (Dict, error) {
+	items, seen := Dict{}, map[string]struct{}{}
+	var k any
+	err := d.pairs(n, func(start int, n node) (err error) {
+		if k, err = d.natural(n); err != nil {
+			return err
+		}
+		text := string(d.data[start:d.pos])
+		if _, ok := seen[text]; ok {
+			return d.fail("a key twice")
+		}
+		seen[text] = struct{}{}
+		return nil
+	}, func() error {
+		x, err := d.any()
+		items = append(items, Item{k, x})
+		return err
+	})
+	return items, err
+}

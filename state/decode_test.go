@@ -1,0 +1,310 @@
+package state_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/big"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+func document(body string) []byte { return []byte(`{"v":1,"value":` + body + `}`) }
+
+// What is not exactly the format is refused, whatever it is to go into.
+func TestMalformed(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{
+		``, `1`, `{"v":2,"value":1}`, `{"v":1,"value":1} `, `{"v":1,"value":1}}`, `{"v":1,"value":1`, `{"v":1,"value":`, ` {"v":1,"value":1}`,
+	} {
+		malformed(t, []byte(doc))
+	}
+	for _, body := range []string{
+		`nul`, `NaN`, `Infinity`, `-Infinity`, `-`, `01`, `-01`, `-0`, `1.`, `.5`, `1e`, `1e+`, `+1`, `0x1`, `1_0`, `1e400`, strings.Repeat("1", 40),
+		`9223372036854775808`, `-9223372036854775809`, `"`, `"a`, `"\`, `"\u12`, `"\ud800"`, `"\udc00\ud800"`, `"\ud800\u0041"`, `"\x41"`, "\"\n\"", "\"\xff\"", "\"\\n\xff\"", `'a'`,
+		`[`, `[1`, `[1,`, `[1,]`, `[,1]`, `[1 ]`, `[1, 2]`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{a:1}`, `{1:1}`, `{"a" :1}`, `{"a":1,"$":"tuple"}`,
+		`{"$"`, `{"$":1}`, `{"$":"nope"}`, `{"$":"tuple"}`, `{"$":"tuple","items":[1]`, `{"$":"tuple","items":[1],"x":1}`, `{"$":"tuple","items":{}}`,
+		`{"$":"dict","items":[[1]]}`, `{"$":"dict","items":[[1,2,3]]}`, `{"$":"dict","items":[1]}`, `{"$":"dict","items":[[1,2]}`,
+		`{"$":"int","hex":""}`, `{"$":"int","hex":"-"}`, `{"$":"int","hex":"--8000000000000000"}`, `{"$":"int","hex":"7fffffffffffffff"}`, `{"$":"int","hex":"08000000000000000"}`, `{"$":"int","hex":"8000_0000_0000_0000_0"}`, `{"$":"int","hex":"+8000000000000000"}`, `{"$":"int","hex":"FFFFFFFFFFFFFFFFF"}`, `{"$":"int","hex":"0x8000000000000000"}`,
+		`{"$":"float","text":"1.0"}`, `{"$":"float","text":"NaN"}`, `{"$":"bytes","base64":"a"}`, `{"$":"bytes","base64":"YQ"}`, `{"$":"bytes","base64":"YR=="}`, "{\"$\":\"bytes\",\"base64\":\"YQ\n==\"}", `{"$":"bytes","base64":"YQ=="`,
+		`{"$":"str","base64":"YQ=="}`, `{"$":"str","base64":"/w=="}`, `{"$":"list","float64":"YQ=="}`, `{"$":"list","items":[]}`,
+		`{"$":"datetime","iso":"2026-11-21"}`, `{"$":"datetime","iso":"2026-13-21T00:00:00.000000"}`, `{"$":"datetime","iso":"0000-01-01T00:00:00.000000"}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":86400}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":1.0}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","zone":"UTC"}`,
+		`{"$":"timedelta","days":1000000000,"seconds":0,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":-1,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":86400,"microseconds":0}`, `{"$":"timedelta","days":0,"seconds":0,"microseconds":1000000}`, `{"$":"timedelta","days":0,"seconds":0}`,
+		`{"$":"opaque","type":"x"}`, `{"$":"none"}`, `{"$":"bool"}`,
+	} {
+		malformed(t, document(body))
+	}
+}
+
+func malformed(t *testing.T, doc []byte) {
+	t.Helper()
+	var v any
+	err := state.Unmarshal(doc, &v)
+	if _, ok := errors.AsType[*state.DecodeError](err); !ok {
+		t.Errorf("%.100s decodes to %v, %v", doc, v, err)
+	}
+	if _, err := state.Parse(doc, state.Limits{}); err == nil {
+		t.Errorf("%.100s is a value", doc)
+	}
+}
+
+func TestRepeatedKeys(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"$":"dict","items":[["a",1],["a",2]]}`} {
+		for _, target := range []any{new(any), new(map[string]int), new(state.Dict), new(struct {
+			A int `py:"a"`
+		})} {
+			if err := state.Unmarshal(document(body), target); err == nil && !(strings.Contains(body, `\u`) && reflect.TypeOf(target).Elem() == reflect.TypeFor[state.Dict]()) {
+				t.Errorf("%s into %T: %v", body, target, reflect.ValueOf(target).Elem())
+			}
+		}
+	}
+	if err := state.Unmarshal(document(`{"$":"set","items":[1,1]}`), new(map[int]struct{})); err == nil {
+		t.Error("a set with an item twice")
+	}
+}
+
+func TestMismatch(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		body   string
+		target any
+		error  string
+	}{
+		{`1`, new(string), "a Python int does not go into string"},
+		{`1`, new(bool), "int does not go into bool"},
+		{`true`, new(int), "bool does not go into int"},
+		{`1.0`, new(int), "float does not go into int"},
+		{`"1"`, new(int), "str does not go into int"},
+		{`null`, new(int), "none does not go into int"},
+		{`null`, new(struct{}), "none does not go into struct"},
+		{`300`, new(uint8), "a Python int that uint8 cannot hold"},
+		{`-1`, new(uint), "cannot hold"},
+		{`{"$":"int","hex":"8000000000000000"}`, new(int64), "cannot hold"},
+		{`{"$":"int","hex":"10000000000000000"}`, new(uint64), "cannot hold"},
+		{`9007199254740993`, new(float64), "cannot hold"},
+		{`9223372036854775807`, new(float64), "cannot hold"},
+		{`16777217`, new(float32), "cannot hold"},
+		{`1e300`, new(float32), "cannot hold"},
+		{`[1]`, new([]byte), "list does not go into []uint8"},
+		{`[1]`, new(map[int]struct{}), "list does not go into map"},
+		{`[1]`, new([2]int), "a Python list of 1 items does not go into [2]int"},
+		{`[1,2,3]`, new([2]int), "decode [2] (byte 20): a Python list of more items than [2]int has"},
+		{`{"$":"bytes","base64":"YQ=="}`, new([2]byte), "bytes does not go into [2]uint8"},
+		{`{"$":"bytes","base64":"YQ=="}`, new(string), "bytes does not go into string"},
+		{`{"a":[1,{"b":"x"}]}`, new(map[string][]any), ""},
+		{`{"a":[{"b":"x"}]}`, new(map[string][]map[string]int), `decode ["a"][0]["b"] (byte 29): a Python str does not go into int`},
+		{`{"$":"dict","items":[[1,2]]}`, new(map[string]int), "decode [key] (byte 38): a Python int does not go into string"},
+		{`{"$":"dict","items":[[1,2]]}`, new(struct{}), "a Python int as a key does not go into struct"},
+		{`{"$":"dict","items":[[{"$":"tuple","items":[1]},2]]}`, new(map[any]int), "decode into Dict"},
+		{`{"$":"opaque","type":"m.T","repr":"<T>","reason":"it is large"}`, new(int), "a Python m.T, which has no Go form (<T>): it is large does not go into int"},
+		{`1`, new(fmt.Stringer), "does not go into fmt.Stringer"},
+		{`1`, new(time.Time), "int does not go into time.Time"},
+		{`1`, new(time.Duration), "int does not go into time.Duration"},
+		{`1.0`, new(big.Int), "float does not go into big.Int"},
+		{`1`, new(state.Opaque), "int does not go into state.Opaque"},
+		{`[]`, new(state.Dict), "list does not go into state.Dict"},
+		{`1`, new(chan int), "int does not go into chan int"},
+		{`{"$":"timedelta","days":106752,"seconds":0,"microseconds":0}`, new(time.Duration), "292 years"},
+	} {
+		err := state.Unmarshal(document(test.body), test.target)
+		if test.error == "" {
+			if err != nil {
+				t.Errorf("%s into %T: %v", test.body, test.target, err)
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*state.DecodeError](err); !ok || !strings.Contains(e.Error(), test.error) {
+			t.Errorf("%s into %T: %v, want %q", test.body, test.target, err, test.error)
+		}
+	}
+	for _, target := range []any{nil, 1, (*int)(nil)} {
+		if err := state.Unmarshal(document(`1`), target); err == nil {
+			t.Errorf("decodes into %T", target)
+		}
+	}
+}
+
+// What fits although the kinds are not those of the table.
+func TestLenient(t *testing.T) {
+	t.Parallel()
+	check(t, `3`, 3.0)
+	check(t, `{"$":"tuple","items":[1,2]}`, []int{1, 2})
+	check(t, `{"$":"set","items":[1,2]}`, []int{1, 2})
+	check(t, `[1,2]`, [2]int{1, 2})
+	check(t, `{"$":"frozenset","items":[1]}`, map[int]struct{}{1: {}})
+	check(t, `{"$":"bytearray","base64":"YQ=="}`, []byte("a"))
+	check(t, `null`, []int(nil))
+	check(t, `null`, map[string]int(nil))
+	check(t, `null`, state.Dict(nil))
+	check(t, `{"X":1,"other":{"$":"set","items":[[1]]},"Y":2}`, Point{X: 1, Y: 2})
+	check(t, `{"$":"list","float64":""}`, []float64{})
+	check(t, `"\ud83d\ude00\/\b\f\n\r\t\"\\"`, "😀/\b\f\n\r\t\"\\")
+	check(t, `{"$":"list","float64":"AAAAAAAA8D8AAAAAAAAAQA=="}`, [2]float32{1, 2})
+	check(t, `-0.0e-5`, mustNegativeZero())
+}
+
+func mustNegativeZero() float64 { z := 0.0; return -1 * z }
+
+func check[T any](t *testing.T, body string, want T) {
+	t.Helper()
+	var got T
+	if err := state.Unmarshal(document(body), &got); err != nil {
+		t.Errorf("%s: %v", body, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", body, diff)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	limits := state.Limits{MaxBytes: 200, MaxDepth: 3, MaxNodes: 10, MaxIntDigits: 20}
+	for _, test := range []struct {
+		body, limit string
+	}{
+		{`[[[1]]]`, ""},
+		{`[[[[1]]]]`, "MaxDepth"},
+		{`{"a":{"b":{"c":{}}}}`, "MaxDepth"},
+		{`{"$":"tuple","items":[{"$":"tuple","items":[{"$":"tuple","items":[[]]}]}]}`, "MaxDepth"},
+		{`[[[{"$":"list","float64":""}]]]`, "MaxDepth"},
+		{`[1,2,3,4,5,6,7,8,9]`, ""},
+		{`[1,2,3,4,5,6,7,8,9,10]`, "MaxNodes"},
+		{`{"$":"list","float64":"` + strings.Repeat("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 4) + `"}`, "MaxNodes"},
+		{`{"$":"int","hex":"` + strings.Repeat("f", 20) + `"}`, ""},
+		{`{"$":"int","hex":"-` + strings.Repeat("f", 21) + `"}`, "MaxIntDigits"},
+		{`"` + strings.Repeat("x", 200) + `"`, "MaxBytes"},
+	} {
+		var v any
+		_, parsed := state.Parse(document(test.body), limits)
+		for _, err := range []error{parsed, state.UnmarshalLimits(document(test.body), &v, limits)} {
+			e, ok := errors.AsType[*state.LimitError](err)
+			if test.limit == "" && err != nil || test.limit != "" && (!ok || e.Limit != test.limit) {
+				t.Errorf("%s: %v, want %q", test.body, err, test.limit)
+			}
+		}
+	}
+}
+
+func TestValue(t *testing.T) {
+	t.Parallel()
+	var parts struct {
+		A state.Value
+		B []state.Value
+		C state.Value
+	}
+	if err := state.Unmarshal(document(`{"A":[1,[{"$":"opaque","type":"a","repr":"b","reason":""}]],"B":[1,1.5,"s"],"C":{"x":[]}}`), &parts); err != nil {
+		t.Fatal(err)
+	}
+	if !parts.A.Opaque() || parts.B[0].Opaque() || parts.C.Opaque() {
+		t.Error("opaque")
+	}
+	var kinds []state.Kind
+	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
+		kinds = append(kinds, v.Kind())
+		// What it says of itself is what parsing says.
+		again, err := state.Parse(v.Bytes(), state.Limits{})
+		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
+			t.Errorf("%s: %v", v.Bytes(), err)
+		}
+		var x any
+		if err := v.Decode(&x); err != nil {
+			t.Errorf("%s: %v", v.Bytes(), err)
+		}
+	}
+	if diff := cmp.Diff([]state.Kind{"int", "float", "str", "list", "dict", "none"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+	roundTripBytes(t, []any{parts.C, map[string]state.Value{"k": parts.B[1]}}, `[{"x":[]},{"k":1.5}]`)
+	// The depth of a value counts where it is put.
+	half := mustValue(t, deep(99))
+	if _, err := state.Marshal([]any{half}); err != nil {
+		t.Error(err)
+	}
+	v := any(half)
+	for range 101 {
+		v = []any{v}
+	}
+	if _, err := state.Marshal(v); err == nil {
+		t.Error("a value too deep in others")
+	}
+}
+
+func roundTripBytes(t *testing.T, v any, want string) {
+	t.Helper()
+	doc, err := state.Marshal(v)
+	if err != nil || !bytes.Equal(doc, document(want)) {
+		t.Errorf("%s, %v; want %s", doc, err, want)
+	}
+}
+
+// Whatever comes: no panic, and what is taken is given back the same.
+func FuzzUnmarshal(f *testing.F) {
+	for _, body := range []string{`1`, `[1.5,"a",null]`, `{"a":{"$":"tuple","items":[true]}}`, `{"$":"dict","items":[[1,2]]}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":3600,"zone":"Europe/Berlin"}`, `{"$":"set","items":[1]}`, `{"$":"opaque","type":"a","repr":"b","reason":""}`, `{"$":"timedelta","days":-1,"seconds":0,"microseconds":1}`, `{"$":"int","hex":"-ffffffffffffffffffff"}`} {
+		f.Add(document(body))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		limits := state.Limits{MaxBytes: 1 << 16, MaxNodes: 1 << 12}
+		value, err := state.Parse(doc, limits)
+		var x any
+		if decoded := state.UnmarshalLimits(doc, &x, limits); (decoded == nil) && err != nil {
+			t.Fatalf("decodes, but is no value: %v", err)
+		} else if decoded != nil {
+			return
+		}
+		for _, target := range []any{new(outer), new([]int), new(map[string]float64), new(state.Dict), new([2]string), new(time.Time), new(map[any]struct{}), new(*big.Int)} {
+			_ = state.UnmarshalLimits(doc, target, limits)
+		}
+		if value.Opaque() {
+			return
+		}
+		again, err := state.Marshal(x)
+		if err != nil {
+			if _, ok := errors.AsType[*state.UnsupportedValueError](err); ok {
+				return // as a set that has an item twice
+			}
+			t.Fatalf("%v: %s", err, doc)
+		}
+		var y any
+		if err := state.Unmarshal(again, &y); err != nil {
+			t.Fatalf("%v\nfirst %s\nagain %s", err, doc, again)
+		}
+		third, err := state.Marshal(y)
+		if err != nil || !bytes.Equal(again, third) {
+			t.Fatalf("%v\nagain %s\nthird %s", err, again, third)
+		}
+	})
+}
+
+// Both codecs agree on every document that Go makes.
+func FuzzThroughPython(f *testing.F) {
+	python := startPython(f)
+	f.Add("a", []byte{1}, int64(1), 1.5, true)
+	f.Add("\xed\xa0\x80", []byte(nil), int64(-1), -0.0, false)
+	f.Add("$", []byte{0xff}, int64(1<<62), 5e-324, true)
+	f.Fuzz(func(t *testing.T, s string, b []byte, i int64, fl float64, flag bool) {
+		doc, err := state.Marshal(map[string]any{
+			s: []any{s, b, i, fl, flag}, "n": new(big.Int).Mul(big.NewInt(i), big.NewInt(i)), "t": time.Unix(i%(1<<35), i%1000*1000).UTC(),
+			"d": time.Duration(i/1000) * 1000, "set": state.FrozenSet{s, i, state.Tuple{fl}}, "k": state.Dict{{i, s}, {s, i}},
+		})
+		if err != nil {
+			if _, ok := errors.AsType[*state.UnsupportedValueError](err); !ok {
+				t.Fatal(err)
+			}
+			return
+		}
+		back, err := python.eval(t, doc, "x")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if !bytes.Equal(back, doc) {
+			t.Fatalf("go     %s\npython %s", doc, back)
+		}
+	})
+}

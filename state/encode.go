@@ -1,0 +1,686 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	documentStart = `{"v":1,"value":`
+	documentEnd   = `}`
+	// packFrom is the length from which a list of floats goes as one block of
+	// 8-byte words: a tenth of the time of text, on both sides.
+	packFrom = 16
+	// trackFrom is the depth from which references are remembered to find
+	// cycles: most values never get there, and a cycle always does.
+	trackFrom = 64
+)
+
+var (
+	timeType       = reflect.TypeFor[time.Time]()
+	durationType   = reflect.TypeFor[time.Duration]()
+	bigIntType     = reflect.TypeFor[big.Int]()
+	dictType       = reflect.TypeFor[Dict]()
+	tupleType      = reflect.TypeFor[Tuple]()
+	setType        = reflect.TypeFor[Set]()
+	frozenSetType  = reflect.TypeFor[FrozenSet]()
+	valueType      = reflect.TypeFor[Value]()
+	opaqueType     = reflect.TypeFor[Opaque]()
+	emptyType      = reflect.TypeFor[struct{}]()
+	marshalerType  = reflect.TypeFor[PythonMarshaler]()
+	textMarshaler  = reflect.TypeFor[encoding.TextMarshaler]()
+	float64Type    = reflect.TypeFor[float64]()
+	stringType     = reflect.TypeFor[string]()
+	intType        = reflect.TypeFor[int]()
+	int64Type      = reflect.TypeFor[int64]()
+	anySliceType   = reflect.TypeFor[[]any]()
+	anyMapType     = reflect.TypeFor[map[string]any]()
+	floatsType     = reflect.TypeFor[[]float64]()
+	bigIntPtr      = reflect.PointerTo(bigIntType)
+	hasPythonForms = map[reflect.Type]bool{timeType: true, valueType: true, opaqueType: true}
+)
+
+// Marshal gives the document of a value. The output is deterministic. Errors
+// are *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap
+// what a [PythonMarshaler] or encoding.TextMarshaler returned.
+func Marshal(v any) ([]byte, error) {
+	e, err := marshal(v)
+	return e.buf, err
+}
+
+func marshal(v any) (encoder, error) {
+	e := encoder{buf: append(make([]byte, 0, sizeHint(v)), documentStart...)}
+	if err := e.any(v); err != nil {
+		return encoder{}, err
+	}
+	e.text(documentEnd)
+	return e, nil
+}
+
+// sizeHint spares large leaves the copies of a growing buffer.
+func sizeHint(v any) int {
+	const frame = 128
+	switch v := v.(type) {
+	case string:
+		return len(v) + len(v)/64 + frame
+	case []byte:
+		return base64.StdEncoding.EncodedLen(len(v)) + frame
+	case []float64:
+		return base64.StdEncoding.EncodedLen(8*len(v)) + frame
+	}
+	return frame
+}
+
+// encoder writes one value. frozen is above zero inside what Python must be
+// able to hash.
+type encoder struct {
+	buf   []byte
+	depth int
+	// deepest is how deep the value is.
+	deepest int
+	frozen  int
+	seen    map[visit]struct{}
+}
+
+type visit struct {
+	pointer uintptr
+	length  int
+	typ     reflect.Type
+}
+
+// any encodes what comes in an interface; the everyday types need no reflection.
+func (e *encoder) any(v any) error {
+	switch v := v.(type) {
+	case nil:
+		e.text("null")
+	case bool:
+		e.buf = strconv.AppendBool(e.buf, v)
+	case int:
+		e.buf = strconv.AppendInt(e.buf, int64(v), 10)
+	case int64:
+		e.buf = strconv.AppendInt(e.buf, v, 10)
+	case float64:
+		e.float(v)
+	case string:
+		return e.string(v)
+	case []byte:
+		e.bytes(v)
+	default:
+		return e.value(reflect.ValueOf(v))
+	}
+	return nil
+}
+
+func (e *encoder) text(s string) { e.buf = append(e.buf, s...) }
+
+func (e *encoder) value(v reflect.Value) error {
+	t := v.Type()
+	switch t {
+	case timeType:
+		return e.time(v.Interface().(time.Time))
+	case durationType:
+		e.duration(time.Duration(v.Int()))
+		return nil
+	case bigIntType:
+		n := v.Interface().(big.Int)
+		e.bigInt(&n)
+		return nil
+	case dictType:
+		return e.dict(v)
+	case valueType:
+		return e.embedded(v.Interface().(Value))
+	case opaqueType:
+		return &UnsupportedTypeError{Type: t}
+	}
+	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
+		return e.reference(v)
+	}
+	if t.NumMethod() > 0 || v.CanAddr() && t.Name() != "" {
+		if done, err := e.custom(v); done || err != nil {
+			return err
+		}
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		e.buf = strconv.AppendBool(e.buf, v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		e.buf = strconv.AppendInt(e.buf, v.Int(), 10)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if u := v.Uint(); u <= math.MaxInt64 {
+			e.buf = strconv.AppendUint(e.buf, u, 10)
+		} else {
+			e.bigInt(new(big.Int).SetUint64(u))
+		}
+	case reflect.Float32, reflect.Float64:
+		e.float(v.Float())
+	case reflect.String:
+		return e.string(v.String())
+	case reflect.Slice:
+		return e.slice(v)
+	case reflect.Array:
+		return e.array(v)
+	case reflect.Map:
+		return e.mapping(v)
+	case reflect.Struct:
+		return e.structure(v)
+	default:
+		return &UnsupportedTypeError{Type: t}
+	}
+	return nil
+}
+
+func (e *encoder) reference(v reflect.Value) error {
+	if v.IsNil() {
+		e.text("null")
+		return nil
+	}
+	if v.Type() == bigIntPtr {
+		e.bigInt(v.Interface().(*big.Int))
+		return nil
+	}
+	if v.Kind() == reflect.Interface {
+		return e.value(v.Elem())
+	}
+	if !hasPythonForms[v.Type().Elem()] {
+		if done, err := e.custom(v); done || err != nil {
+			return err
+		}
+	}
+	// A chain of pointers alone can be a cycle, too.
+	leave, err := e.enter(v, 0)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return e.value(v.Elem())
+}
+
+// custom encodes types that choose their own form.
+func (e *encoder) custom(v reflect.Value) (done bool, err error) {
+	t := v.Type()
+	if !t.Implements(marshalerType) && !t.Implements(textMarshaler) {
+		if t.Kind() == reflect.Pointer || !v.CanAddr() {
+			return false, nil
+		}
+		if v = v.Addr(); !v.Type().Implements(marshalerType) && !v.Type().Implements(textMarshaler) {
+			return false, nil
+		}
+	}
+	if !v.CanInterface() {
+		return false, nil
+	}
+	switch m := v.Interface().(type) {
+	case PythonMarshaler:
+		x, err := m.MarshalPython()
+		if err != nil {
+			return true, fmt.Errorf("state: MarshalPython of %s: %w", t, err)
+		}
+		leave, err := e.enter(reflect.Value{}, 0)
+		if err != nil {
+			return true, err
+		}
+		defer leave()
+		return true, e.any(x)
+	case encoding.TextMarshaler:
+		text, err := m.MarshalText()
+		if err != nil {
+			return true, fmt.Errorf("state: MarshalText of %s: %w", t, err)
+		}
+		return true, e.string(string(text))
+	}
+	return false, nil
+}
+
+// enter counts a level, and finds cycles among the references of the levels.
+func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
+	if e.depth++; e.depth > DefaultMaxDepth {
+		return nil, &LimitError{Limit: "MaxDepth", Max: DefaultMaxDepth}
+	}
+	e.deepest = max(e.deepest, e.depth)
+	if e.depth < trackFrom || !v.IsValid() {
+		return func() { e.depth-- }, nil
+	}
+	at := visit{v.Pointer(), length, v.Type()}
+	if _, ok := e.seen[at]; ok {
+		return nil, &UnsupportedValueError{Reason: fmt.Sprintf("a cycle through %s", v.Type())}
+	}
+	if e.seen == nil {
+		e.seen = map[visit]struct{}{}
+	}
+	e.seen[at] = struct{}{}
+	return func() { e.depth--; delete(e.seen, at) }, nil
+}
+
+// unhashable refuses what Python cannot have as a key or in a set.
+func (e *encoder) unhashable(kind Kind) error {
+	if e.frozen == 0 {
+		return nil
+	}
+	return &UnsupportedValueError{Reason: fmt.Sprintf("Python cannot have a %s as a key or in a set", kind)}
+}
+
+func (e *encoder) float(f float64) {
+	switch {
+	case math.IsNaN(f):
+		e.text(`{"$":"float","text":"nan"}`)
+	case math.IsInf(f, 1):
+		e.text(`{"$":"float","text":"inf"}`)
+	case math.IsInf(f, -1):
+		e.text(`{"$":"float","text":"-inf"}`)
+	default:
+		e.buf = appendFloat(e.buf, f)
+	}
+}
+
+func (e *encoder) bigInt(n *big.Int) {
+	if n.IsInt64() {
+		e.buf = strconv.AppendInt(e.buf, n.Int64(), 10)
+		return
+	}
+	e.text(`{"$":"int","hex":"`)
+	e.buf = n.Append(e.buf, 16)
+	e.text(`"}`)
+}
+
+func (e *encoder) string(s string) error {
+	switch {
+	case utf8.ValidString(s):
+		e.buf = appendString(e.buf, s)
+	case isWTF8(s):
+		e.text(`{"$":"str","base64":`)
+		e.buf = appendBase64(e.buf, []byte(s))
+		e.text(`}`)
+	default:
+		return &UnsupportedValueError{Reason: "a string that is not UTF-8: send it as []byte"}
+	}
+	return nil
+}
+
+func (e *encoder) bytes(b []byte) {
+	e.text(`{"$":"bytes","base64":`)
+	e.buf = appendBase64(e.buf, b)
+	e.text(`}`)
+}
+
+func (e *encoder) time(t time.Time) error {
+	if year := t.Year(); year < 1 || year > 9999 {
+		return &UnsupportedValueError{Reason: fmt.Sprintf("a time in year %d: Python has the years 1 to 9999", year)}
+	}
+	e.text(`{"$":"datetime","iso":"`)
+	e.buf = t.AppendFormat(e.buf, isoLayout)
+	e.text(`"`)
+	if t.Location() != Naive {
+		name, offset := zone(t)
+		if offset <= -secondsPerDay || offset >= secondsPerDay {
+			return &UnsupportedValueError{Reason: fmt.Sprintf("a time %d seconds from UTC: Python allows less than a day", offset)}
+		}
+		e.text(`,"offset":`)
+		e.buf = strconv.AppendInt(e.buf, int64(offset), 10)
+		if name != "" {
+			e.text(`,"zone":`)
+			e.buf = appendString(e.buf, name)
+		}
+	}
+	e.text(`}`)
+	return nil
+}
+
+func (e *encoder) duration(d time.Duration) {
+	us := d.Microseconds()
+	days, rest := us/usPerDay, us%usPerDay
+	if rest < 0 { // Python's form: only the days are negative
+		days, rest = days-1, rest+usPerDay
+	}
+	e.text(`{"$":"timedelta","days":`)
+	e.buf = strconv.AppendInt(e.buf, days, 10)
+	e.text(`,"seconds":`)
+	e.buf = strconv.AppendInt(e.buf, rest/usPerSecond, 10)
+	e.text(`,"microseconds":`)
+	e.buf = strconv.AppendInt(e.buf, rest%usPerSecond, 10)
+	e.text(`}`)
+}
+
+func (e *encoder) slice(v reflect.Value) error {
+	switch v.Type() {
+	case tupleType:
+		return e.tagged(KindTuple, v)
+	case setType:
+		return e.set(KindSet, elements(v))
+	case frozenSetType:
+		return e.set(KindFrozenSet, elements(v))
+	}
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		e.bytes(v.Bytes())
+		return nil
+	}
+	if err := e.unhashable(KindList); err != nil {
+		return err
+	}
+	leave, err := e.enter(v, v.Len())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if e.packed(v) {
+		return nil
+	}
+	return e.items(v)
+}
+
+func (e *encoder) array(v reflect.Value) error {
+	if v.Type().Elem().Kind() != reflect.Uint8 {
+		return e.tagged(KindTuple, v)
+	}
+	b := make([]byte, v.Len())
+	for i := range b {
+		b[i] = byte(v.Index(i).Uint())
+	}
+	e.bytes(b)
+	return nil
+}
+
+func elements(v reflect.Value) []reflect.Value {
+	items := make([]reflect.Value, v.Len())
+	for i := range items {
+		items[i] = v.Index(i)
+	}
+	return items
+}
+
+func (e *encoder) tagged(kind Kind, v reflect.Value) error {
+	reference := reflect.Value{}
+	if v.Kind() == reflect.Slice {
+		reference = v
+	}
+	leave, err := e.enter(reference, v.Len())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e.text(`{"$":"`)
+	e.text(string(kind))
+	e.text(`","items":`)
+	if err := e.items(v); err != nil {
+		return err
+	}
+	e.text(`}`)
+	return nil
+}
+
+func (e *encoder) items(v reflect.Value) error {
+	e.text(`[`)
+	element, boxed := v.Type().Elem(), v.Type().Elem().Kind() == reflect.Interface
+	for i := range v.Len() {
+		if i > 0 {
+			e.text(`,`)
+		}
+		var err error
+		switch x := v.Index(i); {
+		case element == stringType:
+			err = e.string(x.String())
+		case element == intType || element == int64Type:
+			e.buf = strconv.AppendInt(e.buf, x.Int(), 10)
+		case boxed:
+			err = e.any(x.Interface())
+		default:
+			err = e.value(x)
+		}
+		if err != nil {
+			return within(err, index(i))
+		}
+	}
+	e.text(`]`)
+	return nil
+}
+
+// packed writes a long list of nothing but floats as one block.
+func (e *encoder) packed(v reflect.Value) bool {
+	n := v.Len()
+	if n < packFrom {
+		return false
+	}
+	var at func(i int) float64
+	switch element := v.Type().Elem(); {
+	case element == float64Type:
+		floats := v.Convert(floatsType).Interface().([]float64)
+		at = func(i int) float64 { return floats[i] }
+	case (element.Kind() == reflect.Float32 || element.Kind() == reflect.Float64) && reflect.PointerTo(element).NumMethod() == 0:
+		at = func(i int) float64 { return v.Index(i).Float() }
+	case v.Type() == anySliceType:
+		items := v.Interface().([]any)
+		for _, x := range items {
+			if _, ok := x.(float64); !ok {
+				return false
+			}
+		}
+		at = func(i int) float64 { return items[i].(float64) }
+	default:
+		return false
+	}
+	e.text(`{"$":"list","float64":"`)
+	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*n)+2)
+	// Three words at a time are 24 bytes, which base64 divides evenly.
+	var block [3 * 8 * 64]byte
+	for i := 0; i < n; {
+		b := block[:0]
+		for ; i < n && len(b) < len(block); i++ {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(at(i)))
+		}
+		e.buf = base64.StdEncoding.AppendEncode(e.buf, b)
+	}
+	e.text(`"}`)
+	return true
+}
+
+// set writes items sorted by their encoding: sets have no order.
+func (e *encoder) set(kind Kind, items []reflect.Value) error {
+	if kind == KindSet {
+		if err := e.unhashable(kind); err != nil {
+			return err
+		}
+	}
+	leave, err := e.enter(reflect.Value{}, 0)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	encoded := make([][]byte, len(items))
+	for i, item := range items {
+		if encoded[i], err = e.hashable(item); err != nil {
+			return within(err, index(i))
+		}
+	}
+	slices.SortFunc(encoded, bytes.Compare)
+	e.text(`{"$":"`)
+	e.text(string(kind))
+	e.text(`","items":[`)
+	for i, item := range encoded {
+		if i > 0 {
+			if bytes.Equal(item, encoded[i-1]) {
+				return &UnsupportedValueError{Reason: fmt.Sprintf("a set that has %.64s twice", item)}
+			}
+			e.text(`,`)
+		}
+		e.buf = append(e.buf, item...)
+	}
+	e.text(`]}`)
+	return nil
+}
+
+// hashable encodes a key or an item of a set, apart from the output.
+func (e *encoder) hashable(v reflect.Value) ([]byte, error) {
+	start := len(e.buf)
+	e.frozen++
+	err := e.value(v)
+	e.frozen--
+	encoded := bytes.Clone(e.buf[start:])
+	e.buf = e.buf[:start]
+	return encoded, err
+}
+
+// entry is a key, encoded, and its value.
+type entry struct {
+	key   []byte
+	order reflect.Value
+	value reflect.Value
+}
+
+func (e *encoder) mapping(v reflect.Value) error {
+	if v.Type().Elem() == emptyType {
+		return e.set(KindSet, v.MapKeys())
+	}
+	if err := e.unhashable(KindDict); err != nil {
+		return err
+	}
+	leave, err := e.enter(v, 0)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	entries := make([]entry, 0, v.Len())
+	for it := v.MapRange(); it.Next(); {
+		k := it.Key()
+		encoded, err := e.hashable(k)
+		if err != nil {
+			return within(err, "[key]")
+		}
+		entries = append(entries, entry{encoded, k, it.Value()})
+	}
+	slices.SortFunc(entries, entryOrder(v.Type().Key()))
+	for i := range entries {
+		if i > 0 && bytes.Equal(entries[i].key, entries[i-1].key) {
+			return &UnsupportedValueError{Reason: fmt.Sprintf("a map that has the key %.64s twice", entries[i].key)}
+		}
+	}
+	return e.entries(entries)
+}
+
+// entryOrder sorts numbers by value and all else by its encoding.
+func entryOrder(t reflect.Type) func(a, b entry) int {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return func(a, b entry) int { return cmp.Compare(a.order.Int(), b.order.Int()) }
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return func(a, b entry) int { return cmp.Compare(a.order.Uint(), b.order.Uint()) }
+	}
+	return func(a, b entry) int { return bytes.Compare(a.key, b.key) }
+}
+
+func (e *encoder) dict(v reflect.Value) error {
+	if err := e.unhashable(KindDict); err != nil {
+		return err
+	}
+	leave, err := e.enter(v, v.Len())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	entries := make([]entry, v.Len())
+	seen := make(map[string]struct{}, v.Len())
+	for i := range entries {
+		item := v.Index(i)
+		entries[i].value = item.Field(1)
+		if entries[i].key, err = e.hashable(item.Field(0)); err != nil {
+			return within(err, index(i)+".Key")
+		}
+		if _, ok := seen[string(entries[i].key)]; ok {
+			return &UnsupportedValueError{Reason: fmt.Sprintf("a Dict that has the key %.64s twice", entries[i].key)}
+		}
+		seen[string(entries[i].key)] = struct{}{}
+	}
+	return e.entries(entries)
+}
+
+// dollar is the one string key that would make a dict look like the envelope.
+const dollar = `"$"`
+
+func (e *encoder) entries(entries []entry) error {
+	object := !slices.ContainsFunc(entries, func(x entry) bool {
+		return len(x.key) == 0 || x.key[0] != '"' || string(x.key) == dollar
+	})
+	open, between, next, end := `{"$":"dict","items":[[`, `,`, `],[`, `]]}`
+	switch {
+	case object:
+		open, between, next, end = `{`, `:`, `,`, `}`
+	case len(entries) == 0:
+		open, end = `{`, `}`
+	}
+	e.text(open)
+	for i, x := range entries {
+		if i > 0 {
+			e.text(next)
+		}
+		e.buf = append(e.buf, x.key...)
+		e.text(between)
+		if err := e.element(x.value); err != nil {
+			return within(err, keyStep(x.key))
+		}
+	}
+	e.text(end)
+	return nil
+}
+
+// element encodes a value that may sit in an interface.
+func (e *encoder) element(v reflect.Value) error {
+	if v.Kind() == reflect.Interface && v.CanInterface() {
+		return e.any(v.Interface())
+	}
+	return e.value(v)
+}
+
+func (e *encoder) structure(v reflect.Value) error {
+	if err := e.unhashable(KindDict); err != nil {
+		return err
+	}
+	f := fieldsOf(v.Type())
+	if f.err != "" {
+		return &UnsupportedValueError{Reason: f.err}
+	}
+	leave, err := e.enter(reflect.Value{}, 0)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	entries := make([]entry, 0, len(f.list))
+	for i := range f.list {
+		x, err := v.FieldByIndexErr(f.list[i].index)
+		if err != nil || f.list[i].omitEmpty && x.IsZero() {
+			continue // in an embedded nil pointer, or left out
+		}
+		entries = append(entries, entry{key: f.list[i].key, value: x})
+	}
+	return e.entries(entries)
+}
+
+func (e *encoder) embedded(v Value) error {
+	if v.opaque {
+		return &UnsupportedValueError{Reason: "a value that exists in its sandbox only: " + v.describe()}
+	}
+	switch v.kind {
+	case KindList, KindDict, KindSet, KindByteArray:
+		if err := e.unhashable(v.kind); err != nil {
+			return err
+		}
+	}
+	if e.depth+v.depth > DefaultMaxDepth {
+		return &LimitError{Limit: "MaxDepth", Max: DefaultMaxDepth}
+	}
+	if v.doc == nil {
+		e.text("null")
+		return nil
+	}
+	e.deepest = max(e.deepest, e.depth+v.depth)
+	e.buf = append(e.buf, v.body()...)
+	return nil
+}

@@ -1,0 +1,175 @@
+package state_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+type node struct {
+	Next *node
+}
+
+type broken struct{}
+
+var errBroken = errors.New("broken")
+
+func (broken) MarshalPython() (any, error)        { return nil, errBroken }
+func (*broken) UnmarshalPython(state.Value) error { return errBroken }
+
+type celsius float64
+
+func (c celsius) MarshalPython() (any, error) { return map[string]any{"celsius": float64(c)}, nil }
+
+func (c *celsius) UnmarshalPython(v state.Value) error {
+	var m map[string]float64
+	if err := v.Decode(&m); err != nil {
+		return err
+	}
+	*c = celsius(m["celsius"])
+	return nil
+}
+
+type endless struct{}
+
+func (endless) MarshalPython() (any, error) { return endless{}, nil }
+
+type twice struct {
+	A int `py:"x"`
+	B int `py:"x"`
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	cycle := &node{}
+	cycle.Next = cycle
+	list := []any{nil}
+	list[0] = list
+	mapping := map[string]any{}
+	mapping["self"] = mapping
+	var loop any
+	loop = &loop
+	opaque, err := state.Parse([]byte(`{"v":1,"value":[{"$":"opaque","type":"m.T","repr":"<T>","reason":""}]}`), state.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name  string
+		value any
+		error string // contained in the message
+	}{
+		{"channel", make(chan int), "state: value: chan int has no Python form"},
+		{"function", map[string]any{"servers": []any{1, struct{ Do func() }{}}}, `state: ["servers"][1]["Do"]: func() has no Python form`},
+		{"complex", []complex128{1}, "[0]: complex128 has no Python form"},
+		{"opaque", []any{state.Opaque{}}, "[0]: state.Opaque has no Python form"},
+		{"opaque value", opaque, "exists in its sandbox only: a list with one in it"},
+		{"UTF-8", map[string]any{"a": "\xff"}, `["a"]: a string that is not UTF-8`},
+		{"pair of surrogates", "\xed\xa0\xbd\xed\xb8\x80", "not UTF-8"},
+		{"UTF-8 key", map[string]int{"\xff": 1}, "[key]: a string that is not UTF-8"},
+		{"pointer cycle", cycle, "a cycle through *state_test.node"},
+		{"list cycle", list, "a cycle through []interface"},
+		{"map cycle", mapping, "a cycle through map"},
+		{"interface cycle", loop, "a cycle through"},
+		{"deep", deep(200), "more than MaxDepth allows (200)"},
+		{"list in a key", state.Dict{{state.Tuple{[]int{1}}, 1}}, "[0].Key[0]: Python cannot have a list as a key"},
+		{"dict in set", state.Set{map[string]int{}}, "[0]: Python cannot have a dict as a key or in a set"},
+		{"struct key", map[node]int{{}: 1}, "cannot have a dict as a key"},
+		{"set of sets", state.Set{state.Set{}}, "cannot have a set as a key"},
+		{"set twice", state.Set{1, int8(1)}, "has 1 twice"},
+		{"key twice", map[any]int{1: 1, int8(1): 2}, "has the key 1 twice"},
+		{"Dict twice", state.Dict{{"a", 1}, {"a", 2}}, `has the key "a" twice`},
+		{"year 10000", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), "year 10000"},
+		{"year 0", []time.Time{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "[0]: a time in year 0"},
+		{"offset", time.Now().In(time.FixedZone("", 24*3600)), "less than a day"},
+		{"marshaler", []any{broken{}}, "[0]: state: MarshalPython of state_test.broken: broken"},
+		{"endless", endless{}, "MaxDepth"},
+		{"two fields, one key", twice{}, `fields A and B both have the key "x"`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			doc, err := state.Marshal(test.value)
+			if err == nil || !strings.Contains(err.Error(), test.error) {
+				t.Errorf("%v, want %q\n%.200s", err, test.error, doc)
+			}
+		})
+	}
+	if _, err := state.Marshal(broken{}); !errors.Is(err, errBroken) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestErrorTypes(t *testing.T) {
+	t.Parallel()
+	_, err := state.Marshal([]any{make(chan int)})
+	if e, ok := errors.AsType[*state.UnsupportedTypeError](err); !ok || e.Path != "[0]" || e.Type.String() != "chan int" {
+		t.Errorf("%#v", err)
+	}
+	_, err = state.Marshal(map[int]string{3: "\xff"})
+	if e, ok := errors.AsType[*state.UnsupportedValueError](err); !ok || e.Path != "[3]" {
+		t.Errorf("%#v", err)
+	}
+	_, err = state.Marshal(deep(300))
+	if e, ok := errors.AsType[*state.LimitError](err); !ok || e.Limit != "MaxDepth" || len(e.Error()) > 1000 {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestCustomTypes(t *testing.T) {
+	t.Parallel()
+	roundTrip(t, celsius(1.5))
+	roundTrip(t, map[string]celsius{"a": 1})
+	roundTrip(t, []*celsius{new(celsius(2)), nil})
+	var b broken
+	if err := state.Unmarshal([]byte(`{"v":1,"value":1}`), &b); !errors.Is(err, errBroken) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A long list of floats is one block; what is not all floats is not.
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		value  any
+		packed bool
+	}{
+		{make([]float64, 15), false},
+		{make([]float64, 16), true},
+		{make([]float32, 16), true},
+		{append(make([]float64, 16), math.NaN()), true},
+		{make([]celsius, 16), false},
+		{make([]any, 16), false},
+		{make([]int, 16), false},
+	} {
+		doc, err := state.Marshal(test.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if packed := strings.Contains(string(doc), `"float64"`); packed != test.packed {
+			t.Errorf("%T: %s", test.value, doc)
+		}
+	}
+}
+
+func TestOutputIsGolden(t *testing.T) {
+	t.Parallel()
+	doc, err := state.Marshal(map[string]any{
+		"b": []any{1, 1.0, 1e16, -1.5e-7, "é\u2028</\x01"}, "a": time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "$": nil,
+		"set": map[int]struct{}{2: {}, 10: {}}, "d": -1500 * time.Microsecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"v":1,"value":{"$":"dict","items":[["$",null],` +
+		`["a",{"$":"datetime","iso":"2026-01-02T03:04:05.000000","offset":0,"zone":"UTC"}],` +
+		`["b",[1,1.0,1e+16,-1.5e-07,"é` + "\u2028" + `</\u0001"]],` +
+		`["d",{"$":"timedelta","days":-1,"seconds":86399,"microseconds":998500}],` +
+		`["set",{"$":"set","items":[10,2]}]]}}`
+	if string(doc) != want {
+		t.Errorf("got  %s\nwant %s", doc, want)
+	}
+}

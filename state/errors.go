@@ -1,0 +1,104 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// UnsupportedTypeError reports a Go type that has no Python form.
+type UnsupportedTypeError struct {
+	Type reflect.Type
+	// Path leads from the value given to the one refused, as in
+	// `["Servers"][2]["Conn"]`; "" is the value itself.
+	Path string
+}
+
+func (e *UnsupportedTypeError) Error() string {
+	return fmt.Sprintf("state: %s: %s has no Python form", place(e.Path), e.Type)
+}
+
+// UnsupportedValueError reports a value that its type allows and Python, or
+// the envelope, does not: a string that is not UTF-8, a cycle, a list as a key.
+type UnsupportedValueError struct {
+	Path   string
+	Reason string
+}
+
+func (e *UnsupportedValueError) Error() string {
+	return fmt.Sprintf("state: %s: %s", place(e.Path), e.Reason)
+}
+
+// LimitError reports a value that is over a limit.
+type LimitError struct {
+	// Limit is the field of [Limits]: "MaxBytes", "MaxDepth", "MaxNodes" or
+	// "MaxIntDigits".
+	Limit string
+	Max   int
+	Path  string
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("state: %s: more than %s allows (%d)", place(e.Path), e.Limit, e.Max)
+}
+
+// DecodeError reports a document that is malformed, or a value that does not
+// fit the Go type it was to go into.
+type DecodeError struct {
+	Path string
+	// Offset is the byte of the document where decoding stopped.
+	Offset int
+	// Type is the Go type that did not fit; nil when the document is at fault.
+	Type   reflect.Type
+	Reason string
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("state: decode %s (byte %d): %s", place(e.Path), e.Offset, e.Reason)
+}
+
+// maxPath bounds what a path of foreign keys adds to an error.
+const maxPath = 256
+
+func place(path string) string {
+	if path == "" {
+		return "value"
+	}
+	if len(path) > maxPath {
+		return fmt.Sprintf("%q…", path[:maxPath])
+	}
+	return path
+}
+
+// within puts a step in front of the path that an error carries: paths are
+// built on the way out, so that what succeeds pays nothing for them.
+func within(err error, step string) error {
+	var path *string
+	if e, ok := errors.AsType[*UnsupportedTypeError](err); ok {
+		path = &e.Path
+	} else if e, ok := errors.AsType[*UnsupportedValueError](err); ok {
+		path = &e.Path
+	} else if e, ok := errors.AsType[*LimitError](err); ok {
+		path = &e.Path
+	} else if e, ok := errors.AsType[*DecodeError](err); ok {
+		path = &e.Path
+	} else {
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	// A deep path is cut at its far end: where it starts is what a reader looks for.
+	*path = step + *path
+	if len(*path) > 2*maxPath {
+		*path = (*path)[:2*maxPath]
+	}
+	return err
+}
+
+func index(i int) string { return fmt.Sprintf("[%d]", i) }
+
+// keyStep is the step of a path through a dict, by its key as encoded.
+func keyStep(encoded []byte) string {
+	if len(encoded) > 64 {
+		return fmt.Sprintf("[%s…]", encoded[:64])
+	}
+	return fmt.Sprintf("[%s]", encoded)
+}

@@ -1,0 +1,535 @@
+package state
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// node is one value as it stands in the document. A scalar is complete; of a
+// container only the opening has been read.
+type node struct {
+	kind  Kind
+	truth bool
+	int   int64
+	big   *big.Int // an int beyond 64 bits
+	float float64
+	str   string
+	bytes []byte
+	time  time.Time
+	delta timedelta
+	other Opaque
+	// floats is a list that came as one block.
+	floats []float64
+	// tagged says that the container stands in an object that names its kind.
+	tagged bool
+}
+
+// timedelta is Python's: it reaches further than time.Duration.
+type timedelta struct{ days, seconds, microseconds int64 }
+
+func (d timedelta) duration() (time.Duration, bool) {
+	const maxDays = math.MaxInt64/(usPerDay*1000) + 1
+	if d.days > maxDays || d.days < -maxDays {
+		return 0, false
+	}
+	us := d.days*usPerDay + d.seconds*usPerSecond + d.microseconds
+	return time.Duration(us) * time.Microsecond, us <= math.MaxInt64/1000 && us >= math.MinInt64/1000
+}
+
+// scanner reads a document strictly: what the encoders write and no more.
+type scanner struct {
+	data   []byte
+	pos    int
+	depth  int
+	nodes  int
+	limits Limits
+	// deepest and opaque are what was met so far.
+	deepest int
+	opaque  bool
+	zones   zones
+}
+
+func (s *scanner) fail(format string, args ...any) error {
+	return &DecodeError{Offset: s.pos, Reason: fmt.Sprintf(format, args...)}
+}
+
+// literal reads exactly this text.
+func (s *scanner) literal(text string) error {
+	if !s.skip(text) {
+		return s.fail("expected %s", text)
+	}
+	return nil
+}
+
+// skip reads this text if it is next.
+func (s *scanner) skip(text string) bool {
+	if len(s.data)-s.pos < len(text) || string(s.data[s.pos:s.pos+len(text)]) != text {
+		return false
+	}
+	s.pos += len(text)
+	return true
+}
+
+func (s *scanner) count(n int) error {
+	if s.nodes += n; s.nodes > s.limits.MaxNodes {
+		return &LimitError{Limit: "MaxNodes", Max: s.limits.MaxNodes}
+	}
+	return nil
+}
+
+// next reads a scalar, or the opening of a container.
+func (s *scanner) next() (n node, err error) {
+	if err := s.count(1); err != nil {
+		return n, err
+	}
+	if s.pos == len(s.data) {
+		return n, s.fail("the document ends in the middle")
+	}
+	switch c := s.data[s.pos]; {
+	case c == 'n':
+		n.kind = KindNone
+		return n, s.literal("null")
+	case c == 't':
+		n.kind, n.truth = KindBool, true
+		return n, s.literal("true")
+	case c == 'f':
+		n.kind = KindBool
+		return n, s.literal("false")
+	case c == '"':
+		n.kind = KindStr
+		n.str, err = s.string()
+		return n, err
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	case c == '[':
+		s.pos++
+		n.kind = KindList
+		return n, s.enter()
+	case c == '{':
+		s.pos++
+		if s.skip(`"$":`) {
+			n.tagged = true
+			return n, s.kind(&n)
+		}
+		n.kind = KindDict
+		return n, s.enter()
+	}
+	return n, s.fail("unexpected %q", s.data[s.pos])
+}
+
+func (s *scanner) enter() error {
+	if s.depth++; s.depth > s.limits.MaxDepth {
+		return &LimitError{Limit: "MaxDepth", Max: s.limits.MaxDepth}
+	}
+	s.deepest = max(s.deepest, s.depth)
+	return nil
+}
+
+// kind reads the rest of an object that names its kind.
+func (s *scanner) kind(n *node) error {
+	name, err := s.plain()
+	if err != nil {
+		return err
+	}
+	n.kind = Kind(name)
+	switch n.kind {
+	case KindTuple, KindSet, KindFrozenSet, KindDict:
+		if err := s.literal(`,"items":[`); err != nil {
+			return err
+		}
+		return s.enter()
+	case KindList:
+		err = s.packed(n)
+	case KindInt:
+		err = s.hex(n)
+	case KindFloat:
+		err = s.special(n)
+	case KindStr, KindBytes, KindByteArray:
+		err = s.base64(n)
+	case KindDatetime:
+		err = s.datetime(n)
+	case KindTimedelta:
+		err = s.timedelta(n)
+	case KindOpaque:
+		err = s.foreign(n)
+	default:
+		return s.fail("unknown kind %.32q", name)
+	}
+	if err != nil {
+		return err
+	}
+	return s.literal("}")
+}
+
+// plain reads a string of the envelope itself: printable ASCII without escapes.
+func (s *scanner) plain() (string, error) {
+	if err := s.literal(`"`); err != nil {
+		return "", err
+	}
+	for i := s.pos; i < len(s.data); i++ {
+		switch c := s.data[i]; {
+		case c == '"':
+			text := s.data[s.pos:i]
+			s.pos = i + 1
+			return string(text), nil
+		case c < ' ' || c > '~' || c == '\\':
+			return "", s.fail("unexpected %q in the envelope", c)
+		}
+	}
+	return "", s.fail("the document ends in the middle")
+}
+
+// block reads base64.
+func (s *scanner) block() ([]byte, error) {
+	if err := s.literal(`"`); err != nil {
+		return nil, err
+	}
+	start := s.pos
+	for s.pos < len(s.data) && s.data[s.pos] != '"' {
+		if s.data[s.pos] < ' ' { // the decoder would skip a line's end
+			return nil, s.fail("unexpected %q in base64", s.data[s.pos])
+		}
+		s.pos++
+	}
+	text := s.data[start:s.pos]
+	out := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Strict().Decode(out, text)
+	if err != nil {
+		return nil, s.fail("base64: %v", err)
+	}
+	return out[:n], s.literal(`"`)
+}
+
+func (s *scanner) packed(n *node) error {
+	if err := s.literal(`,"float64":`); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	s.depth--
+	data, err := s.block()
+	if err != nil {
+		return err
+	}
+	if len(data)%8 != 0 {
+		return s.fail("%d bytes are no floats", len(data))
+	}
+	if err := s.count(len(data) / 8); err != nil {
+		return err
+	}
+	n.floats = make([]float64, len(data)/8)
+	for i := range n.floats {
+		n.floats[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+	}
+	return nil
+}
+
+func (s *scanner) hex(n *node) error {
+	if err := s.literal(`,"hex":`); err != nil {
+		return err
+	}
+	text, err := s.plain()
+	if err != nil {
+		return err
+	}
+	digits := strings.TrimPrefix(text, "-")
+	if len(digits) > s.limits.MaxIntDigits {
+		return &LimitError{Limit: "MaxIntDigits", Max: s.limits.MaxIntDigits}
+	}
+	if strings.Trim(digits, hexDigits) != "" || digits == "" || digits[0] == '0' {
+		return s.fail("malformed integer")
+	}
+	n.big, _ = new(big.Int).SetString(text, 16)
+	if n.big.IsInt64() {
+		return s.fail("an integer of 64 bits in hexadecimal")
+	}
+	return nil
+}
+
+func (s *scanner) special(n *node) error {
+	if err := s.literal(`,"text":`); err != nil {
+		return err
+	}
+	text, err := s.plain()
+	if err != nil {
+		return err
+	}
+	switch text {
+	case "nan":
+		n.float = math.NaN()
+	case "inf":
+		n.float = math.Inf(1)
+	case "-inf":
+		n.float = math.Inf(-1)
+	default:
+		return s.fail("unknown float %.32q", text)
+	}
+	return nil
+}
+
+func (s *scanner) base64(n *node) error {
+	if err := s.literal(`,"base64":`); err != nil {
+		return err
+	}
+	data, err := s.block()
+	if err != nil {
+		return err
+	}
+	if n.kind != KindStr {
+		n.bytes = data
+		return nil
+	}
+	if n.str = string(data); utf8.ValidString(n.str) || !isWTF8(n.str) {
+		return s.fail("a str in base64 that has no lone surrogate")
+	}
+	return nil
+}
+
+func (s *scanner) datetime(n *node) error {
+	if err := s.literal(`,"iso":`); err != nil {
+		return err
+	}
+	text, err := s.plain()
+	if err != nil {
+		return err
+	}
+	wall, err := time.Parse(isoLayout, text)
+	if err != nil || len(text) != len(isoLayout) || wall.Year() < 1 {
+		return s.fail("malformed datetime %.40q", text)
+	}
+	if !s.skip(`,"offset":`) {
+		n.time = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), Naive)
+		return nil
+	}
+	offset, err := s.integer()
+	if err != nil {
+		return err
+	}
+	if offset <= -secondsPerDay || offset >= secondsPerDay {
+		return s.fail("an offset of %d seconds", offset)
+	}
+	var name string
+	if s.skip(`,"zone":`) {
+		if name, err = s.string(); err != nil {
+			return err
+		}
+	}
+	if s.zones == nil {
+		s.zones = zones{}
+	}
+	n.time = located(wall, int(offset), name, s.zones.load)
+	return nil
+}
+
+func (s *scanner) timedelta(n *node) (err error) {
+	for _, part := range []struct {
+		name string
+		into *int64
+		max  int64
+	}{
+		{`,"days":`, &n.delta.days, 999_999_999},
+		{`,"seconds":`, &n.delta.seconds, secondsPerDay - 1},
+		{`,"microseconds":`, &n.delta.microseconds, usPerSecond - 1},
+	} {
+		if err := s.literal(part.name); err != nil {
+			return err
+		}
+		if *part.into, err = s.integer(); err != nil {
+			return err
+		}
+		if *part.into > part.max || *part.into < 0 && (part.into != &n.delta.days || *part.into < -part.max) {
+			return s.fail("a timedelta with%s%d", part.name, *part.into)
+		}
+	}
+	return nil
+}
+
+func (s *scanner) foreign(n *node) (err error) {
+	s.opaque = true
+	for _, part := range []struct {
+		name string
+		into *string
+	}{{`,"type":`, &n.other.Type}, {`,"repr":`, &n.other.Repr}, {`,"reason":`, &n.other.Reason}} {
+		if err := s.literal(part.name); err != nil {
+			return err
+		}
+		if *part.into, err = s.string(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scanner) integer() (int64, error) {
+	n, err := s.number()
+	if err == nil && n.kind != KindInt {
+		err = s.fail("expected an integer")
+	}
+	return n.int, err
+}
+
+// number reads a number of JSON's grammar: an int has neither point nor exponent.
+func (s *scanner) number() (n node, err error) {
+	start := s.pos
+	s.skip("-")
+	whole := s.digits()
+	if whole == 0 || whole > 1 && s.data[s.pos-whole] == '0' {
+		return n, s.fail("malformed number")
+	}
+	n.kind = KindInt
+	if s.skip(".") {
+		n.kind = KindFloat
+		if s.digits() == 0 {
+			return n, s.fail("malformed number")
+		}
+	}
+	if s.skip("e") || s.skip("E") {
+		n.kind = KindFloat
+		if !s.skip("-") {
+			s.skip("+")
+		}
+		if s.digits() == 0 {
+			return n, s.fail("malformed number")
+		}
+	}
+	text := s.data[start:s.pos]
+	if len(text) > maxNumber {
+		return n, s.fail("a number of %d characters", len(text))
+	}
+	if n.kind == KindFloat {
+		n.float, err = strconv.ParseFloat(string(text), 64)
+	} else if string(text) == "-0" {
+		err = strconv.ErrSyntax
+	} else {
+		n.int, err = strconv.ParseInt(string(text), 10, 64)
+	}
+	if err != nil {
+		return n, s.fail("number %.32q: out of range", text)
+	}
+	return n, nil
+}
+
+// maxNumber is more than a float or a 64-bit integer needs: the largest is
+// -2.2250738585072014e-308.
+const maxNumber = 32
+
+func (s *scanner) digits() int {
+	start := s.pos
+	for s.pos < len(s.data) && s.data[s.pos] >= '0' && s.data[s.pos] <= '9' {
+		s.pos++
+	}
+	return s.pos - start
+}
+
+// string reads a JSON string.
+func (s *scanner) string() (string, error) {
+	if err := s.literal(`"`); err != nil {
+		return "", err
+	}
+	start := s.pos
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; {
+		case c == '"':
+			text := s.data[start:s.pos]
+			if !utf8.Valid(text) {
+				return "", s.fail("a string that is not UTF-8")
+			}
+			s.pos++
+			return string(text), nil
+		case c == '\\':
+			return s.escaped(start)
+		case c < ' ':
+			return "", s.fail("unexpected %q in a string", c)
+		}
+		s.pos++
+	}
+	return "", s.fail("the document ends in the middle")
+}
+
+// escaped reads on from the first backslash of a string.
+func (s *scanner) escaped(start int) (string, error) {
+	out := append([]byte(nil), s.data[start:s.pos]...)
+	for s.pos < len(s.data) {
+		c := s.data[s.pos]
+		switch {
+		case c == '"':
+			if !utf8.Valid(out) {
+				return "", s.fail("a string that is not UTF-8")
+			}
+			s.pos++
+			return string(out), nil
+		case c < ' ':
+			return "", s.fail("unexpected %q in a string", c)
+		case c != '\\':
+			out = append(out, c)
+			s.pos++
+			continue
+		}
+		if s.pos+1 == len(s.data) {
+			break
+		}
+		s.pos += 2
+		switch c = s.data[s.pos-1]; c {
+		case '"', '\\', '/':
+			out = append(out, c)
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
+		case 'u':
+			r, err := s.rune()
+			if err != nil {
+				return "", err
+			}
+			out = utf8.AppendRune(out, r)
+		default:
+			return "", s.fail("unknown escape %q", c)
+		}
+	}
+	return "", s.fail("the document ends in the middle")
+}
+
+// rune reads the digits of \u, and the second half of a pair. A half alone is
+// an error: it has a kind of its own.
+func (s *scanner) rune() (rune, error) {
+	unit := func() (rune, error) {
+		if len(s.data)-s.pos < 4 {
+			return 0, s.fail("the document ends in the middle")
+		}
+		u, err := strconv.ParseUint(string(s.data[s.pos:s.pos+4]), 16, 16)
+		if err != nil {
+			return 0, s.fail("malformed escape")
+		}
+		s.pos += 4
+		return rune(u), nil
+	}
+	r, err := unit()
+	if err != nil || !utf16.IsSurrogate(r) {
+		return r, err
+	}
+	if s.skip(`\u`) {
+		low, err := unit()
+		if err != nil {
+			return 0, err
+		}
+		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+			return r, nil
+		}
+	}
+	return 0, s.fail("half of a surrogate pair")
+}

@@ -1,0 +1,121 @@
+package state
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// ErrNotFound is what Get of a name wraps that the state does not have.
+var ErrNotFound = errors.New("no such name in the state")
+
+// Hash identifies a document by its content: SHA-256.
+type Hash [sha256.Size]byte
+
+// Entry is one named value of a [State].
+type Entry struct {
+	Name  string
+	Value Value
+	Hash  Hash
+}
+
+// State is a set of named values, the variables of a run. It owns its values:
+// Set encodes them at once, so that changing the Go value later changes nothing
+// here. The zero State is empty and ready to use; a State must not be copied.
+// It is safe for concurrent use.
+type State struct {
+	mu      sync.Mutex
+	entries map[string]Entry
+}
+
+// New gives an empty state.
+func New() *State { return &State{} }
+
+// Set encodes a value, hashes it and stores it under the name of the Python
+// variable that it becomes. The error is a *[NameError], or one of [Marshal]
+// with the name in front of the path; the state then has what it had.
+//
+// A [Value] is stored as it is. One that is opaque can be kept so, but sent
+// only to the kernel that has it already.
+func (s *State) Set(name string, v any) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	value, ok := v.(Value)
+	if !ok {
+		var err error
+		if value, err = NewValue(v); err != nil {
+			return within(err, name)
+		}
+	}
+	entry := Entry{Name: name, Value: value, Hash: sha256.Sum256(value.Bytes())}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries == nil {
+		s.entries = map[string]Entry{}
+	}
+	s.entries[name] = entry
+	return nil
+}
+
+// Merge takes over what another state holds; its values win.
+func (s *State) Merge(other *State) {
+	entries := other.Entries()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries == nil {
+		s.entries = make(map[string]Entry, len(entries))
+	}
+	for _, entry := range entries {
+		s.entries[entry.Name] = entry
+	}
+}
+
+// Get decodes the value of a name into what v points to, by the rules of
+// [Unmarshal]. The error wraps [ErrNotFound] when the state has no such name.
+func (s *State) Get(name string, v any) error {
+	value, ok := s.Value(name)
+	if !ok {
+		return fmt.Errorf("state: get %.64q: %w", name, ErrNotFound)
+	}
+	if err := value.Decode(v); err != nil {
+		return within(err, name)
+	}
+	return nil
+}
+
+// Value gives the value of a name as it is.
+func (s *State) Value(name string) (Value, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, ok := s.entries[name]
+	return entry.Value, ok
+}
+
+// Delete removes a name. A variable that was sent already stays where it is.
+func (s *State) Delete(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, name)
+}
+
+// Names gives the names in order.
+func (s *State) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.entries))
+}
+
+// Entries gives what the state holds now, in the order of the names.
+func (s *State) Entries() []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries := make([]Entry, 0, len(s.entries))
+	for _, name := range slices.Sorted(maps.Keys(s.entries)) {
+		entries = append(entries, s.entries[name])
+	}
+	return entries
+}

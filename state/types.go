@@ -1,0 +1,108 @@
+package state
+
+import "time"
+
+// Kind names what a Python value is.
+type Kind string
+
+// The kinds of values.
+const (
+	KindNone      Kind = "none"
+	KindBool      Kind = "bool"
+	KindInt       Kind = "int"
+	KindFloat     Kind = "float"
+	KindStr       Kind = "str"
+	KindBytes     Kind = "bytes"
+	KindByteArray Kind = "bytearray"
+	KindList      Kind = "list"
+	KindTuple     Kind = "tuple"
+	KindSet       Kind = "set"
+	KindFrozenSet Kind = "frozenset"
+	KindDict      Kind = "dict"
+	KindDatetime  Kind = "datetime"
+	KindTimedelta Kind = "timedelta"
+	KindOpaque    Kind = "opaque"
+)
+
+// Tuple is a Python tuple.
+type Tuple []any
+
+// Set is a Python set. Its items have no order of their own: the encoding
+// sorts them. A map[K]struct{} is a set as well.
+type Set []any
+
+// FrozenSet is a Python frozenset.
+type FrozenSet []any
+
+// Dict is a Python dict in its order, with keys of any kind Python can hash.
+type Dict []Item
+
+// Item is one entry of a [Dict].
+type Item struct{ Key, Value any }
+
+// Opaque stands for a Python value that has no Go form. It cannot be sent back.
+type Opaque struct {
+	// Type is the class with its module, as in "pandas.core.frame.DataFrame".
+	Type string
+	// Repr is the start of its repr.
+	Repr string
+	// Reason says why it did not come as a value, when its type would have
+	// allowed that: a cycle, a size. Mostly "".
+	Reason string
+}
+
+// Naive is the location of times that have none: a Python datetime without
+// tzinfo decodes into a time in Naive, and a time in Naive is sent as one.
+// It counts as UTC in comparisons.
+var Naive = time.FixedZone("naive", 0)
+
+// PythonMarshaler is implemented by types that choose their Python form: the
+// value returned is encoded in their place.
+type PythonMarshaler interface {
+	MarshalPython() (any, error)
+}
+
+// PythonUnmarshaler is implemented by types that decode themselves. The value
+// refers to memory that may be shared; it must not be written to.
+type PythonUnmarshaler interface {
+	UnmarshalPython(v Value) error
+}
+
+// Limits bound what a document may make the decoder do. A zero field means
+// its default.
+type Limits struct {
+	// MaxBytes is the size of the document. Default [DefaultMaxBytes].
+	MaxBytes int
+	// MaxDepth is how deep containers may be nested. Default [DefaultMaxDepth].
+	MaxDepth int
+	// MaxNodes is the number of values, those in containers counted each.
+	// Default [DefaultMaxNodes].
+	MaxNodes int
+	// MaxIntDigits is the number of hexadecimal digits of an integer.
+	// Default [DefaultMaxIntDigits].
+	MaxIntDigits int
+}
+
+// The defaults of [Limits].
+const (
+	DefaultMaxBytes     = 256 << 20
+	DefaultMaxDepth     = 200
+	DefaultMaxNodes     = 16 << 20
+	DefaultMaxIntDigits = 1 << 18
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.MaxBytes == 0 {
+		l.MaxBytes = DefaultMaxBytes
+	}
+	if l.MaxDepth == 0 {
+		l.MaxDepth = DefaultMaxDepth
+	}
+	if l.MaxNodes == 0 {
+		l.MaxNodes = DefaultMaxNodes
+	}
+	if l.MaxIntDigits == 0 {
+		l.MaxIntDigits = DefaultMaxIntDigits
+	}
+	return l
+}
