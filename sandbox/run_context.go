@@ -194,10 +194,11 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 	}
 	changed := state.New()
 	if err := c.receive(ctx, host, reply, func(name string, v state.Value) error {
-		if state.CheckName(name) != nil {
+		err := changed.Set(name, v)
+		if _, ok := errors.AsType[*state.NameError](err); ok {
 			return nil // code may shadow a builtin; a state may not
 		}
-		return changed.Set(name, v)
+		return err
 	}); err != nil {
 		return err
 	}

@@ -19,17 +19,17 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		return nil
 	case *Opaque:
 		if n.kind == KindOpaque {
-			*into = n.other
+			*into = n.rare.(Opaque)
 			return nil
 		}
 	case *time.Time:
 		if n.kind == KindDatetime {
-			*into = n.time
+			*into = n.rare.(time.Time)
 			return nil
 		}
 	case *time.Duration:
 		if n.kind == KindTimedelta {
-			delta, ok := n.delta.duration()
+			delta, ok := n.rare.(timedelta).duration()
 			if !ok {
 				return d.tooLong(n)
 			}
@@ -38,8 +38,8 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		}
 	case *big.Int:
 		if n.kind == KindInt {
-			if n.big != nil {
-				into.Set(n.big)
+			if n.big() != nil {
+				into.Set(n.big())
 			} else {
 				into.SetInt64(n.int)
 			}
@@ -77,7 +77,7 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 		if n.kind != KindInt {
 			break
 		}
-		if n.big != nil || v.OverflowInt(n.int) {
+		if n.big() != nil || v.OverflowInt(n.int) {
 			return d.tooLarge(n, v)
 		}
 		v.SetInt(n.int)
@@ -87,28 +87,29 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 			break
 		}
 		u := uint64(n.int)
-		if n.big != nil {
-			u = n.big.Uint64()
+		if n.big() != nil {
+			u = n.big().Uint64()
 		}
-		if n.big != nil && !n.big.IsUint64() || n.big == nil && n.int < 0 || v.OverflowUint(u) {
+		if n.big() != nil && !n.big().IsUint64() || n.big() == nil && n.int < 0 || v.OverflowUint(u) {
 			return d.tooLarge(n, v)
 		}
 		v.SetUint(u)
 		ok = true
 	case reflect.Float32, reflect.Float64:
-		switch f := float64(n.int); {
-		case n.kind == KindFloat:
+		switch n.kind {
+		case KindFloat:
 			if v.OverflowFloat(n.float) {
 				return d.tooLarge(n, v)
 			}
 			v.SetFloat(n.float)
 			ok = true
-		case n.kind == KindInt:
+		case KindInt:
 			// 2^63 rounds up to what int64 cannot hold.
+			f := float64(n.int)
 			if v.Kind() == reflect.Float32 {
 				f = float64(float32(n.int))
 			}
-			if n.big != nil || f >= math.MaxInt64 || int64(f) != n.int {
+			if n.big() != nil || f >= math.MaxInt64 || int64(f) != n.int {
 				return d.tooLarge(n, v)
 			}
 			v.SetFloat(f)
@@ -119,14 +120,16 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 			v.SetString(n.str)
 		}
 	case reflect.Slice:
-		if ok = v.Type().Elem().Kind() == reflect.Uint8 && n.bytes != nil; ok {
-			v.SetBytes(n.bytes)
+		if b, is := n.rare.([]byte); is && v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes(b)
+			ok = true
 		}
 	case reflect.Array:
-		if ok = v.Type().Elem().Kind() == reflect.Uint8 && n.bytes != nil && len(n.bytes) == v.Len(); ok {
-			for i, b := range n.bytes {
-				v.Index(i).SetUint(uint64(b))
+		if b, is := n.rare.([]byte); is && v.Type().Elem().Kind() == reflect.Uint8 && len(b) == v.Len() {
+			for i, c := range b {
+				v.Index(i).SetUint(uint64(c))
 			}
+			ok = true
 		}
 	}
 	if !ok {
@@ -147,11 +150,21 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	t := v.Type()
 	switch {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		if n.floats != nil && t.Elem() == float64Type {
-			v.Set(reflect.ValueOf(n.floats).Convert(t))
+		if n.floats() != nil && t.Elem() == float64Type {
+			v.Set(reflect.ValueOf(n.floats()).Convert(t))
 			return nil
 		}
-		v.Set(reflect.MakeSlice(t, 0, len(n.floats)))
+		if n.floats() == nil {
+			switch into := v.Addr().Interface().(type) {
+			case *[]int:
+				return decodeInts(d, n, into)
+			case *[]int64:
+				return decodeInts(d, n, into)
+			case *[]string:
+				return d.strings(n, into)
+			}
+		}
+		v.Set(reflect.MakeSlice(t, 0, len(n.floats())))
 		return d.each(n, func(i int) (reflect.Value, error) {
 			v.Grow(1)
 			v.SetLen(i + 1)
@@ -180,6 +193,39 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
+// decodeInts is the general way without reflection: long lists of these are
+// what programs send.
+func decodeInts[T int | int64](d *decoder, n node, into *[]T) error {
+	list := []T{}
+	err := d.items(n, func(int) error {
+		x, err := d.next()
+		if err != nil {
+			return err
+		}
+		if x.kind != KindInt || x.rare != nil || int64(T(x.int)) != x.int {
+			return d.scalar(x, reflect.ValueOf(new(T)).Elem())
+		}
+		list = append(list, T(x.int))
+		return nil
+	})
+	*into = list
+	return err
+}
+
+func (d *decoder) strings(n node, into *[]string) error {
+	list := []string{}
+	err := d.items(n, func(int) error {
+		x, err := d.next()
+		if err == nil && x.kind != KindStr {
+			err = d.mismatch(x, reflect.ValueOf(new(string)).Elem())
+		}
+		list = append(list, x.str)
+		return err
+	})
+	*into = list
+	return err
+}
+
 // each decodes every item into the place that target gives for it.
 func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done func(reflect.Value) error) error {
 	one := func(i int, read func(v reflect.Value) error) error {
@@ -192,12 +238,12 @@ func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done f
 		}
 		return err
 	}
-	for i, f := range n.floats {
+	for i, f := range n.floats() {
 		if err := one(i, func(v reflect.Value) error { return d.assign(d.pos, node{kind: KindFloat, float: f}, v) }); err != nil {
 			return within(err, index(i))
 		}
 	}
-	if n.floats != nil {
+	if n.floats() != nil {
 		return nil
 	}
 	return d.items(n, func(i int) error { return one(i, d.decode) })
@@ -275,26 +321,22 @@ func (d *decoder) natural(n node) (any, error) {
 	case KindBool:
 		return n.truth, nil
 	case KindInt:
-		if n.big != nil {
-			return n.big, nil
+		if n.big() != nil {
+			return n.big(), nil
 		}
 		return n.int, nil
 	case KindFloat:
 		return n.float, nil
 	case KindStr:
 		return n.str, nil
-	case KindBytes, KindByteArray:
-		return n.bytes, nil
-	case KindDatetime:
-		return n.time, nil
+	case KindBytes, KindByteArray, KindDatetime, KindOpaque:
+		return n.rare, nil
 	case KindTimedelta:
-		delta, ok := n.delta.duration()
+		delta, ok := n.rare.(timedelta).duration()
 		if !ok {
 			return nil, d.tooLong(n)
 		}
 		return delta, nil
-	case KindOpaque:
-		return n.other, nil
 	case KindList:
 		return d.list(n)
 	case KindTuple:
@@ -321,11 +363,11 @@ func (d *decoder) any() (any, error) {
 }
 
 func (d *decoder) list(n node) ([]any, error) {
-	items := make([]any, 0, len(n.floats))
-	for _, f := range n.floats {
+	items := make([]any, 0, len(n.floats()))
+	for _, f := range n.floats() {
 		items = append(items, f)
 	}
-	if n.floats != nil {
+	if n.floats() != nil {
 		return items, nil
 	}
 	err := d.items(n, func(int) error {
@@ -375,6 +417,9 @@ func (d *decoder) ordered(n node) (Dict, error) {
 			return err
 		}
 		text := string(d.data[start:d.pos])
+		if n.kind == KindStr { // one string may be written in several ways
+			text = `"` + n.str
+		}
 		if _, ok := seen[text]; ok {
 			return d.fail("a key twice")
 		}

@@ -70,9 +70,10 @@ func (d *decoder) decode(v reflect.Value) error {
 func (d *decoder) mismatch(n node, v reflect.Value) error {
 	what := string(n.kind)
 	if n.kind == KindOpaque {
-		what = fmt.Sprintf("%.100s, which has no Go form (%.100s)", n.other.Type, n.other.Repr)
-		if n.other.Reason != "" {
-			what += ": " + n.other.Reason
+		o := n.rare.(Opaque)
+		what = fmt.Sprintf("%.100s, which has no Go form (%.100s)", o.Type, o.Repr)
+		if o.Reason != "" {
+			what += ": " + o.Reason
 		}
 	}
 	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("a Python %s does not go into %s", what, v.Type())}
@@ -171,7 +172,8 @@ func (d *decoder) value(start int, n node) (Value, error) {
 	body := d.data[start:d.pos]
 	doc := make([]byte, 0, len(documentStart)+len(body)+len(documentEnd))
 	doc = append(append(append(doc, documentStart...), body...), documentEnd...)
-	v := Value{doc: doc, kind: n.kind, other: n.other, opaque: d.opaque, depth: max(1, d.deepest-depth+1)}
+	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1)}
+	v.other, _ = n.rare.(Opaque)
 	d.deepest, d.opaque = max(deepest, d.deepest), opaque || d.opaque
 	return v, nil
 }
@@ -187,7 +189,7 @@ func (d *decoder) discard(n node) error {
 	}
 	switch n.kind {
 	case KindList, KindTuple, KindSet, KindFrozenSet:
-		if n.floats != nil {
+		if n.floats() != nil {
 			return nil
 		}
 		return d.items(n, item)

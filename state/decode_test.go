@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"reflect"
 	"strings"
@@ -60,7 +61,7 @@ func TestRepeatedKeys(t *testing.T) {
 		for _, target := range []any{new(any), new(map[string]int), new(state.Dict), new(struct {
 			A int `py:"a"`
 		})} {
-			if err := state.Unmarshal(document(body), target); err == nil && !(strings.Contains(body, `\u`) && reflect.TypeOf(target).Elem() == reflect.TypeFor[state.Dict]()) {
+			if err := state.Unmarshal(document(body), target); err == nil {
 				t.Errorf("%s into %T: %v", body, target, reflect.ValueOf(target).Elem())
 			}
 		}
@@ -286,7 +287,7 @@ func FuzzUnmarshal(f *testing.F) {
 func FuzzThroughPython(f *testing.F) {
 	python := startPython(f)
 	f.Add("a", []byte{1}, int64(1), 1.5, true)
-	f.Add("\xed\xa0\x80", []byte(nil), int64(-1), -0.0, false)
+	f.Add("\xed\xa0\x80", []byte(nil), int64(-1), math.Copysign(0, -1), false)
 	f.Add("$", []byte{0xff}, int64(1<<62), 5e-324, true)
 	f.Fuzz(func(t *testing.T, s string, b []byte, i int64, fl float64, flag bool) {
 		doc, err := state.Marshal(map[string]any{

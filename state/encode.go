@@ -45,7 +45,6 @@ var (
 	intType        = reflect.TypeFor[int]()
 	int64Type      = reflect.TypeFor[int64]()
 	anySliceType   = reflect.TypeFor[[]any]()
-	anyMapType     = reflect.TypeFor[map[string]any]()
 	floatsType     = reflect.TypeFor[[]float64]()
 	bigIntPtr      = reflect.PointerTo(bigIntType)
 	hasPythonForms = map[reflect.Type]bool{timeType: true, valueType: true, opaqueType: true}
@@ -78,6 +77,14 @@ func sizeHint(v any) int {
 		return base64.StdEncoding.EncodedLen(len(v)) + frame
 	case []float64:
 		return base64.StdEncoding.EncodedLen(8*len(v)) + frame
+	case []int:
+		return 8*len(v) + frame
+	case []string:
+		size := frame
+		for _, s := range v {
+			size += len(s) + len(s)/32 + 3
+		}
+		return size
 	}
 	return frame
 }

@@ -31,7 +31,6 @@ type outer struct {
 	Points  []Point             `py:"points"`
 	Next    *outer              `py:"next"`
 	Skipped string              `py:"-"`
-	private int
 }
 
 func bigint(s string) *big.Int {

@@ -16,20 +16,28 @@ import (
 // node is one value as it stands in the document. A scalar is complete; of a
 // container only the opening has been read.
 type node struct {
-	kind  Kind
-	truth bool
-	int   int64
-	big   *big.Int // an int beyond 64 bits
-	float float64
-	str   string
-	bytes []byte
-	time  time.Time
-	delta timedelta
-	other Opaque
-	// floats is a list that came as one block.
-	floats []float64
-	// tagged says that the container stands in an object that names its kind.
+	kind Kind
+	// tagged says that a container stands in an object that names its kind.
 	tagged bool
+	truth  bool
+	int    int64
+	float  float64
+	str    string
+	// rare is a *big.Int beyond 64 bits, a []byte, a []float64 (a list that came
+	// as one block), a time.Time, a timedelta or an Opaque.
+	rare any
+}
+
+// floats is a list that came as one block; nil for any other value.
+func (n node) floats() []float64 {
+	floats, _ := n.rare.([]float64)
+	return floats
+}
+
+// big is an int beyond 64 bits; nil for any other.
+func (n node) big() *big.Int {
+	i, _ := n.rare.(*big.Int)
+	return i
 }
 
 // timedelta is Python's: it reaches further than time.Duration.
@@ -226,10 +234,11 @@ func (s *scanner) packed(n *node) error {
 	if err := s.count(len(data) / 8); err != nil {
 		return err
 	}
-	n.floats = make([]float64, len(data)/8)
-	for i := range n.floats {
-		n.floats[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+	floats := make([]float64, len(data)/8)
+	for i := range floats {
+		floats[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
 	}
+	n.rare = floats
 	return nil
 }
 
@@ -248,10 +257,11 @@ func (s *scanner) hex(n *node) error {
 	if strings.Trim(digits, hexDigits) != "" || digits == "" || digits[0] == '0' {
 		return s.fail("malformed integer")
 	}
-	n.big, _ = new(big.Int).SetString(text, 16)
-	if n.big.IsInt64() {
+	i, _ := new(big.Int).SetString(text, 16)
+	if i.IsInt64() {
 		return s.fail("an integer of 64 bits in hexadecimal")
 	}
+	n.rare = i
 	return nil
 }
 
@@ -285,7 +295,7 @@ func (s *scanner) base64(n *node) error {
 		return err
 	}
 	if n.kind != KindStr {
-		n.bytes = data
+		n.rare = data
 		return nil
 	}
 	if n.str = string(data); utf8.ValidString(n.str) || !isWTF8(n.str) {
@@ -307,7 +317,7 @@ func (s *scanner) datetime(n *node) error {
 		return s.fail("malformed datetime %.40q", text)
 	}
 	if !s.skip(`,"offset":`) {
-		n.time = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), Naive)
+		n.rare = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), Naive)
 		return nil
 	}
 	offset, err := s.integer()
@@ -326,19 +336,20 @@ func (s *scanner) datetime(n *node) error {
 	if s.zones == nil {
 		s.zones = zones{}
 	}
-	n.time = located(wall, int(offset), name, s.zones.load)
+	n.rare = located(wall, int(offset), name, s.zones.load)
 	return nil
 }
 
 func (s *scanner) timedelta(n *node) (err error) {
+	var delta timedelta
 	for _, part := range []struct {
 		name string
 		into *int64
 		max  int64
 	}{
-		{`,"days":`, &n.delta.days, 999_999_999},
-		{`,"seconds":`, &n.delta.seconds, secondsPerDay - 1},
-		{`,"microseconds":`, &n.delta.microseconds, usPerSecond - 1},
+		{`,"days":`, &delta.days, 999_999_999},
+		{`,"seconds":`, &delta.seconds, secondsPerDay - 1},
+		{`,"microseconds":`, &delta.microseconds, usPerSecond - 1},
 	} {
 		if err := s.literal(part.name); err != nil {
 			return err
@@ -346,19 +357,21 @@ func (s *scanner) timedelta(n *node) (err error) {
 		if *part.into, err = s.integer(); err != nil {
 			return err
 		}
-		if *part.into > part.max || *part.into < 0 && (part.into != &n.delta.days || *part.into < -part.max) {
+		if *part.into > part.max || *part.into < 0 && (part.into != &delta.days || *part.into < -part.max) {
 			return s.fail("a timedelta with%s%d", part.name, *part.into)
 		}
 	}
+	n.rare = delta
 	return nil
 }
 
 func (s *scanner) foreign(n *node) (err error) {
 	s.opaque = true
+	var o Opaque
 	for _, part := range []struct {
 		name string
 		into *string
-	}{{`,"type":`, &n.other.Type}, {`,"repr":`, &n.other.Repr}, {`,"reason":`, &n.other.Reason}} {
+	}{{`,"type":`, &o.Type}, {`,"repr":`, &o.Repr}, {`,"reason":`, &o.Reason}} {
 		if err := s.literal(part.name); err != nil {
 			return err
 		}
@@ -366,6 +379,7 @@ func (s *scanner) foreign(n *node) (err error) {
 			return err
 		}
 	}
+	n.rare = o
 	return nil
 }
 
@@ -402,6 +416,15 @@ func (s *scanner) number() (n node, err error) {
 		}
 	}
 	text := s.data[start:s.pos]
+	if n.kind == KindInt && whole <= maxFast && string(text) != "-0" {
+		for _, c := range text[len(text)-whole:] {
+			n.int = 10*n.int + int64(c-'0')
+		}
+		if text[0] == '-' {
+			n.int = -n.int
+		}
+		return n, nil
+	}
 	if len(text) > maxNumber {
 		return n, s.fail("a number of %d characters", len(text))
 	}
@@ -421,6 +444,9 @@ func (s *scanner) number() (n node, err error) {
 // maxNumber is more than a float or a 64-bit integer needs: the largest is
 // -2.2250738585072014e-308.
 const maxNumber = 32
+
+// maxFast digits never leave 64 bits.
+const maxFast = 18
 
 func (s *scanner) digits() int {
 	start := s.pos

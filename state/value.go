@@ -58,7 +58,8 @@ func Parse(doc []byte, limits Limits) (Value, error) {
 	v := Value{doc: doc}
 	n, err := d.next()
 	if err == nil {
-		v.kind, v.other = n.kind, n.other
+		v.kind = n.kind
+		v.other, _ = n.rare.(Opaque)
 		err = d.discard(n)
 	}
 	if err != nil {
