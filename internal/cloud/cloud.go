@@ -93,7 +93,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	if o.Key == "" {
 		o.Key = newKey()
 	}
-	o.Limits = withDefaults(o.Limits)
+	o.Limits = o.Limits.WithDefaults()
 	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy}}
 	if c.python == nil {
 		if c.python, err = python.Find(ctx); err != nil {

@@ -146,6 +146,7 @@ func TestSignedDownload(t *testing.T) {
 		"wrong token":            {signed("read", ""), "wrong", 401, "access token present in header but does not match"},
 		"nothing":                {"/files?path=a", "", 401, "missing signature query parameter"},
 		"signature":              {signed("read", ""), "", 200, ""},
+		"padded":                 {signed("read", "") + "%3D", "", 200, ""},
 		"of the other operation": {signed("write", ""), "", 401, "invalid signature"},
 		"valid":                  {signed("read", future), "", 200, ""},
 		"expired":                {signed("read", past), "", 401, "signature is already expired"},

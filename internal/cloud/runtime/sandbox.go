@@ -30,7 +30,9 @@ type Limits struct {
 	DiskBytes   int64
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults are the limits that are enforced: what is zero filled in, and no
+// more CPUs than the machine has.
+func (l Limits) WithDefaults() Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
 	}
@@ -42,6 +44,7 @@ func (l Limits) withDefaults() Limits {
 		l.Processes = 1024
 	}
 	if l.DiskBytes == 0 {
+		// The files of a sandbox are in memory, and count there too.
 		l.DiskBytes = min(10<<30, l.MemoryBytes/2)
 	}
 	return l
@@ -119,7 +122,7 @@ func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 }
 
 func (r *Room) newSandbox(ctx context.Context, o SandboxOptions, as role) (*Sandbox, error) {
-	limits := o.Limits.withDefaults()
+	limits := o.Limits.WithDefaults()
 	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
