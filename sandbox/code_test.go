@@ -321,6 +321,7 @@ func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.rest = http.NotFound
+	interrupted := make(chan struct{})
 	s.kernel = func(k *fakeKernel) {
 		m := k.next()
 		k.begin(m)
@@ -328,6 +329,7 @@ func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
 		if i := k.next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
 			t.Errorf("got %+v", i)
 		}
+		close(interrupted)
 		k.reply(m, "error")
 		k.status(m, "idle")
 		k.next()
@@ -337,6 +339,7 @@ func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	<-interrupted
 }
 
 func TestRunCodeStdin(t *testing.T) {
