@@ -1,0 +1,78 @@
+package pyshim_test
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/pyshim"
+)
+
+// run gives what a program prints in a Python without any of the user's setup.
+func run(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 on this machine: the modules are not run")
+	}
+	cmd := exec.CommandContext(t.Context(), path, "-I", "-")
+	cmd.Stdin = strings.NewReader(program)
+	cmd.Env = []string{"TMPDIR=" + t.TempDir(), "PYTHONIOENCODING=utf-8"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestInstallLeavesNoNames(t *testing.T) {
+	t.Parallel()
+	got := run(t, "before = set(globals())\n"+pyshim.Install()+"\n"+pyshim.Install()+"\nprint(sorted(set(globals()) - before - {'before'}), "+pyshim.Call("begin")+")")
+	if got != "[] <value for the host>" {
+		t.Errorf("%s", got)
+	}
+}
+
+// A second installation keeps what the first one knows.
+func TestInstallOnce(t *testing.T) {
+	t.Parallel()
+	token := `__import__("sys").modules["_e2bctl_state"]._token`
+	got := run(t, pyshim.Install()+"\na = "+token+"\n"+pyshim.Install()+"\nprint(a == "+token+")")
+	if got != "True" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestNotInstalled(t *testing.T) {
+	t.Parallel()
+	got := run(t, "try:\n  "+pyshim.Call("begin")+"\nexcept Exception as e:\n  print(type(e).__name__, e)")
+	name, value, _ := strings.Cut(got, " ")
+	if !pyshim.NotInstalled(name, value) {
+		t.Errorf("%q", got)
+	}
+}
+
+// An argument is data, whatever is in it.
+func TestCallQuotes(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"plain", `"quoted' \ `, "\n\r\t\x00\x7f", "é\u2028😀", `") or print("no`} {
+		call := pyshim.Call("f", arg, 3)
+		program := "import sys, types\nm = sys.modules['_e2bctl_state'] = types.ModuleType('m')\nm.f = lambda s, n: ascii(s) + str(n)\nprint(" + call + ")\nprint(m.f(" + asList(arg) + ", 3))"
+		one, other, _ := strings.Cut(run(t, program), "\n")
+		if one != other {
+			t.Errorf("%q: %s, want %s", arg, one, other)
+		}
+	}
+}
+
+// asList spells a string without quotes.
+func asList(s string) string {
+	var b strings.Builder
+	b.WriteString("bytes([")
+	for _, c := range []byte(s) {
+		b.WriteString(strconv.Itoa(int(c)) + ",")
+	}
+	b.WriteString("]).decode()")
+	return b.String()
+}

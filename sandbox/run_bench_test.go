@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"testing"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// 64 MiB of state into a kernel, and the same again with no Set between.
+func BenchmarkBegin64MiB(b *testing.B) {
+	floats := make([]float64, 4<<20)
+	for i := range floats {
+		floats[i] = float64(i) / 3
+	}
+	st := state.New()
+	h := newPythonHost(b, "plain")
+	begin := func(rs *runs) {
+		r, err := rs.begin(b.Context(), h, "kernel", RunParams{State: st})
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Close()
+	}
+	begin(&runs{}) // installs the modules
+	b.Run("set and send", func(b *testing.B) {
+		for b.Loop() {
+			set(b, st, "floats", floats)
+			set(b, st, "blob", make([]byte, 32<<20))
+			begin(&runs{})
+		}
+	})
+	var rs runs
+	begin(&rs)
+	b.Run("again", func(b *testing.B) {
+		before := h.sent
+		for b.Loop() {
+			begin(&rs)
+		}
+		b.ReportMetric(float64(h.sent-before)/float64(b.N), "wire-B/op")
+	})
+}
