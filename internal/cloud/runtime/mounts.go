@@ -196,7 +196,7 @@ func openHost() (hostFiles, error) {
 
 func (h hostFiles) close() {
 	for _, fd := range h.devices {
-		unix.Close(fd)
+		closeFD(fd)
 	}
 }
 

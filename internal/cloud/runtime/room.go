@@ -177,9 +177,9 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
-	defer fd3.Close()
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true})
+	fd3.Close() // the child's is the only one now, so that its end is seen
 	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
@@ -189,7 +189,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.kill() // whatever it is, it keeps nothing
-		return errors.Join(err, spec.removeGroups(context.WithoutCancel(ctx)))
+		return errors.Join(notAnAgent(err), spec.removeGroups(context.WithoutCancel(ctx)))
 	}
 	r.keeper = keeper
 	return nil
@@ -207,10 +207,10 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer fd3.Close()
 	from, to, err := os.Pipe()
 	if err != nil {
-		line.conn.Close()
+		line.close()
+		fd3.Close()
 		return err
 	}
 	attr := roomAttr(r.ids)
@@ -219,8 +219,9 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	process, err := start(r.binary, fd3, to, attr)
 	to.Close()
+	fd3.Close()
 	if err != nil {
-		line.conn.Close()
+		line.close()
 		from.Close()
 		return err
 	}
@@ -349,7 +350,7 @@ func (r *Room) end() error {
 		r.lock.Close()
 	}
 	if r.keepLine != nil {
-		r.keepLine.conn.Close()
+		r.keepLine.close()
 	}
 	if r.keeper != nil {
 		<-r.keeper.done
@@ -363,7 +364,7 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends what is in its namespaces;
 // without them it does that itself when its socket closes.
 func (r *Room) stopRoom() {
-	r.line.conn.Close()
+	r.line.close()
 	if r.rung == Full {
 		r.room.kill()
 	}

@@ -438,12 +438,12 @@ func (s *Sandbox) carry(life context.Context, m message) {
 	theirs.Close()
 	if err != nil {
 		conn.Close()
-		inside.Close()
+		_ = inside.Close()
 		return
 	}
 	stop := context.AfterFunc(life, func() {
 		conn.Close()
-		inside.Close()
+		_ = inside.Close()
 	})
 	defer stop()
 	join(conn, inside)
@@ -515,7 +515,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		err = readStatus(ctx, conn)
 	}
 	if err != nil {
-		st.Close()
+		_ = st.Close()
 		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
 			return nil, because(ctx, err)
 		}
@@ -611,7 +611,7 @@ func (s *Sandbox) end() error {
 	s.room.killProcess(s)
 	<-s.exited
 	if s.agent != nil {
-		s.agent.conn.Close()
+		s.agent.close()
 	}
 	s.flows.Wait()
 	var err error

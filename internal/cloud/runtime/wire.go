@@ -257,6 +257,12 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
+// close ends the conversation; nothing can be done about an error of it.
+func (c *control) close() { _ = c.conn.Close() }
+
+// closeFD closes a descriptor that nothing was written to.
+func closeFD(fd int) { _ = unix.Close(fd) }
+
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
