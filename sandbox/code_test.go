@@ -157,6 +157,24 @@ func TestRunCodeException(t *testing.T) {
 	}
 }
 
+func TestExecutionErrorLine(t *testing.T) {
+	t.Parallel()
+	for traceback, want := range map[string]int{
+		"Cell In[9], line 5\n----> 5 f()\n\nCell In[9], line 2, in f()\n": 2,
+		"Cell In[9], line 5\n\nCell In[3], line 1, in earlier()\n":        5,
+		"Cell In [2], line 4\n":               4,
+		"Input In [1], in <cell line: 3>()\n": 3,
+		"  File \"<cell 12>\", line 7, in <module>\n  File \"/usr/lib/python3/x.py\", line 99, in y\n": 7,
+		"  Cell In[10], line 2\n    x = = 3\nSyntaxError":                                              2,
+		"File <stdin>:8": 8,
+		"no line at all": 0, "": 0,
+	} {
+		if got := newExecutionError("E", "v", traceback).Line; got != want {
+			t.Errorf("line %d, want %d: %s", got, want, traceback)
+		}
+	}
+}
+
 func TestRunCodeAborted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -38,7 +38,7 @@ func TestFiles(t *testing.T) {
 	}
 	sb := s.sandbox()
 	root := &FileParams{User: "root"}
-	for path, data := range map[string][]byte{"/a b&c?d=é%": []byte("x"), "~/empty": {}, "/big": bytes.Repeat([]byte("0123456789"), 1<<20)} {
+	for path, data := range map[string][]byte{"/a b&c?d=é%": []byte("x"), "~/empty": {}, "/big": bytes.Repeat([]byte("0123456789"), 1<<18)} {
 		if err := sb.Files.Write(t.Context(), path, data, root); err != nil {
 			t.Fatal(err)
 		}

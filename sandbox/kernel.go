@@ -273,9 +273,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	for {
 		var half <-chan time.Time
 		if e.replied != e.idle {
-			timer := time.NewTimer(otherHalf)
-			defer timer.Stop()
-			half = timer.C
+			half = time.After(otherHalf)
 		}
 		select {
 		case <-ctx.Done():

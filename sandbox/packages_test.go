@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,7 +61,8 @@ func FuzzRequirements(f *testing.F) {
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	var uploaded, removed string
+	var uploaded string
+	var removed atomic.Value
 	s.files = func(_ http.ResponseWriter, r *http.Request) {
 		uploaded = r.URL.Query().Get("path")
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -72,7 +74,7 @@ func TestInstall(t *testing.T) {
 		p := r.GetProcess()
 		switch args := p.GetArgs(); {
 		case p.GetCmd() == "rm":
-			removed = args[1]
+			removed.Store(args[1])
 		case len(args) > 1 && args[1] == "pip":
 			pip = args
 			if p.GetEnvs()["PIP_NO_INPUT"] != "1" {
@@ -119,7 +121,7 @@ func TestInstall(t *testing.T) {
 	if diff := cmp.Diff([]string{"-m", "pip", "install", "numpy>=2", "same", uploaded}, pip); diff != "" || !strings.HasSuffix(uploaded, "/my_pkg-1.0-py3-none-any.whl") {
 		t.Errorf("%s %s", uploaded, diff)
 	}
-	eventually(t, "the wheel is removed", func() bool { return removed == filepath.ToSlash(filepath.Dir(uploaded)) })
+	eventually(t, "the wheel is removed", func() bool { return removed.Load() == filepath.ToSlash(filepath.Dir(uploaded)) })
 	lists = 0
 	_, err = sb.Packages.Install(t.Context(), "nosuch")
 	failed, ok := errors.AsType[*InstallError](err)

@@ -90,7 +90,7 @@ type ExecutionError struct {
 }
 
 func (e *ExecutionError) Error() string {
-	text := shorten(e.Name+": "+e.Value, 512)
+	text := shorten(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), 512)
 	if e.Line > 0 {
 		return fmt.Sprintf("%s (line %d)", text, e.Line)
 	}
@@ -99,16 +99,20 @@ func (e *ExecutionError) Error() string {
 
 var (
 	ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
-	// cellLine are the forms in which Python and IPython, old and new, name a
-	// line of the code itself.
-	cellLine = regexp.MustCompile(`(?:Cell In *\[\d+\], line |Input In \[\d+\], (?:in )?<cell line: |File "?<[^>]*>"?, line |File <[^>]*>:|<ipython-input-\d+-\w+> in <module>\s*(?:\n.*)*?\n-+> )(\d+)`)
+	// cellLine are the forms in which Python and IPython name a line of code
+	// that came from here: its cell, and the line.
+	cellLine = regexp.MustCompile(`(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
 // newExecutionError makes a kernel's error fit to be read.
 func newExecutionError(name, value, traceback string) *ExecutionError {
 	e := &ExecutionError{Name: name, Value: value, Traceback: ansi.ReplaceAllString(traceback, "")}
-	if lines := cellLine.FindAllStringSubmatch(e.Traceback, -1); lines != nil {
-		e.Line, _ = strconv.Atoi(lines[len(lines)-1][1])
+	// The outermost frame is of this code, others may be of earlier code.
+	frames := cellLine.FindAllStringSubmatch(e.Traceback, -1)
+	for _, frame := range frames {
+		if frame[1] == frames[0][1] {
+			e.Line, _ = strconv.Atoi(frame[2])
+		}
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -266,7 +267,10 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(11 * time.Minute)
-		if diff := cmp.Diff([]time.Duration{150 * time.Second, 300 * time.Second, 450 * time.Second, 600 * time.Second}, renewed); diff != "" {
+		mu.Lock()
+		at := slices.Clone(renewed)
+		mu.Unlock()
+		if diff := cmp.Diff([]time.Duration{150 * time.Second, 300 * time.Second, 450 * time.Second, 600 * time.Second}, at); diff != "" {
 			t.Errorf("renewed at:\n%s", diff)
 		}
 		mu.Lock()

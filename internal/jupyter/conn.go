@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -55,10 +56,9 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	d.Subprotocols = []string{SubprotocolV1}
 	socket, response, err := d.DialContext(ctx, url, header)
 	if errors.Is(err, websocket.ErrBadHandshake) && response != nil {
-		body := make([]byte, 1024) // which gorilla has read already
-		n, _ := response.Body.Read(body)
+		body, _ := io.ReadAll(response.Body) // at most 1 KiB, which gorilla has read already
 		_ = response.Body.Close()
-		return nil, &DialError{StatusCode: response.StatusCode, Header: response.Header, Body: body[:n]}
+		return nil, &DialError{StatusCode: response.StatusCode, Header: response.Header, Body: body}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("jupyter: open the kernel's websocket: %w", err)

@@ -1,0 +1,141 @@
+package jupyter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// dial opens a connection to a server that does what serve says.
+func dial(t *testing.T, subprotocols []string, serve func(*websocket.Conn)) *Conn {
+	t.Helper()
+	upgrader := websocket.Upgrader{Subprotocols: subprotocols}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		socket, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer socket.Close()
+		serve(socket)
+	}))
+	t.Cleanup(server.Close)
+	c, err := Dial(t.Context(), websocket.DefaultDialer, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// echo sends back what comes until the connection ends.
+func echo(socket *websocket.Conn) {
+	for {
+		kind, frame, err := socket.ReadMessage()
+		if err != nil || socket.WriteMessage(kind, frame) != nil {
+			return
+		}
+	}
+}
+
+func TestConnSpeaksBothFramings(t *testing.T) {
+	t.Parallel()
+	for name, subprotocols := range map[string][]string{"default": nil, "v1": {SubprotocolV1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := dial(t, subprotocols, echo)
+			for _, buffers := range [][][]byte{nil, {{1, 2}, {}}} {
+				sent := &Message{Channel: Control, Header: NewHeader("x", "s", "u"), Content: []byte(`{"a":"é"}`), Buffers: buffers}
+				if err := c.Send(sent); err != nil {
+					t.Fatal(err)
+				}
+				got, err := c.Receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Channel != Control || got.Header != sent.Header || !bytes.Equal(got.Content, sent.Content) || len(got.Buffers) != len(buffers) {
+					t.Errorf("%+v", got)
+				}
+			}
+		})
+	}
+}
+
+func TestConnTakesManyWriters(t *testing.T) {
+	t.Parallel()
+	c := dial(t, []string{SubprotocolV1}, echo)
+	const n = 100
+	var writers sync.WaitGroup
+	for range n {
+		writers.Go(func() {
+			if err := c.Send(&Message{Channel: Shell, Header: NewHeader("x", "s", "u")}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range n {
+		if _, err := c.Receive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writers.Wait()
+}
+
+func TestConnEnds(t *testing.T) {
+	t.Parallel()
+	for name, serve := range map[string]func(*websocket.Conn){
+		"the server closes": func(*websocket.Conn) {},
+		"garbage":           func(s *websocket.Conn) { _ = s.WriteMessage(websocket.TextMessage, []byte("<")); echo(s) },
+	} {
+		c := dial(t, nil, serve)
+		_, first := c.Receive()
+		if _, again := c.Receive(); first == nil || !errors.Is(again, first) {
+			t.Errorf("%s: %v, then %v", name, first, again)
+		}
+	}
+	c := dial(t, nil, echo)
+	received := make(chan error, 1)
+	go func() { _, err := c.Receive(); received <- err }()
+	var closing sync.WaitGroup
+	for range 3 {
+		closing.Go(func() { c.Close() })
+	}
+	closing.Wait()
+	if err := <-received; err == nil {
+		t.Error("Receive of a closed connection has no error")
+	}
+	if err := c.Send(&Message{}); err == nil {
+		t.Error("Send on a closed connection has no error")
+	}
+}
+
+func TestDialRefused(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, `{"port":8888}`)
+	}))
+	defer server.Close()
+	url := "ws" + strings.TrimPrefix(server.URL, "http")
+	_, err := Dial(t.Context(), websocket.DefaultDialer, url, nil)
+	refused, ok := errors.AsType[*DialError](err)
+	if !ok || refused.StatusCode != 502 || string(refused.Body) != `{"port":8888}` {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Dial(ctx, websocket.DefaultDialer, url, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
