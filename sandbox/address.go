@@ -95,10 +95,10 @@ func (p portClient) Do(r *http.Request) (*http.Response, error) {
 func (p portClient) routed(body []byte) error {
 	var answer struct {
 		SandboxID string `json:"sandboxId"`
-		Message   string `json:"message"`
 		Port      int    `json:"port"`
 	}
-	if json.Unmarshal(body, &answer) != nil || answer.SandboxID != p.sb.ID() {
+	_ = json.Unmarshal(body, &answer) // what is not its JSON names no sandbox
+	if answer.SandboxID != p.sb.ID() {
 		return nil
 	}
 	if answer.Port != 0 {

@@ -180,9 +180,12 @@ func (c *Commands) start(ctx context.Context, argv []string, p *CommandParams) (
 		err = fmt.Errorf("the daemon did not start it in %v: %w", startTimeout, context.DeadlineExceeded)
 	}
 	c.sb.background(ctx, func(ctx context.Context) {
-		defer context.AfterFunc(ctx, cancel)()
+		defer cancel()
+		stop := context.AfterFunc(ctx, cancel)
+		defer stop()
 		if <-started == nil {
 			running.kill(ctx)
+			_ = running.stream.Close()
 		}
 	})
 	return nil, err
@@ -233,8 +236,8 @@ func (r *command) wait(ctx context.Context) (*CommandResult, error) {
 		result.ExitCode = -1
 		r.cancel()
 		r.sb.background(ctx, func(ctx context.Context) {
-			_ = r.stream.Close()
 			r.kill(ctx)
+			_ = r.stream.Close()
 		})
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

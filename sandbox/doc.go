@@ -1,2 +1,54 @@
-// Package sandbox runs code and commands in E2B-style cloud sandboxes.
+// Package sandbox runs code and commands in E2B-style cloud sandboxes: it
+// creates them, talks to what is inside, and takes them down again.
+//
+//	sb, err := sandbox.Create(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer sb.Close() // created here, so it is torn down
+//
+//	ex, err := sb.RunCode(ctx, "import math; math.factorial(20)", &sandbox.RunCodeParams{Stdout: os.Stdout})
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(ex.Text())
+//
+// The same program runs against E2B, a self-hosted service, and the local
+// cloud of package sandbox/local.
+//
+// # Configuration
+//
+// For each setting the first source that has it decides: an [Option], the
+// environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), the file
+// .env of the working directory, the default. An address from .env is refused
+// when the key is not from there, too; see [api.FromEnv].
+//
+// # Life of a sandbox
+//
+// By default a sandbox is on a lease, renewed while its handle is open: it is
+// gone at most five minutes after the program, however that ended.
+// [WithLifetime] fixes its life instead. How long a call may take is its
+// context's business, which never ends a sandbox. [Sandbox.Close] tears down
+// what this program created and leaves running what it connected to;
+// [Sandbox.Detach] leaves both.
+//
+// # Errors
+//
+// What the service refuses is an [*api.Error] with its classes
+// ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable] tells whether
+// the same call can succeed later. [ErrGone], with [*GoneError], is a sandbox
+// that is no more; [ErrKernelDied] and [ErrKernelLost] are about the kernel
+// behind RunCode. A command that fails is an [*ExitError], and an exception an
+// [*ExecutionError]; both come beside a complete result. Files have
+// [*fs.PathError].
+//
+// A call whose context ends returns at once with the context's error; the
+// command is killed and the code interrupted in the background, and Close waits
+// for that.
+//
+// # Concurrency and memory
+//
+// All handles are safe for concurrent use. Code of one context runs one call
+// after another; commands and files have no order. Output goes to writers as it
+// comes; results keep the head and the tail of it and say what they dropped.
 package sandbox

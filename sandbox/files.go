@@ -49,15 +49,15 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 		return nil, err
 	}
 	end = sync.OnceFunc(end)
-	response, err := f.do(ctx, http.MethodGet, path, p, nil)
+	body, err := f.do(ctx, http.MethodGet, path, p, nil)
 	if err != nil {
-		end()
+		defer end()
 		return nil, f.failed(ctx, "open", path, err)
 	}
 	// The handle's Close must not wait for one who has given up reading.
 	context.AfterFunc(ctx, end)
 	return &fileReader{
-		body: response.Body, end: end,
+		body: body, end: end,
 		failed: func(err error) error { return f.failed(ctx, "read", path, err) },
 	}, nil
 }
@@ -76,19 +76,20 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 		return err
 	}
 	defer end()
-	response, err := f.do(ctx, http.MethodPost, path, p, r)
+	body, err := f.do(ctx, http.MethodPost, path, p, r)
 	if err != nil {
 		return f.failed(ctx, "write", path, err)
 	}
-	defer response.Body.Close()
+	defer body.Close()
 	// The answer repeats the path; to read it to its end keeps the connection.
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)); err != nil {
+	if _, err := io.Copy(io.Discard, io.LimitReader(body, 64<<10)); err != nil {
 		return f.failed(ctx, "write", path, err)
 	}
 	return nil
 }
 
-func (f *Files) do(ctx context.Context, method, path string, p *FileParams, body io.Reader) (*http.Response, error) {
+// do gives the body of the answer.
+func (f *Files) do(ctx context.Context, method, path string, p *FileParams, body io.Reader) (io.ReadCloser, error) {
 	query := url.Values{"path": {path}}
 	if p != nil && p.User != "" {
 		query.Set("username", p.User)
@@ -112,7 +113,7 @@ func (f *Files) do(ctx context.Context, method, path string, p *FileParams, body
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 		return nil, api.ResponseError(method, "/files", response.StatusCode, response.Header, text)
 	}
-	return response, nil
+	return response.Body, nil
 }
 
 // failed gives the error of an operation on a path.
@@ -142,7 +143,7 @@ type fileReader struct {
 
 func (r *fileReader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = r.failed(err)
 	}
 	return n, err

@@ -191,6 +191,7 @@ func (sb *Sandbox) close(kill bool) error {
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), err))
 		}
+		sb.code.close()
 	}
 	deadline, _ := ctx.Deadline()
 	if !waitFor(&sb.running, time.Until(deadline)) {

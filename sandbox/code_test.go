@@ -1,0 +1,615 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// answering serves executions one after another, each by f.
+func answering(f func(k *fakeKernel, m *jupyter.Message)) func(*fakeKernel) {
+	return func(k *fakeKernel) {
+		for m := k.next(); m != nil; m = k.next() {
+			if m.Header.MsgType == "execute_request" {
+				f(k, m)
+			}
+		}
+	}
+}
+
+func TestRunCode(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.status(nil, "starting") // not ours
+		k.begin(m)
+		k.stream(m, "stdout", "one\n")
+		k.stream(m, "stderr", "two\n")
+		k.stream(m, "stdout", "three\n")
+		k.say(m, jupyter.IOPub, "display_data", map[string]any{
+			"data":      map[string]any{"text/plain": "<p>", "image/png": "iVBO\nRw==\n", "application/json": []any{1, nil}},
+			"transient": map[string]any{"display_id": "d"},
+		})
+		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "new"}, "transient": map[string]any{"display_id": "d"}})
+		k.say(m, jupyter.IOPub, "comm_open", map[string]any{"unknown": true})
+		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "'a'", "x/y": map[string]any{"z": 1}}, "execution_count": 7})
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	var out, order bytes.Buffer
+	var told []string
+	ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{
+		Stdout: io.MultiWriter(&out, &order), Stderr: &order, OnResult: func(r Result) { told = append(told, r.Text()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "one\nthree\n" || order.String() != "one\ntwo\nthree\n" || ex.Stdout != "one\nthree\n" || ex.Stderr != "two\n" {
+		t.Errorf("output %q, in order %q, kept %q and %q", &out, &order, ex.Stdout, ex.Stderr)
+	}
+	if diff := cmp.Diff([]string{"<p>", "new", "a"}, told); diff != "" {
+		t.Error(diff)
+	}
+	if ex.Count != 7 || ex.Text() != "a" || len(ex.Results) != 2 || ex.Results[0].Text() != "new" || ex.Results[0].Main || ex.Error != nil {
+		t.Errorf("%+v", ex)
+	}
+	if diff := cmp.Diff([]string{"text/plain", "x/y"}, ex.Results[1].Formats()); diff != "" {
+		t.Error(diff)
+	}
+	if sb.CodeTransport() != CodeTransportWebsocket {
+		t.Errorf("transport %q", sb.CodeTransport())
+	}
+	for name, want := range map[string]string{"E2b-Sandbox-Port": "8888", "X-Access-Token": "envdtoken", "E2b-Traffic-Access-Token": "traffictoken"} {
+		if got := s.headers.Get(name); got != want {
+			t.Errorf("%s = %q", name, got)
+		}
+	}
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	r := Result{Data: map[string]json.RawMessage{
+		"text/plain": []byte(`"\"x\""`), "image/png": []byte(`"aGk=\n"`), "image/jpeg": []byte(`"%%"`), "application/json": []byte(`[1]`), "text/html": []byte(`7`),
+	}}
+	if r.Text() != "x" || string(r.JSON()) != "[1]" || r.HTML() != "" || r.Markdown() != "" {
+		t.Errorf("%q %q %q", r.Text(), r.JSON(), r.HTML())
+	}
+	if data, ok := r.PNG(); !ok || string(data) != "hi" {
+		t.Errorf("PNG %q %v", data, ok)
+	}
+	if _, ok := r.JPEG(); ok {
+		t.Error("a JPEG of what is none")
+	}
+	if _, ok := r.PDF(); ok {
+		t.Error("a PDF of nothing")
+	}
+	if (*Execution)(nil).Text() != "" {
+		t.Error("text of nothing")
+	}
+}
+
+func TestRunCodeEndsWithBothHalves(t *testing.T) {
+	t.Parallel()
+	for name, idleFirst := range map[string]bool{"reply, idle": false, "idle, reply": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+				k.begin(m)
+				if idleFirst {
+					k.stream(m, "stdout", "all")
+					k.status(m, "idle")
+					k.reply(m, "ok")
+					return
+				}
+				k.reply(m, "ok")
+				k.stream(m, "stdout", "all") // output after the reply is output
+				k.status(m, "idle")
+			})
+			sb := s.sandbox()
+			for range 3 {
+				if ex, err := sb.RunCode(t.Context(), "x", nil); err != nil || ex.Stdout != "all" {
+					t.Errorf("%+v, %v", ex, err)
+				}
+			}
+		})
+	}
+}
+
+func TestRunCodeException(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.stream(m, "stdout", "before\n")
+		e := map[string]any{"ename": "NameError", "evalue": "name 'x' is not defined", "traceback": []string{"\x1b[0;31mNameError\x1b[0m", "Cell In[7], line 3", "\x1b[1;32m----> 3\x1b[0m x"}}
+		k.say(m, jupyter.IOPub, "error", e)
+		e["status"] = "error"
+		k.say(m, jupyter.Shell, "execute_reply", e)
+		k.status(m, "idle")
+	})
+	ex, err := s.sandbox().RunCode(t.Context(), "x", nil)
+	want := &ExecutionError{Name: "NameError", Value: "name 'x' is not defined", Traceback: "NameError\nCell In[7], line 3\n----> 3 x", Line: 3}
+	failed, ok := errors.AsType[*ExecutionError](err)
+	if !ok || ex == nil || ex.Error != failed || ex.Stdout != "before\n" {
+		t.Fatalf("%+v, %v", ex, err)
+	}
+	if diff := cmp.Diff(want, failed); diff != "" {
+		t.Error(diff)
+	}
+	if err.Error() != "NameError: name 'x' is not defined (line 3)" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRunCodeAborted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		aborts int32
+		ok     bool
+	}{"once": {1, true}, "always": {99, false}} {
+		s := newService(t)
+		var calls atomic.Int32
+		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+			k.status(m, "busy")
+			if calls.Add(1) <= test.aborts {
+				k.reply(m, "aborted")
+			} else {
+				k.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{})
+				k.reply(m, "ok")
+			}
+			k.status(m, "idle")
+		})
+		_, err := s.sandbox().RunCode(t.Context(), "x", nil)
+		if (err == nil) != test.ok || calls.Load() != 2 || err != nil && !errors.Is(err, api.ErrRetryable) {
+			t.Errorf("%s: sent %d times, %v", name, calls.Load(), err)
+		}
+	}
+	// Aborted after it began is an interrupt of somebody: it must not run again.
+	s := newService(t)
+	var calls atomic.Int32
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		calls.Add(1)
+		k.begin(m)
+		k.reply(m, "abort")
+		k.status(m, "idle")
+	})
+	_, err := s.sandbox().RunCode(t.Context(), "x", nil)
+	if failed, ok := errors.AsType[*ExecutionError](err); !ok || failed.Name != "ExecutionAborted" || calls.Load() != 1 {
+		t.Errorf("sent %d times, %v", calls.Load(), err)
+	}
+}
+
+func TestRunCodeKernelDies(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"restarting", "dead"} {
+		s := newService(t)
+		var died atomic.Bool
+		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+			k.begin(m)
+			if died.CompareAndSwap(false, true) {
+				k.stream(m, "stdout", "so far")
+				k.status(nil, state)
+				if state == "dead" {
+					k.socket.Close()
+				}
+				return
+			}
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		})
+		sb := s.sandbox()
+		ex, err := sb.RunCode(t.Context(), "x", nil)
+		if !errors.Is(err, ErrKernelDied) || ex == nil || ex.Stdout != "so far" {
+			t.Errorf("%s: %+v, %v", state, ex, err)
+		}
+		if state == "dead" {
+			eventually(t, "the connection is seen to have ended", func() bool {
+				select {
+				case <-sb.code.open("python").done:
+					return true
+				default:
+					return false
+				}
+			})
+		}
+		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+			t.Errorf("%s, the next: %v", state, err)
+		}
+	}
+}
+
+func TestRunCodeCutAtEveryMessage(t *testing.T) {
+	t.Parallel()
+	says := []func(k *fakeKernel, m *jupyter.Message){
+		func(k *fakeKernel, m *jupyter.Message) { k.status(m, "busy") },
+		func(k *fakeKernel, m *jupyter.Message) {
+			k.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{ExecutionCount: 1})
+		},
+		func(k *fakeKernel, m *jupyter.Message) { k.stream(m, "stdout", "out") },
+		func(k *fakeKernel, m *jupyter.Message) { k.reply(m, "ok") },
+		func(k *fakeKernel, m *jupyter.Message) { k.status(m, "idle") },
+	}
+	for cut := range len(says) + 1 {
+		s := newService(t)
+		var runs, connections atomic.Int32
+		s.kernel = func(k *fakeKernel) {
+			first := connections.Add(1) == 1
+			for m := k.next(); m != nil; m = k.next() {
+				runs.Add(1)
+				for i, say := range says {
+					if first && i == cut {
+						return
+					}
+					say(k, m)
+				}
+			}
+		}
+		sb := s.sandbox()
+		ex, err := sb.RunCode(t.Context(), "x", nil)
+		if cut < len(says) && !errors.Is(err, ErrKernelLost) || cut == len(says) && err != nil {
+			t.Errorf("cut before message %d: %v", cut, err)
+		}
+		if cut > 2 && (ex == nil || ex.Stdout != "out") {
+			t.Errorf("cut before message %d: what came is lost: %+v", cut, ex)
+		}
+		if runs.Load() != 1 {
+			t.Errorf("cut before message %d: ran %d times", cut, runs.Load())
+		}
+		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+			t.Errorf("cut before message %d, the next: %v", cut, err)
+		}
+	}
+}
+
+func TestRunCodeCancelled(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interrupted := make(chan struct{}, 8)
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/kernels/"+testContext+"/interrupt" {
+			t.Errorf("%s", r.URL.Path)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		interrupted <- struct{}{}
+	}
+	var calls atomic.Int32
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		if calls.Add(1) == 1 {
+			k.stream(m, "stdout", "so far")
+			<-interrupted
+			k.reply(m, "error")
+		} else {
+			k.reply(m, "ok")
+		}
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	var at time.Time
+	ex, err := sb.RunCode(ctx, "while True: pass", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
+		at = time.Now()
+		cancel()
+		return len(p), nil
+	})})
+	if took := time.Since(at); !errors.Is(err, context.Canceled) || took > time.Second || ex == nil || ex.Stdout != "so far" {
+		t.Errorf("%+v, %v after %v", ex, err, took)
+	}
+	// The next waits for the interrupt and meets a kernel that is free.
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || calls.Load() != 2 {
+		t.Errorf("%d runs, %v", calls.Load(), err)
+	}
+}
+
+func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.rest = http.NotFound
+	interrupted := make(chan struct{})
+	s.kernel = func(k *fakeKernel) {
+		m := k.next()
+		k.begin(m)
+		k.stream(m, "stdout", "x")
+		if i := k.next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
+			t.Errorf("got %+v", i)
+		}
+		close(interrupted)
+		k.reply(m, "error")
+		k.status(m, "idle")
+		k.next()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.sandbox().RunCode(ctx, "x", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-interrupted
+}
+
+func TestRunCodeStdin(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var got atomic.Value
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		var r jupyter.ExecuteRequest
+		_ = json.Unmarshal(m.Content, &r)
+		k.begin(m)
+		if r.AllowStdin {
+			k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name? ", Password: true})
+			answer := k.next()
+			if answer == nil { // interrupted
+				return
+			}
+			if answer.Header.MsgType != "input_reply" || answer.Channel != jupyter.Stdin {
+				t.Errorf("got %+v", answer)
+			}
+			var reply jupyter.InputReply
+			_ = json.Unmarshal(answer.Content, &reply)
+			got.Store(reply.Value)
+		} else {
+			got.Store("not allowed")
+		}
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	for _, test := range []struct {
+		stdin func(context.Context, string, bool) (string, error)
+		want  string
+	}{
+		{func(_ context.Context, prompt string, password bool) (string, error) {
+			return fmt.Sprint(prompt, password), nil
+		}, "name? true"},
+		{func(context.Context, string, bool) (string, error) { return "", io.EOF }, "\x04"},
+		{nil, "not allowed"},
+	} {
+		if _, err := sb.RunCode(t.Context(), "input()", &RunCodeParams{Stdin: test.stdin}); err != nil || got.Load() != test.want {
+			t.Errorf("%q, %v; want %q", got.Load(), err, test.want)
+		}
+	}
+}
+
+func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interrupted, release := make(chan struct{}, 8), make(chan struct{})
+	s.rest = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); interrupted <- struct{}{} }
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{})
+		select {
+		case <-interrupted:
+		case <-release:
+		}
+		k.reply(m, "error")
+		k.status(m, "idle")
+	})
+	mine := errors.New("mine")
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "input()", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) { return "", mine }}); !errors.Is(err, mine) {
+		t.Errorf("%v", err)
+	}
+	// One that does not heed its context does not hold the call.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := sb.RunCode(ctx, "input()", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) {
+		cancel()
+		<-release
+		return "", nil
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	close(release)
+}
+
+func TestRunCodeEnvs(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var mu sync.Mutex
+	var codes []string
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		mu.Lock()
+		codes = append(codes, code(m))
+		mu.Unlock()
+		k.begin(m)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox(WithEnvs(map[string]string{"ALWAYS": "here"}))
+	for range 2 {
+		if _, err := sb.RunCode(t.Context(), "user", &RunCodeParams{Envs: map[string]string{"K": "'\"; import os"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "everything is restored", func() bool { mu.Lock(); defer mu.Unlock(); return len(codes) == 7 })
+	set := replaceEnvs(map[string]string{"K": "'\"; import os"})
+	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
+	if diff := cmp.Diff(want, codes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunCodeTakesTurns(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var running atomic.Int32
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		if running.Add(1) != 1 {
+			t.Error("two executions at once")
+		}
+		k.begin(m)
+		k.stream(m, "stdout", code(m))
+		running.Add(-1)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	var calls sync.WaitGroup
+	for i := range 50 {
+		calls.Go(func() {
+			want := fmt.Sprint(i)
+			if ex, err := sb.RunCode(t.Context(), want, nil); err != nil || ex.Stdout != want {
+				t.Errorf("%d: %+v, %v", i, ex, err)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+func TestRunCodeOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newService(t) // 8888 is closed
+	s.execute = func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		if diff := cmp.Diff(map[string]any{"code": "x", "env_vars": map[string]any{"A": "b"}}, body); diff != "" {
+			t.Error(diff)
+		}
+		_, _ = io.WriteString(w, `{"type":"number_of_executions","execution_count":4}
+{"type":"stdout","text":"out\n","timestamp":"2026-01-01T00:00:00+00:00"}
+{"type":"keepalive"}
+{"type":"unheard of","text":7}
+{"type":"result","text":"[1]","json":[1],"html":null,"extra":{"x/y":2},"is_main_result":true}
+{"type":"error","name":"E","value":"v","traceback":"first"}
+{"type":"error","name":"ValueError","value":"v","traceback":"Cell In[4], line 2"}
+{"type":"end_of_execution"}
+`)
+	}
+	sb := s.sandbox()
+	ex, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Envs: map[string]string{"A": "b"}})
+	if failed, ok := errors.AsType[*ExecutionError](err); !ok || failed.Name != "ValueError" || failed.Line != 2 {
+		t.Errorf("%v", err)
+	}
+	want := map[string]json.RawMessage{"text/plain": []byte(`"[1]"`), "application/json": []byte(`[1]`), "x/y": []byte(`2`)}
+	if diff := cmp.Diff(want, ex.Results[0].Data); diff != "" || ex.Text() != "[1]" || ex.Count != 4 || ex.Stdout != "out\n" {
+		t.Errorf("%+v %s", ex, diff)
+	}
+	if sb.CodeTransport() != CodeTransportHTTP {
+		t.Errorf("transport %q", sb.CodeTransport())
+	}
+	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) { return "", nil }}); err == nil || !strings.Contains(err.Error(), "websocket") {
+		t.Errorf("input without a way for it: %v", err)
+	}
+}
+
+func TestRunCodeOverHTTPFaults(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer string
+		want   error
+	}{
+		"cut":       {`{"type":"stdout","text":"x"}` + "\n", ErrKernelLost},
+		"restarted": {`{"type":"error","name":"ContextRestarting","value":"Context was restarted","traceback":""}` + "\n", ErrKernelDied},
+		"dropped":   {`{"type":"error","name":"WebSocketError","value":"The connections was lost","traceback":""}` + "\n", ErrKernelLost},
+		"garbage":   {"<html>\n", nil},
+	} {
+		s := newService(t)
+		s.execute = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, test.answer) }
+		if ex, err := s.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(t.Context(), "x", nil); err == nil || test.want != nil && !errors.Is(err, test.want) || ex == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := newService(t)
+	s.execute = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Context x not found", 404) }
+	if ex, err := s.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrNotFound) || ex != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := newService(t).sandbox(WithCodeTransport(CodeTransportWebsocket)).RunCode(t.Context(), "x", nil); err == nil || !strings.Contains(err.Error(), "port 8888") {
+		t.Errorf("no fallback was asked for: %v", err)
+	}
+}
+
+func TestRunCodeContexts(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	sb := s.sandbox()
+	for _, p := range []*RunCodeParams{nil, {Context: testContext}, {Language: "python"}, {Language: "bash"}, {Context: "b0b"}} {
+		if _, err := sb.RunCode(t.Context(), "x", p); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	if n := len(sb.code.kernels); n != 2 {
+		t.Errorf("%d connections to two contexts", n)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "../x"}); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "b0b", Language: "bash"}); err == nil {
+		t.Error("context and language")
+	}
+	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "cobol"}); err == nil {
+		t.Error("a language that is not there")
+	}
+}
+
+func TestExecute(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{"v": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "1"}}}})
+		k.status(m, "idle")
+	})
+	var kinds []string
+	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, executionHandler{
+		message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
+	})
+	if err != nil || reply.Status != "ok" || string(reply.UserExpressions["v"].Data["text/plain"]) != `"1"` {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if diff := cmp.Diff([]string{"status", "execute_input", "status"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunCodeMuchOutput(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	chunk := strings.Repeat("0123456789abcdef", 4096)
+	const chunks = 256 // 16 MiB
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		for range chunks {
+			k.stream(m, "stdout", chunk)
+		}
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	var n int64
+	ex, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{MaxOutput: 1024, Stdout: writerFunc(func(p []byte) (int, error) { n += int64(len(p)); return len(p), nil })})
+	if err != nil || n != chunks*int64(len(chunk)) || ex.StdoutDropped != n-1024 || len(ex.Stdout) > 1100 {
+		t.Errorf("%d bytes came, %d dropped, %d kept, %v", n, ex.StdoutDropped, len(ex.Stdout), err)
+	}
+}
+
+func FuzzLine(f *testing.F) {
+	f.Add([]byte(`{"type":"result","text":"[1]","json":[1],"extra":{"x/y":2},"is_main_result":true}`))
+	f.Add([]byte(`{"type":"stdout","text":"x"}`))
+	f.Add([]byte(`{"type":"error","name":"N","value":"v","traceback":"Cell In[1], line 99999999999999999999"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		c := newCollector(&RunCodeParams{})
+		if err := c.line(line); err == nil {
+			for _, r := range c.finished().Results {
+				_, _ = r.PNG()
+				_ = r.Text()
+			}
+		}
+	})
+}

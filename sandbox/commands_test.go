@@ -1,0 +1,338 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+type startStream = connect.ServerStream[process.StartResponse]
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var got *process.StartRequest
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		got = r
+		_ = started(stream, 42)
+		for _, part := range []string{"h\xc3", "\xa9llo\n", ""} { // a character in two parts
+			_ = stdout(stream, []byte(part))
+		}
+		_ = stderr(stream, []byte("oops\n"))
+		return ended(stream, 3, "exit status 3")
+	}
+	sb := s.sandbox()
+	var out, errs bytes.Buffer
+	result, err := sb.Commands.Run(t.Context(), "x | y", &CommandParams{User: "root", Cwd: "/w", Envs: map[string]string{"A": "b"}, Stdout: &out, Stderr: &errs})
+	failed, ok := errors.AsType[*ExitError](err)
+	if !ok || failed.Result != result || err.Error() != "command failed: exit status 3: oops" {
+		t.Fatalf("error = %v", err)
+	}
+	want := &CommandResult{ExitCode: 3, Status: "exit status 3", Stdout: "héllo\n", Stderr: "oops\n"}
+	if diff := cmp.Diff(want, result); diff != "" {
+		t.Error(diff)
+	}
+	if out.String() != want.Stdout || errs.String() != want.Stderr {
+		t.Errorf("writers got %q and %q", out.String(), errs.String())
+	}
+	if p := got.GetProcess(); p.GetCmd() != "/bin/bash" || cmp.Diff([]string{"-l", "-c", "x | y"}, p.GetArgs()) != "" || p.GetCwd() != "/w" || p.GetEnvs()["A"] != "b" || got.Stdin == nil || *got.Stdin {
+		t.Errorf("sent %v", got)
+	}
+	if user, _, _ := (&http.Request{Header: s.headers}).BasicAuth(); user != "root" {
+		t.Errorf("user = %q", user)
+	}
+	if s.headers.Get("Content-Type") != "application/connect+proto" {
+		t.Errorf("codec: %s", s.headers.Get("Content-Type"))
+	}
+}
+
+func TestRunStdin(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	input := strings.Repeat("0123456789", 10_000)
+	var mu sync.Mutex
+	var got bytes.Buffer
+	s.input = func(r *process.SendInputRequest) {
+		mu.Lock()
+		defer mu.Unlock()
+		got.Write(r.GetInput().GetStdin())
+	}
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 1)
+		eventually(t, "stdin closed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.closed == 1 })
+		return ended(stream, 0, "exit status 0")
+	}
+	sb := s.sandbox()
+	if _, err := sb.Commands.Run(t.Context(), "cat", &CommandParams{Stdin: iotest.HalfReader(strings.NewReader(input))}); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != input {
+		t.Errorf("%d bytes of %d arrived", got.Len(), len(input))
+	}
+	s.mu.Lock()
+	s.closed = 0
+	s.mu.Unlock()
+	mine := errors.New("mine")
+	if _, err := sb.Commands.Run(t.Context(), "cat", &CommandParams{Stdin: iotest.ErrReader(mine)}); !errors.Is(err, mine) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+	// Input that nobody gives does not keep a command from ending.
+	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 1)
+		return ended(stream, 0, "exit status 0")
+	}
+	r, w := io.Pipe()
+	defer w.Close()
+	if _, err := sb.Commands.Run(t.Context(), "true", &CommandParams{Stdin: r}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunCancelled(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"running": false, "before it started": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			asked := make(chan struct{})
+			release := make(chan struct{})
+			s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+				if early {
+					close(asked)
+					<-release
+				}
+				_ = started(stream, 42)
+				_ = stdout(stream, []byte("so far\n"))
+				if !early {
+					close(asked)
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			sb := s.sandbox()
+			ctx, cancel := context.WithCancel(t.Context())
+			var at time.Time
+			out := writerFunc(func(p []byte) (int, error) {
+				at = time.Now()
+				cancel()
+				return len(p), nil
+			})
+			if early {
+				go func() { <-asked; at = time.Now(); cancel() }()
+			}
+			result, err := sb.Commands.Run(ctx, "sleep 1000", &CommandParams{Stdout: out})
+			if took := time.Since(at); !errors.Is(err, context.Canceled) || took > time.Second {
+				t.Errorf("%v after %v", err, took)
+			}
+			if !early && (result == nil || result.Stdout != "so far\n") {
+				t.Errorf("what came is lost: %+v", result)
+			}
+			close(release)
+			eventually(t, "the command is killed", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return len(s.signals) == 1 && s.signals[0] == 42
+			})
+		})
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestRunDeadline(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var timeout atomic.Value
+	s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+		deadline, _ := ctx.Deadline()
+		timeout.Store(time.Until(deadline))
+		_ = started(stream, 42)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	sb := s.sandbox()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := sb.Commands.Run(ctx, "sleep 1000", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	if d := timeout.Load().(time.Duration); d <= 0 || d > 3*time.Second {
+		t.Errorf("the daemon was told %v", d)
+	}
+}
+
+// cutTransport ends the body of Start's answer after some bytes.
+type cutTransport struct {
+	after int64
+	calls atomic.Int32
+}
+
+func (c *cutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, "/Start") {
+		c.calls.Add(1)
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(io.LimitReader(response.Body, c.after), iotest.ErrReader(io.ErrUnexpectedEOF)), response.Body}
+	}
+	return response, err
+}
+
+func TestRunCutAnywhereStartsOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 42)
+		_ = stdout(stream, []byte("out"))
+		return ended(stream, 0, "exit status 0")
+	}
+	// The whole answer is three messages and the end of the stream; the last cut
+	// is after the command's end is known.
+	for cut := int64(0); cut < 40; cut++ {
+		transport := &cutTransport{after: cut}
+		c := s.client(WithTransport(transport))
+		sb, err := c.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := sb.Commands.Run(t.Context(), "x", nil)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), "not started again") && !errors.Is(err, api.ErrUnavailable):
+			t.Errorf("cut after %d bytes: %v", cut, err)
+		case err == nil && (result.ExitCode != 0 || result.Stdout != "out"):
+			t.Errorf("cut after %d bytes: no error, and %+v", cut, result)
+		}
+		if n := transport.calls.Load(); n != 1 {
+			t.Errorf("cut after %d bytes: started %d times", cut, n)
+		}
+		sb.Detach()
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+func TestRunErrorsOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for code, want := range map[connect.Code]error{
+		connect.CodeInvalidArgument: api.ErrInvalidArgument, connect.CodeUnauthenticated: api.ErrUnauthorized,
+		connect.CodeResourceExhausted: api.ErrRateLimited, connect.CodeUnavailable: api.ErrUnavailable, connect.CodeDeadlineExceeded: api.ErrTimeout,
+	} {
+		s.start = func(context.Context, *process.StartRequest, *startStream) error {
+			return connect.NewError(code, errors.New("cwd '/x' does not exist"))
+		}
+		sb := s.sandbox()
+		result, err := sb.Commands.Run(t.Context(), "x", nil)
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), "does not exist") || result != nil {
+			t.Errorf("%v: %v", code, err)
+		}
+		sb.Detach()
+	}
+}
+
+func TestRunWriterThatFails(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 42)
+		for stdout(stream, make([]byte, 1000)) == nil && ctx.Err() == nil {
+		}
+		return ctx.Err()
+	}
+	sb := s.sandbox()
+	mine := errors.New("mine")
+	if _, err := sb.Commands.Run(t.Context(), "yes", &CommandParams{Stdout: writerFunc(func([]byte) (int, error) { return 0, mine })}); !errors.Is(err, mine) {
+		t.Errorf("%v", err)
+	}
+	eventually(t, "the command is killed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.signals) == 1 })
+}
+
+func TestRunManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 1)
+		_ = stdout(stream, []byte(r.GetProcess().GetArgs()[2]))
+		return ended(stream, 0, "")
+	}
+	sb := s.sandbox()
+	var running sync.WaitGroup
+	for i := range 1500 {
+		running.Go(func() {
+			want := fmt.Sprint(i)
+			if result, err := sb.Commands.Run(t.Context(), want, nil); err != nil || result.Stdout != want {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	for limit := range 12 {
+		for range 200 {
+			c := newCapture(max(limit*2, 1)) // 1 keeps nothing, as half a byte cannot be kept
+			var all []byte
+			for range rand.IntN(6) {
+				part := []byte(strings.Repeat("abcdefghijklmnopqrstuvwxyz", 2)[:rand.IntN(30)])
+				all = append(all, part...)
+				c.write(part)
+			}
+			half := limit
+			if limit == 0 {
+				half = 0
+			}
+			want, dropped := string(all), len(all)-2*half
+			if dropped > 0 {
+				want = string(all[:half]) + fmt.Sprintf("\n[%d bytes dropped]\n", dropped) + string(all[len(all)-half:])
+			}
+			if got := c.text(); got != want || c.dropped() != int64(max(dropped, 0)) {
+				t.Fatalf("limit %d of %q: %q, dropped %d", 2*half, all, got, c.dropped())
+			}
+		}
+	}
+}
+
+func TestCaptureDoesNotSplitCharacters(t *testing.T) {
+	t.Parallel()
+	for limit := 2; limit < 40; limit += 2 {
+		c := newCapture(limit)
+		c.write([]byte(strings.Repeat("aé€😀", 20)))
+		if text := c.text(); strings.Contains(text, "\uFFFD") {
+			t.Errorf("limit %d: %q", limit, text)
+		}
+	}
+	c := newCapture(0)
+	c.write([]byte("a\xffb"))
+	if c.text() != "a\uFFFDb" {
+		t.Errorf("%q", c.text())
+	}
+}
+
+func TestOlderThan(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{"0.5.1": true, "0.5.2": false, "0.6.13": false, "1.0.0": false, "0.4.9": true, "": false, "dev": false} {
+		if got := olderThan(version, 0, 5, 2); got != want {
+			t.Errorf("%q: %v", version, got)
+		}
+	}
+}

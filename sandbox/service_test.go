@@ -1,0 +1,332 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testKey     = "e2b_00000000"
+	testID      = "i1234567890"
+	testContext = "c0ffee00-0000-4000-8000-000000000000"
+)
+
+// service is a service with one sandbox over real HTTP. Its parts are what a
+// test sets; nil parts answer that they are not there.
+type service struct {
+	processconnect.UnimplementedProcessHandler
+	t   *testing.T
+	url string
+
+	start   func(ctx context.Context, r *process.StartRequest, s *connect.ServerStream[process.StartResponse]) error
+	input   func(r *process.SendInputRequest)
+	files   http.HandlerFunc
+	execute http.HandlerFunc
+	kernel  func(k *fakeKernel) // serves one websocket
+	rest    http.HandlerFunc    // of Jupyter
+	control http.HandlerFunc    // of the API, before the usual answers; it may write nothing
+
+	mu      sync.Mutex
+	calls   []string // "METHOD /path body"
+	signals []uint32
+	closed  int // inputs of commands that were closed
+	gone    bool
+	headers http.Header // of the last request to a port
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{t: t}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// client is a client of the service.
+func (s *service) client(opts ...Option) *Client {
+	s.t.Helper()
+	c, err := NewClient(append([]Option{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}, opts...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// sandbox is a sandbox that the test created, closed at its end.
+func (s *service) sandbox(opts ...Option) *Sandbox {
+	s.t.Helper()
+	sb, err := s.client().Create(s.t.Context(), opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { sb.Close() })
+	return sb
+}
+
+// seen tells how often calls with that beginning were made.
+func (s *service) seen(prefix string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if strings.HasPrefix(c, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	port := r.Header.Get("E2b-Sandbox-Port")
+	s.mu.Lock()
+	gone := s.gone
+	if port != "" {
+		s.headers = r.Header.Clone()
+	}
+	s.mu.Unlock()
+	if port == "" {
+		s.api(w, r)
+		return
+	}
+	if gone {
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox was not found","code":502}`, r.Header.Get("E2b-Sandbox-Id"))
+		return
+	}
+	switch port {
+	case "49983":
+		s.daemon(w, r)
+	case "49999":
+		s.interpreter(w, r)
+	case "8888":
+		s.jupyter(w, r)
+	}
+}
+
+func (s *service) api(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.calls = append(s.calls, r.Method+" "+r.URL.Path+" "+string(body))
+	gone := s.gone
+	s.mu.Unlock()
+	if s.control != nil {
+		recorder := httptest.NewRecorder()
+		recorder.Code = 0
+		s.control(recorder, r)
+		if recorder.Code != 0 {
+			w.WriteHeader(recorder.Code)
+			_, _ = w.Write(recorder.Body.Bytes())
+			return
+		}
+	}
+	if gone && !strings.HasSuffix(r.URL.Path, "/sandboxes") {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"code":404,"message":"Sandbox doesn't exist"}`)
+		return
+	}
+	switch {
+	case r.Method == http.MethodDelete:
+		s.mu.Lock()
+		s.gone = true
+		s.mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodPost && (strings.HasSuffix(r.URL.Path, "/sandboxes") || strings.HasSuffix(r.URL.Path, "/connect")):
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"sandboxID":%q,"templateID":"t","clientID":"c","envdVersion":"0.6.13","envdAccessToken":"envdtoken","trafficAccessToken":"traffictoken"}`, testID)
+	case r.Method == http.MethodPost:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		fmt.Fprintf(w, `{"sandboxID":%q,"state":"running","metadata":{"a":"b"}}`, testID)
+	}
+}
+
+func (s *service) daemon(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/process.Process/"):
+		_, h := processconnect.NewProcessHandler(s)
+		h.ServeHTTP(w, r)
+	case r.URL.Path == "/health":
+		w.WriteHeader(http.StatusNoContent)
+	case r.URL.Path == "/envs":
+		_, _ = io.WriteString(w, `{"E2B_SANDBOX":"true","PATH":"/bin"}`)
+	case r.URL.Path == "/files" && s.files != nil:
+		s.files(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *service) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	if r.Header().Get("Keepalive-Ping-Interval") != "50" {
+		s.t.Errorf("Start has no keepalive interval: %v", r.Header())
+	}
+	return s.start(ctx, r.Msg, stream)
+}
+
+func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signals = append(s.signals, r.Msg.GetProcess().GetPid())
+	return connect.NewResponse(&process.SendSignalResponse{}), nil
+}
+
+func (s *service) SendInput(_ context.Context, r *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+	s.input(r.Msg)
+	return connect.NewResponse(&process.SendInputResponse{}), nil
+}
+
+func (s *service) CloseStdin(context.Context, *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return connect.NewResponse(&process.CloseStdinResponse{}), nil
+}
+
+func started(s *connect.ServerStream[process.StartResponse], pid uint32) error {
+	return s.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}})
+}
+
+func stdout(s *connect.ServerStream[process.StartResponse], data []byte) error {
+	return s.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: data}}}}})
+}
+
+func stderr(s *connect.ServerStream[process.StartResponse], data []byte) error {
+	return s.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: data}}}}})
+}
+
+func ended(s *connect.ServerStream[process.StartResponse], code int32, status string) error {
+	return s.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{ExitCode: code, Exited: code >= 0, Status: status}}}})
+}
+
+func (s *service) interpreter(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/contexts" && r.Method == http.MethodGet:
+		fmt.Fprintf(w, `[{"id":%q,"language":"python","cwd":"/home/user"},{"id":"b0b","language":"bash","cwd":"/home/user"}]`, testContext)
+	case r.URL.Path == "/execute" && s.execute != nil:
+		s.execute(w, r)
+	default:
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":49999,"code":502}`, testID)
+	}
+}
+
+func (s *service) jupyter(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, "/channels") {
+		s.mu.Lock()
+		s.calls = append(s.calls, r.Method+" "+r.URL.Path)
+		s.mu.Unlock()
+		if s.rest == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		s.rest(w, r)
+		return
+	}
+	if s.kernel == nil {
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":8888,"code":502}`, testID)
+		return
+	}
+	upgrader := websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
+	socket, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer socket.Close()
+	s.kernel(&fakeKernel{service: s, socket: socket})
+}
+
+// fakeKernel is the server's end of a kernel's websocket.
+type fakeKernel struct {
+	service *service
+	socket  *websocket.Conn
+}
+
+// next reads a message; nil at the end of the connection.
+func (k *fakeKernel) next() *jupyter.Message {
+	_, frame, err := k.socket.ReadMessage()
+	if err != nil {
+		return nil
+	}
+	m, err := jupyter.UnmarshalV1(frame)
+	if err != nil {
+		k.service.t.Error(err)
+		return nil
+	}
+	return m
+}
+
+// say sends a message; a nil parent makes it the server's own.
+func (k *fakeKernel) say(parent *jupyter.Message, channel, kind string, content any) {
+	data, err := json.Marshal(content)
+	if err != nil {
+		k.service.t.Error(err)
+	}
+	m := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader(kind, "server", "k"), Content: data}
+	if parent != nil {
+		m.Parent = parent.Header
+	}
+	frame, err := jupyter.MarshalV1(m)
+	if err != nil {
+		k.service.t.Error(err)
+	}
+	_ = k.socket.WriteMessage(websocket.BinaryMessage, frame) // the client may be gone
+}
+
+func (k *fakeKernel) status(parent *jupyter.Message, state string) {
+	k.say(parent, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: state})
+}
+
+func (k *fakeKernel) stream(parent *jupyter.Message, name, text string) {
+	k.say(parent, jupyter.IOPub, "stream", jupyter.StreamContent{Name: name, Text: text})
+}
+
+func (k *fakeKernel) reply(parent *jupyter.Message, status string) {
+	k.say(parent, jupyter.Shell, "execute_reply", map[string]any{"status": status, "execution_count": 7})
+}
+
+func (k *fakeKernel) begin(parent *jupyter.Message) {
+	k.status(parent, "busy")
+	k.say(parent, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{Code: "x", ExecutionCount: 7})
+}
+
+func code(m *jupyter.Message) string {
+	var r jupyter.ExecuteRequest
+	_ = json.Unmarshal(m.Content, &r)
+	return r.Code
+}
+
+// eventually waits for something that happens on another goroutine.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
