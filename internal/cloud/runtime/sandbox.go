@@ -516,9 +516,25 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
 			return nil, because(ctx, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		return nil, s.whyUnanswered(err)
 	}
 	return st, nil
+}
+
+// whyUnanswered tells an agent that is ending, whose sockets close before the
+// room says so, from one that does not answer.
+func (s *Sandbox) whyUnanswered(err error) error {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
+	select {
+	case <-s.exited:
+		return ErrGone
+	case <-patience.C:
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
 }
 
 // Answers of the agent to a dial, one byte on the stream.

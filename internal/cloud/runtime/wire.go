@@ -24,7 +24,7 @@ const protocol = 1
 // Sizes of one message, and of the descriptors that may come with it.
 const (
 	maxMessage      = 64 << 10
-	maxAgentMessage = 4 << 10 // what the server reads from an agent
+	maxAgentMessage = 16 << 10 // what the server reads from an agent
 	maxFiles        = 64
 	maxConfig       = 1 << 20
 	maxErrorText    = 2 << 10
