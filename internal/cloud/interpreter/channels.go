@@ -5,6 +5,7 @@ package interpreter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -30,11 +31,15 @@ const (
 // allowed.
 var upgrader = websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
 
+var errProtocol = errors.New("not a Jupyter message")
+
 // socket is one websocket to a kernel.
 type socket struct {
-	server  *Server
-	kernel  *runningKernel
-	session string // session_id of the request, may be empty
+	server *Server
+	kernel *runningKernel
+	// session is the session_id of the request, which may be empty. It only
+	// replaces an older connection: nothing is kept while none is there.
+	session string
 	own     string // this end's session in headers
 	conn    *websocket.Conn
 	v1      bool

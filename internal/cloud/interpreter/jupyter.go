@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -370,5 +369,3 @@ func (s *Server) withSession(do func(http.ResponseWriter, *http.Request, *sessio
 		do(w, r, o)
 	}
 }
-
-var errProtocol = errors.New("not a Jupyter message")

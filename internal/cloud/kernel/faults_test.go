@@ -5,12 +5,12 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -109,16 +109,20 @@ func TestDeath(t *testing.T) {
 	})
 }
 
+// gone waits until a process, which need not be our child, has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for range 100 {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		syscall.Select(0, nil, nil, nil, &syscall.Timeval{Usec: 50_000})
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
 	}
-	t.Errorf("process %d is still there", pid)
+	if err != nil {
+		t.Skipf("no descriptor of a process on this kernel: %v", err)
+	}
+	defer unix.Close(fd)
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000); n != 1 {
+		t.Errorf("process %d is still there: %v", pid, err)
+	}
 }
 
 func TestDeathWhileIdleIsTold(t *testing.T) {

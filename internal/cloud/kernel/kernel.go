@@ -370,6 +370,7 @@ func (k *Kernel) ended(p *process) {
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}
+	k.parent = nil // what the next process says is no answer to this one's requests
 	k.poke()
 }
 

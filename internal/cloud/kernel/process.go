@@ -333,6 +333,6 @@ func (p *process) waitReady(ctx context.Context) (Info, error) {
 	case <-ctx.Done():
 		p.kill()
 		<-p.done
-		return Info{}, fmt.Errorf("not ready: %w", ctx.Err())
+		return Info{}, fmt.Errorf("not ready: %w", context.Cause(ctx))
 	}
 }

@@ -187,7 +187,7 @@ def main(directory):
         os.chdir(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
-    kernel.wire.send("ready", {
+    kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })
     kernel.serve(engine)
