@@ -78,7 +78,8 @@ bench: setup ## measure, and print a table of medians
 
 .PHONY: test
 test: setup ## run the whole suite, with -race where a C compiler is there
-	@if command -v cc >/dev/null 2>&1; then \
+	@python=$$($(BIN)/e2bctl local setup); export PATH="$${python%/*}:$$PATH"; \
+	if command -v cc >/dev/null 2>&1; then \
 		CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...; \
 	elif [ -n "$${CI:-}" ]; then \
 		echo "no C compiler: CI needs one for -race" >&2; exit 1; \
