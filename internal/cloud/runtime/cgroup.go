@@ -22,7 +22,7 @@ import (
 // in each hierarchy that has a controller we want, and below it one a sandbox.
 type groups struct {
 	byController map[string]hierarchy // "memory", "cpu", "pids"
-	why          string               // why a controller is not in byController
+	why          map[string]string    // why a controller is not in byController
 }
 
 type hierarchy struct {
@@ -52,22 +52,20 @@ func (g *groups) directories() []string {
 // createGroups makes the instance's groups wherever this process may. A machine
 // where it may not is no error: why says what was answered.
 func createGroups(name string) *groups {
-	g := &groups{byController: make(map[string]hierarchy)}
+	g := &groups{byController: make(map[string]hierarchy), why: make(map[string]string)}
 	mounts, err := cgroupMounts()
-	if err != nil {
-		g.why = err.Error()
-		return g
-	}
-	var problems []string
 	for _, controller := range []string{"memory", "cpu", "pids"} {
+		if err != nil {
+			g.why[controller] = err.Error()
+			continue
+		}
 		h, err := createHierarchy(mounts, controller, name)
 		if err != nil {
-			problems = append(problems, controller+": "+err.Error())
+			g.why[controller] = err.Error()
 			continue
 		}
 		g.byController[controller] = h
 	}
-	g.why = strings.Join(problems, "; ")
 	return g
 }
 

@@ -12,6 +12,11 @@
 //     sandbox (mounts, users, limits), then it executes itself again with the
 //     restrictions in force, so that every thread of it has them.
 //
+// Where the machine refuses namespaces the agent starts in place, restricted by
+// Landlock and seccomp: without network, without sockets, among the host's
+// processes. The room is then a process of the host that kills what outlived its
+// agent, and [Report] says what is weaker.
+//
 // They speak JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of each child.
 // The server treats the agent as hijacked: it never receives a descriptor from
 // it, follows no path it names, and ends a sandbox that breaks the protocol.

@@ -177,7 +177,7 @@ func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 	select {
 	case g.streams <- struct{}{}:
 	default:
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	go func() {
@@ -195,12 +195,12 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 	}
 	if err != nil {
 		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting any more
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	if _, err := conn.Write([]byte{statusConnected}); err != nil {
 		to.Close()
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	join(conn, to)
@@ -337,13 +337,13 @@ func (l *guestListener) hand(conn *net.UnixConn) {
 	case l.handed <- struct{}{}:
 	default:
 		_, _ = conn.Write([]byte{statusClosed})
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	go func() {
 		defer func() { <-l.handed }()
 		if _, err := conn.Write([]byte{statusConnected}); err != nil {
-			conn.Close()
+			_ = conn.Close()
 			return
 		}
 		l.offer(conn)
@@ -354,7 +354,7 @@ func (l *guestListener) offer(conn net.Conn) {
 	select {
 	case l.conns <- conn:
 	case <-l.closed:
-		conn.Close()
+		_ = conn.Close()
 	}
 }
 

@@ -69,7 +69,7 @@ func loopbackUp() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	ifr, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

@@ -92,8 +92,7 @@ func lockInstance(spec keeperSpec) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		os.Remove(f.Name())
-		return nil, err
+		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
 	return f, nil
 }

@@ -68,7 +68,7 @@ func applyLandlock(trees []string, dir string) error {
 	if errno != 0 {
 		return fmt.Errorf("landlock: create ruleset: %w", errno)
 	}
-	defer unix.Close(int(set))
+	defer closeFD(int(set))
 	allow := func(path string, rights uint64) error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func applyLandlock(trees []string, dir string) error {
 		if err != nil {
 			return fmt.Errorf("landlock: open %s: %w", path, err)
 		}
-		defer unix.Close(fd)
+		defer closeFD(fd)
 		return landlockRule(int(set), fd, rights&attr.Handled_access_fs)
 	}
 	errs := []error{landlockRule(int(set), binaryFD, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE), allow(dir, attr.Handled_access_fs)}

@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,11 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
 	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
+		for { // until the kernel ends this process
+			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))
+		}
+	})
 	mux.HandleFunc("/run", func(w http.ResponseWriter, r *http.Request) {
 		var q testRequest
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -88,6 +94,8 @@ func serveTests(ctx context.Context, g *Guest) error {
 	}
 	return server.Serve(l)
 }
+
+var eaten [][]byte
 
 func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)

@@ -107,7 +107,7 @@ func closeInherited() error {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
+			closeFD(fd)
 		}
 	}
 	return nil

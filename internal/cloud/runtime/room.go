@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -73,7 +74,7 @@ type Room struct {
 
 // Start makes the room, after trying once that the machine gives what the
 // isolation needs. ctx bounds the start only. An error that Is [ErrNoIsolation]
-// says what was tried; nothing is left behind then but o.Dir.
+// says what was tried. When Start fails nothing runs; o.Dir may be left.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == argv0 {
 		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
@@ -99,6 +100,9 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 // climb starts the keeper and then the room on the best rung there is.
 func (r *Room) climb(ctx context.Context) (err error) {
 	o := r.options
+	if err := checkDir(o.Dir); err != nil {
+		return fmt.Errorf("runtime: start a room: instance directory %q: %w", o.Dir, err)
+	}
 	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
 		return fmt.Errorf("runtime: start a room: %w", err)
 	}
@@ -125,6 +129,21 @@ func (r *Room) climb(ctx context.Context) (err error) {
 		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
 	}
 	return &refused
+}
+
+// checkDir refuses what the keeper must not remove.
+func checkDir(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+		return errors.New("not a clean absolute path")
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o077 != 0 {
+		return errors.New("not a directory of this user's own with mode 0700")
+	}
+	return nil
 }
 
 func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
@@ -158,9 +177,9 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
-	defer fd3.Close()
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true})
+	fd3.Close() // the child's is the only one now, so that its end is seen
 	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
@@ -170,7 +189,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.kill() // whatever it is, it keeps nothing
-		return errors.Join(err, spec.removeGroups(context.WithoutCancel(ctx)))
+		return errors.Join(notAnAgent(err), spec.removeGroups(context.WithoutCancel(ctx)))
 	}
 	r.keeper = keeper
 	return nil
@@ -188,10 +207,10 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer fd3.Close()
 	from, to, err := os.Pipe()
 	if err != nil {
-		line.conn.Close()
+		line.close()
+		fd3.Close()
 		return err
 	}
 	attr := roomAttr(r.ids)
@@ -200,8 +219,9 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	process, err := start(r.binary, fd3, to, attr)
 	to.Close()
+	fd3.Close()
 	if err != nil {
-		line.conn.Close()
+		line.close()
 		from.Close()
 		return err
 	}
@@ -330,7 +350,7 @@ func (r *Room) end() error {
 		r.lock.Close()
 	}
 	if r.keepLine != nil {
-		r.keepLine.conn.Close()
+		r.keepLine.close()
 	}
 	if r.keeper != nil {
 		<-r.keeper.done
@@ -344,7 +364,7 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends what is in its namespaces;
 // without them it does that itself when its socket closes.
 func (r *Room) stopRoom() {
-	r.line.conn.Close()
+	r.line.close()
 	if r.rung == Full {
 		r.room.kill()
 	}
@@ -374,16 +394,16 @@ func (r *Room) fillReport(notes []string) {
 		Notes:     notes,
 	}
 	if r.report.Memory == "" {
-		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why
+		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why["memory"]
 	}
 	if r.report.CPU == "" {
-		r.report.CPU = "not enforced: " + r.groups.why
+		r.report.CPU = "not enforced: " + r.groups.why["cpu"]
 	}
 	switch {
 	case r.rung != Full:
 		r.report.Disk = "not enforced: no file system of its own"
 		if r.report.Processes == "" {
-			r.report.Processes = "not enforced: " + r.groups.why
+			r.report.Processes = "not enforced: " + r.groups.why["pids"]
 		}
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"

@@ -98,7 +98,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
 	}
-	defer unix.Close(fsfd)
+	defer closeFD(fsfd)
 	if err := errors.Join(unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigCreate(fsfd)); err != nil {
 		return nil, os.NewSyscallError("fsconfig", err)
 	}
@@ -106,7 +106,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount", err)
 	}
-	defer unix.Close(dir)
+	defer closeFD(dir)
 	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)

@@ -435,12 +435,12 @@ func (s *Sandbox) carry(life context.Context, m message) {
 	theirs.Close()
 	if err != nil {
 		conn.Close()
-		inside.Close()
+		_ = inside.Close()
 		return
 	}
 	stop := context.AfterFunc(life, func() {
 		conn.Close()
-		inside.Close()
+		_ = inside.Close()
 	})
 	defer stop()
 	join(conn, inside)
@@ -512,13 +512,29 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		err = readStatus(ctx, conn)
 	}
 	if err != nil {
-		st.Close()
+		_ = st.Close()
 		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
 			return nil, because(ctx, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		return nil, s.whyUnanswered(err)
 	}
 	return st, nil
+}
+
+// whyUnanswered tells an agent that is ending, whose sockets close before the
+// room says so, from one that does not answer.
+func (s *Sandbox) whyUnanswered(err error) error {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
+	select {
+	case <-s.exited:
+		return ErrGone
+	case <-patience.C:
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
 }
 
 // Answers of the agent to a dial, one byte on the stream.
@@ -592,7 +608,7 @@ func (s *Sandbox) end() error {
 	s.room.killProcess(s)
 	<-s.exited
 	if s.agent != nil {
-		s.agent.conn.Close()
+		s.agent.close()
 	}
 	s.flows.Wait()
 	var err error

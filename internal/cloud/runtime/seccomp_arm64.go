@@ -1,3 +1,5 @@
+//go:build linux
+
 package runtime
 
 import "golang.org/x/sys/unix"

@@ -28,8 +28,8 @@ const (
 )
 
 // handshakeTimeout bounds the wait for a re-executed binary to say hello. A
-// program without the hook never does.
-const handshakeTimeout = 5 * time.Second
+// program without the hook never does; one with it may have a busy machine.
+const handshakeTimeout = 10 * time.Second
 
 // openBinary opens the binary to re-execute, path or this program. A binary that
 // the ids of the room may not execute is copied into dir first.
@@ -117,13 +117,19 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) (*process, e
 // greet waits for the child's hello and answers with its role.
 func (c *control) greet(ctx context.Context, r role, spec any, files ...*os.File) error {
 	defer c.deadline(ctx, handshakeTimeout)()
-	if _, _, err := c.expect(kindHello, 0); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
-			return fmt.Errorf("the binary did not become an agent within %v: name one that does, e2bctl itself, with local.WithAgent(path)", handshakeTimeout)
-		}
-		return because(ctx, err)
+	_, _, err := c.expect(kindHello, 0)
+	if err == nil {
+		err = c.send(message{Kind: kindRole, Protocol: protocol, Role: r, Spec: encode(spec)}, files...)
 	}
-	return because(ctx, c.send(message{Kind: kindRole, Protocol: protocol, Role: r, Spec: encode(spec)}, files...))
+	return because(ctx, err)
+}
+
+// notAnAgent explains that the first binary to be greeted did not answer.
+func notAnAgent(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errPeerEnded) {
+		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithAgent(path): %w", err)
+	}
+	return err
 }
 
 // deadline bounds the receives until the returned function is called.

@@ -24,7 +24,7 @@ const protocol = 1
 // Sizes of one message, and of the descriptors that may come with it.
 const (
 	maxMessage      = 64 << 10
-	maxAgentMessage = 4 << 10 // what the server reads from an agent
+	maxAgentMessage = 16 << 10 // what the server reads from an agent
 	maxFiles        = 64
 	maxConfig       = 1 << 20
 	maxErrorText    = 2 << 10
@@ -256,6 +256,12 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	}
 	return files, nil
 }
+
+// close ends the conversation; nothing can be done about an error of it.
+func (c *control) close() { _ = c.conn.Close() }
+
+// closeFD closes a descriptor that nothing was written to.
+func closeFD(fd int) { _ = unix.Close(fd) }
 
 func closeAll(files []*os.File) {
 	for _, f := range files {
