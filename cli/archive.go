@@ -86,7 +86,7 @@ func unpackTree(ctx context.Context, r io.Reader, root *os.Root, skipped func(na
 	tr := tar.NewReader(r)
 	for {
 		header, err := tr.Next()
-		if err == io.EOF { //nolint:errorlint // archive/tar returns it bare
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -106,7 +106,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = keepStatus(err, conn.Close()) }()
+	defer closing(conn, &err)
 	var sb *sandbox.Sandbox
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox)
@@ -116,7 +116,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = keepStatus(err, sb.Close()) }()
+	defer closing(sb, &err)
 
 	images := imageSaver{dir: opts.SaveImages, tell: opts.IO.Err}
 	if opts.Quiet {

@@ -51,12 +51,12 @@ func (c *copier) upload(ctx context.Context, t transfer) error {
 
 // uploadTree sends the archive as a file, because a request body streams at the
 // speed of the line, and the input of a process goes chunk by chunk.
-func (c *copier) uploadTree(ctx context.Context, dir, target string) error {
+func (c *copier) uploadTree(ctx context.Context, dir, target string) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer closing(root, &err)
 	archive := path.Join("/tmp", "e2bctl-"+rand.Text()+".tar")
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
@@ -112,7 +112,7 @@ func (c *copier) downloadFile(ctx context.Context, source, target string) error 
 	return errors.Join(err, file.Close())
 }
 
-func (c *copier) downloadTree(ctx context.Context, source, target string) error {
+func (c *copier) downloadTree(ctx context.Context, source, target string) (err error) {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *copier) downloadTree(ctx context.Context, source, target string) error 
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer closing(root, &err)
 	r, w := io.Pipe()
 	unpacked := make(chan error, 1)
 	go func() {

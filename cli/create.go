@@ -66,12 +66,12 @@ itself ten minutes after its last sandbox.`,
 	return cmd
 }
 
-func createRun(ctx context.Context, opts *createOptions) error {
+func createRun(ctx context.Context, opts *createOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer closing(conn, &err)
 	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs.m, Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
 	sb, err := conn.Create(ctx, options.options()...)
 	if err != nil {

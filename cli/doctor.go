@@ -116,7 +116,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 	if err != nil {
 		return []check{{Name: "key", Status: checkFailed, Detail: printable(err.Error())}}
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }() // it only frees connections
 	key := check{Name: "key", Status: checkOK, Detail: "from " + f.keySource()}
 
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
@@ -151,19 +151,23 @@ func (f *Factory) keySource() string {
 
 // checkLocal starts a local cloud and reports what it found. Nothing is read
 // off settings: what the machine can do is found by doing it.
-func (f *Factory) checkLocal(ctx context.Context) []check {
+func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
 	if runtime.GOOS != "linux" {
 		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
-	checks := []check{checkPython(ctx)}
+	checks = []check{checkPython(ctx)}
 	started := time.Now()
 	cloud, err := local.Start(ctx, local.WithLogger(f.logger()))
 	if err != nil {
 		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: printable(err.Error())})
 	}
-	defer cloud.Close()
+	defer func() {
+		if err := cloud.Close(); err != nil {
+			checks = append(checks, check{Name: "cleanup", Status: checkFailed, Detail: err.Error()})
+		}
+	}()
 	report := cloud.Report()
 	isolation := check{
 		Name: "isolation", Status: checkOK,

@@ -87,7 +87,7 @@ func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	return words, nil
 }
 
-func execRun(ctx context.Context, opts *execOptions) error {
+func execRun(ctx context.Context, opts *execOptions) (err error) {
 	line, err := shellLine(opts.Words)
 	if err != nil {
 		return err
@@ -98,12 +98,12 @@ func execRun(ctx context.Context, opts *execOptions) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer closing(conn, &err)
 	sb, err := conn.Connect(ctx, opts.ID)
 	if err != nil {
 		return err
 	}
-	defer sb.Close() // connected to, not created here: it stays
+	defer closing(sb, &err) // connected to, not created here: it stays
 	return runCommand(ctx, opts.IO, opts.JSON, sb, line, opts.Process)
 }
 
@@ -192,6 +192,9 @@ func ownFailure(err error) error {
 	}
 	return &ownError{err: err}
 }
+
+// closing is deferred: it closes c and keeps its error beside *err.
+func closing(c io.Closer, err *error) { *err = keepStatus(*err, c.Close()) }
 
 // withClose closes what a failed step leaves behind and keeps both errors.
 func withClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

@@ -42,12 +42,12 @@ func newCmdInfo(f *Factory, runF func(context.Context, *infoOptions) error) *cob
 	return cmd
 }
 
-func infoRun(ctx context.Context, opts *infoOptions) error {
+func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer closing(conn, &err)
 	info, err := conn.API().Sandboxes.Get(ctx, opts.ID)
 	if err != nil {
 		return err

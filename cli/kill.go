@@ -69,12 +69,12 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
 	return cmd
 }
 
-func killRun(ctx context.Context, opts *killOptions) error {
+func killRun(ctx context.Context, opts *killOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer closing(conn, &err)
 	ids := opts.IDs
 	if opts.All {
 		if ids, err = listIDs(ctx, conn, opts.Metadata.m); err != nil {

@@ -50,12 +50,12 @@ func newCmdList(f *Factory, runF func(context.Context, *listOptions) error) *cob
 	return cmd
 }
 
-func listRun(ctx context.Context, opts *listOptions) error {
+func listRun(ctx context.Context, opts *listOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer closing(conn, &err)
 	infos := []*sandbox.Info{}
 	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata.m}) {
 		if err != nil {

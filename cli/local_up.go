@@ -61,7 +61,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 	return cmd
 }
 
-func localUpRun(ctx context.Context, opts *localUpOptions) error {
+func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
 	f := opts.Factory
 	place, err := findLocalPlace()
 	if err != nil {
@@ -78,7 +78,7 @@ func localUpRun(ctx context.Context, opts *localUpOptions) error {
 	if err != nil {
 		return err
 	}
-	defer cloud.Close()
+	defer closing(cloud, &err)
 	record := localRecord{URL: cloud.URL(), Key: string(cloud.APIKey()), Isolation: string(cloud.Isolation()), Env: cloud.Env()}
 	if err := place.publish(record); err != nil {
 		return err
@@ -103,16 +103,15 @@ func (r localRecord) announce(f *Factory) error {
 
 // wait returns when ctx ends, the cloud breaks or has been idle long enough.
 // Being told to stop is how a cloud in the foreground ends: no error.
-func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) error {
+func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
 	var client *sandbox.Client
 	if idle > 0 {
-		var err error
 		if client, err = sandbox.NewClient(cloud.Options()...); err != nil {
 			return err
 		}
-		defer client.Close()
+		defer closing(client, &err)
 		ticker := time.NewTicker(max(idle/20, 50*time.Millisecond))
 		defer ticker.Stop()
 		tick = ticker.C

@@ -67,9 +67,9 @@ func (p localPlace) claim() (release func(), err error) {
 		lock.Close()
 		return nil, err
 	}
-	os.Remove(p.recordFile()) // left by one that was killed
+	_ = os.Remove(p.recordFile()) // left by one that was killed; mostly there is none
 	return func() {
-		os.Remove(p.recordFile())
+		_ = os.Remove(p.recordFile()) // without the lock it is not believed anyway
 		lock.Close()
 	}, nil
 }
@@ -92,12 +92,14 @@ func (p localPlace) publish(record localRecord) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name())
 	_, err = file.Write(append(text, '\n'))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return err
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), p.recordFile())
 	}
-	return os.Rename(file.Name(), p.recordFile())
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
 }
 
 // read returns the record of the running local cloud and its process, or

@@ -86,7 +86,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = keepStatus(err, conn.Close()) }()
+	defer closing(conn, &err)
 
 	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
 	if !opts.Remove && create.Lifetime == 0 {
@@ -97,7 +97,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		return err
 	}
 	if opts.Remove {
-		defer func() { err = keepStatus(err, sb.Close()) }()
+		defer closing(sb, &err)
 	} else {
 		defer func() { err = keepStatus(err, sb.Detach()) }()
 	}
@@ -130,6 +130,9 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 // keepStatus joins a later failure to err. The command's own status, once there
 // is one that is not 0, is what a script needs and stays.
 func keepStatus(err, later error) error {
+	if later == nil {
+		return err
+	}
 	if _, ok := errors.AsType[remoteStatus](err); ok {
 		return err
 	}

@@ -16,7 +16,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakCheck{m}, map[string]func(){"e2bctl": func() { os.Exit(Main()) }})
+	testscript.Main(leakCheck{m}, map[string]func(){"e2bctl": runAsCommand})
+}
+
+// runAsCommand is e2bctl when a script has started the test binary as that.
+func runAsCommand() {
+	os.Exit(Main()) //nolint:forbidigo // this is the main function of that process
 }
 
 // leakCheck fails a run of the tests that leaves goroutines behind.
