@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,10 +170,11 @@ func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
 		}
 	}()
 	report := cloud.Report()
+	notes := slices.DeleteFunc(report.Notes, func(note string) bool { return note == checks[0].Hint }) // the python check's
 	isolation := check{
 		Name: "isolation", Status: checkOK,
 		Detail: fmt.Sprintf("%s; %s; started in %v", report.Isolation, users(report.UserIDs), time.Since(started).Round(time.Millisecond)),
-		Hint:   strings.Join(report.Notes, "; "),
+		Hint:   strings.Join(notes, "; "),
 	}
 	if report.Isolation != local.Full {
 		isolation.Status = checkWarning

@@ -272,15 +272,19 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 			return err
 		}
 	}
-	if err := cmd.Start(); err != nil {
+	sending.Lock() // output waits until the start was told
+	err := cmd.Start()
+	if err != nil {
+		sending.Unlock()
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	pid := uint32(cmd.Process.Pid)
 	s.mu.Lock()
 	s.processes[pid] = &fakeProcess{stdin: stdin, pid: cmd.Process.Pid}
 	s.mu.Unlock()
-	sendErr := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}})
-	err := cmd.Wait()
+	sendErr := stream.Send(&process.StartResponse{Event: &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}})
+	sending.Unlock()
+	err = cmd.Wait()
 	if sendErr != nil {
 		return sendErr
 	}
