@@ -348,7 +348,7 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no agent to look for")
 	}
@@ -412,7 +412,7 @@ func (l left) remains() string {
 			return fmt.Sprintf("process %d", pid)
 		}
 	}
-	for _, path := range append(l.Groups, l.Dir) {
+	for _, path := range append(l.Groups, l.Dir, l.Places) {
 		if path != "" && exists(path) {
 			return path
 		}
