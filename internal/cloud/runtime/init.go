@@ -168,6 +168,9 @@ func dropCapabilities(keep uint64) error {
 		if errors.Is(err, unix.EINVAL) {
 			break // past the last one of this kernel
 		}
+		if errors.Is(err, unix.EPERM) && keep == 0 {
+			break // no right to lower the bound, and with no_new_privs no way to reach it
+		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
 		}

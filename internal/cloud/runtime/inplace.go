@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,23 +29,37 @@ type place struct {
 func (p place) home() string { return filepath.Join(p.Dir, "home", "user") }
 func (p place) temp() string { return filepath.Join(p.Dir, "tmp") }
 
+// planPlaces is the directory that holds those of sandboxes. The ids of a server
+// that is root reach nothing below its home, where the instance directory is.
+func planPlaces(instance string) string {
+	if os.Geteuid() != 0 {
+		return filepath.Join(instance, "sandboxes")
+	}
+	return filepath.Join(os.TempDir(), "e2bctl-"+rand.Text())
+}
+
+// makePlaces makes it. Others may go through it and see nothing.
+func (r *Room) makePlaces() error {
+	if r.rung == Full {
+		return nil
+	}
+	if err := os.Mkdir(r.places, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // of the rung tried before
+		return err
+	}
+	return os.Chmod(r.places, 0o711)
+}
+
 // makePlace makes the directory of a sandbox, for the id it will run as.
 func (s *Sandbox) makePlace() (place, error) {
-	parent := filepath.Join(s.room.options.Dir, "sandboxes")
-	p := place{Dir: filepath.Join(parent, strconv.FormatUint(s.number, 10)), Restricted: s.room.rung == Restricted}
+	p := place{Dir: filepath.Join(s.room.places, strconv.FormatUint(s.number, 10)), Restricted: s.room.rung == Restricted}
+	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.home(), p.temp()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return p, err
+		err = errors.Join(err, os.MkdirAll(dir, 0o755))
+	}
+	if id, switched := s.room.placeID(s.slot); switched {
+		for _, dir := range []string{p.home(), filepath.Dir(p.home()), p.temp(), p.Dir} {
+			err = errors.Join(err, os.Chown(dir, id, id))
 		}
-	}
-	id, switched := s.room.placeID(s.slot)
-	if !switched {
-		return p, os.Chmod(p.Dir, 0o700)
-	}
-	// The way there is traversable, nothing on it is readable.
-	err := errors.Join(os.Chmod(s.room.options.Dir, 0o711), os.Chmod(parent, 0o711), os.Chmod(p.Dir, 0o700))
-	for _, dir := range []string{p.home(), filepath.Dir(p.home()), p.temp(), p.Dir} {
-		err = errors.Join(err, os.Chown(dir, id, id))
 	}
 	return p, err
 }
@@ -55,7 +70,7 @@ func (r *Room) placeID(slot uint32) (int, bool) {
 	return idBase + int(slot)*slotSize, r.rung == Restricted && r.ids.ranged
 }
 
-// removePlace removes it, including directories whose mode keeps their owner out.
+// removePlace removes a directory of sandboxes, including directories whose mode keeps their owner out.
 func removePlace(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {

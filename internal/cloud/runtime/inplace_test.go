@@ -39,7 +39,7 @@ func TestRestricted(t *testing.T) {
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED"},
 		{"nested user namespace", "unshare -U true && echo ESCAPED"},
 		{"a mount", "mount -t tmpfs none $TMPDIR && echo ESCAPED"},
-		{"other sandboxes", "ls " + r.options.Dir + "/sandboxes && echo ESCAPED"},
+		{"other sandboxes", "ls " + r.places + " && echo ESCAPED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

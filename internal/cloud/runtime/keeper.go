@@ -20,6 +20,7 @@ import (
 // written to the lock file, for the day on which the keeper is killed too.
 type keeperSpec struct {
 	Dir    string   `json:"dir"`
+	Places string   `json:"places"` // see Room.places; it need not exist
 	Groups []string `json:"groups"`
 }
 
@@ -60,7 +61,7 @@ func (s keeperSpec) removeGroups(ctx context.Context) error {
 }
 
 func (s keeperSpec) clean(ctx context.Context) error {
-	errs := []error{s.removeGroups(ctx)}
+	errs := []error{s.removeGroups(ctx), removePlace(s.Places)}
 	// The lock goes last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

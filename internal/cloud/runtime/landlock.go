@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"unsafe"
 
@@ -75,7 +76,7 @@ func applyLandlock(trees []string, dir string) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("landlock: open %s: %w", path, err)
+			return fmt.Errorf("landlock: open %s as uid %d: %w", path, os.Getuid(), err)
 		}
 		defer closeFD(fd)
 		return landlockRule(int(set), fd, rights&attr.Handled_access_fs)

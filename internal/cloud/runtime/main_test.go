@@ -209,6 +209,7 @@ func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
 // left is what a mini server prints about itself, to be looked for after its end.
 type left struct {
 	Dir    string
+	Places string
 	Groups []string
 	Pids   []int // keeper, room and agent
 }
@@ -224,7 +225,7 @@ func serveUntilKilled(dir string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
 	json.NewEncoder(os.Stdout).Encode(l)
 	<-s.Done()
 }

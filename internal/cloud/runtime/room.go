@@ -52,6 +52,7 @@ type Room struct {
 	trees    []string
 	system   int // how many of trees are the system's
 	links    map[string]string
+	places   string // directory of the directories of sandboxes without namespaces
 	binary   *os.File
 	groups   *groups
 	lock     *os.File
@@ -154,6 +155,9 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
+	if err := r.makePlaces(); err != nil {
+		return err
+	}
 	if err := r.startRoom(ctx); err != nil {
 		return fmt.Errorf("start the room: %w", err)
 	}
@@ -168,7 +172,8 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
 	r.groups = createGroups("e2bctl-" + rand.Text())
-	spec := keeperSpec{Dir: r.options.Dir, Groups: r.groups.directories()}
+	r.places = planPlaces(r.options.Dir)
+	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
 	var err error
 	if r.lock, err = lockInstance(spec); err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))

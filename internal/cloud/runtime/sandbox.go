@@ -65,7 +65,9 @@ type SandboxOptions struct {
 	// Config is handed to the agent as it is; at most 1 MiB of JSON.
 	Config json.RawMessage
 	// Egress dials for the sandbox; nil is no internet. An error with a method
-	// Denied() bool that answers true reaches the inside as denied.
+	// Denied() bool that answers true reaches the inside as denied. What it
+	// returns should have CloseWrite, as *net.TCPConn does, to pass on that the
+	// inside has no more to send.
 	Egress func(ctx context.Context, host string, port uint16) (net.Conn, error)
 }
 
@@ -464,17 +466,17 @@ func join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies from from to to, and passes the end on. An error ends both
-// directions: there is nobody to tell.
+// pour copies from from to to, and passes the end on where to has halves. An
+// error ends both directions: there is nobody to tell.
 func pour(to, from net.Conn) {
-	_, err := io.Copy(to, from)
-	half, ok := to.(interface{ CloseWrite() error })
-	if err != nil || !ok {
+	if _, err := io.Copy(to, from); err != nil {
 		to.Close()
 		from.Close()
 		return
 	}
-	_ = half.CloseWrite() // fails when the connection is gone, which is what it says
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // fails when the connection is gone, which is what it says
+	}
 }
 
 func (r *Room) killProcess(s *Sandbox) {
