@@ -90,7 +90,7 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 		cancel()
 		c.pending.Done()
 		if a.err != nil {
-			return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, a.err)
+			return nil, fmt.Errorf("sandbox: create from %s: %w", shorten(cfg.template, 128), a.err)
 		}
 		return newSandbox(c, a.sandbox, cfg, true), nil
 	case <-ctx.Done():
@@ -105,7 +105,7 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 				}
 			}
 		}()
-		return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, context.Cause(ctx))
+		return nil, fmt.Errorf("sandbox: create from %s: %w", shorten(cfg.template, 128), context.Cause(ctx))
 	}
 }
 

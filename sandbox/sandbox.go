@@ -212,6 +212,10 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	if sb.closing != nil {
 		return nil, nil, fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 	}
+	// Nothing may start for one who has given up already.
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("sandbox: %s: %w", sb.ID(), context.Cause(ctx))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &inFlight{cancel}
 	sb.calls[c] = struct{}{}
