@@ -17,6 +17,8 @@ var withoutContext = map[string]string{
 	"Sandbox.Detach":        "as Close",
 	"Client.API":            "a part of the client",
 	"Client.Close":          "as Sandbox.Close",
+	"Run.Close":             "as Sandbox.Close",
+	"Client.Sources":        "settings",
 	"Client.BaseURL":        "a setting",
 	"Client.Domain":         "a setting",
 	"Client.SandboxURL":     "a setting",
@@ -30,7 +32,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	ctx := reflect.TypeFor[context.Context]()
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
-		reflect.TypeFor[*Packages](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Packages](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
 	} {
 		for m := range handle.Methods() {
 			name := handle.Elem().Name() + "." + m.Name

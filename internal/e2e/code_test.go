@@ -202,6 +202,23 @@ func TestStdin(t *testing.T) {
 	}
 }
 
+// Without a websocket the code runs, and what it lacks is said when it asks.
+func TestStdinOverHTTP(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	ask := func(context.Context, string, bool) (string, error) { return "Ada", nil }
+	if execution, err := sb.RunCode(t.Context(), "1 + 1", &sandbox.RunCodeParams{Stdin: ask}); err != nil || execution.Text() != "2" {
+		t.Errorf("code that does not ask: %v", err)
+	}
+	execution, err := sb.RunCode(t.Context(), "print('before')\ninput()", &sandbox.RunCodeParams{Stdin: ask})
+	if exception, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || exception.Line != 2 || !strings.Contains(err.Error(), "websocket") {
+		t.Errorf("code that asks: %v", err)
+	}
+	if execution == nil || execution.Stdout != "before\n" {
+		t.Errorf("what came before is lost: %+v", execution)
+	}
+}
+
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	sb := create(t, sandboxtest.New(t))

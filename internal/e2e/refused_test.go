@@ -55,7 +55,7 @@ func TestUnknownTemplate(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	for _, template := range []string{"no-such-template", "base:no-such-tag", "../base", strings.Repeat("x", 100_000)} {
 		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithTemplate(template))...)
-		if !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), template[:7]) || len(err.Error()) > 1000 {
+		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), template[:7]) || len(err.Error()) > 1000 {
 			t.Errorf("%.40s: %.1000v", template, err)
 		}
 	}
