@@ -38,6 +38,7 @@ type Client struct {
 	logger    *slog.Logger
 	retries   int
 
+	sources                   Sources
 	key                       Key
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
@@ -65,7 +66,7 @@ func NewClient(opts ...Option) (*Client, error) {
 	if s.key.value == "" {
 		return nil, ErrNoAPIKey
 	}
-	c := &Client{key: Key(s.key.value), domain: s.domain.value, sandboxURL: s.sandboxURL.value, logger: s.logger, retries: s.retries, transport: s.transport}
+	c := &Client{key: Key(s.key.value), domain: s.domain.value, sandboxURL: s.sandboxURL.value, logger: s.logger, retries: s.retries, transport: s.transport, sources: s.sources()}
 	if err := c.key.validate(); err != nil {
 		return nil, err
 	}
@@ -133,6 +134,9 @@ func (c *Client) BaseURL() string { return c.baseURL.String() }
 
 // SandboxURL is the address given for all sandboxes; empty when none was.
 func (c *Client) SandboxURL() string { return c.sandboxURL }
+
+// Sources tells where the settings come from.
+func (c *Client) Sources() Sources { return c.sources }
 
 // UserAgent is what requests name themselves.
 func (c *Client) UserAgent() string { return c.agent }

@@ -195,6 +195,43 @@ func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {
 	}
 }
 
+// A file that the program names is trusted with an address, as the environment
+// is; and a client tells where it has what from.
+func TestNamedEnvFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	named := filepath.Join(t.TempDir(), "settings")
+	if err := os.WriteFile(named, []byte("E2B_API_KEY=filekey\nE2B_DOMAIN=named.test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(".env", []byte("E2B_API_KEY=dotkey\nE2B_SANDBOX_URL=http://dot.test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		key  string // of the environment
+		opts []Option
+		want Sources
+	}{
+		"environment's key": {"envkey", []Option{WithEnvFile(named)}, Sources{"the environment", named, named, "the default"}},
+		"program's key":     {"", []Option{WithEnvFile(named), WithAPIKey("mine")}, Sources{"the program", named, named, "the default"}},
+		"program's address": {"", []Option{WithEnvFile(named), WithBaseURL("http://mine.test")}, Sources{named, "the program", named, "the default"}},
+		"all of .env":       {"", nil, Sources{".env", "the default", "the default", ".env"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(EnvAPIKey, test.key)
+			for _, v := range []string{EnvAPIURL, EnvDomain, EnvSandboxURL} {
+				t.Setenv(v, "")
+			}
+			c, err := NewClient(append(test.opts, FromEnv())...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, c.Sources()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	all := []error{ErrNotFound, ErrUnauthorized, ErrForbidden, ErrConflict, ErrRateLimited, ErrInvalidArgument, ErrTimeout, ErrUnavailable, ErrRetryable}

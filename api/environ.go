@@ -42,25 +42,46 @@ func (s *settings) fromEnv() error {
 	if err != nil {
 		return err
 	}
+	from := fromFile
+	if s.envFileNamed {
+		from = fromNamedFile
+	}
 	for _, v := range variables {
 		if value := file[v.name]; v.to.value == "" && value != "" {
-			*v.to = setting{value: value, from: fromFile}
+			*v.to = setting{value: value, from: from}
 		}
 	}
 	for _, v := range variables[1:] {
 		if v.to.from == fromFile && s.key.from > fromFile {
-			return fmt.Errorf("%w: %s is from %s, but %s from %s; set %s there too, or remove it from the file",
-				ErrUntrustedAddress, v.name, s.envFileName(), EnvAPIKey, s.key.from, v.name)
+			return fmt.Errorf("%w: %s is from %s, but %s from %s; set %s there too, remove it from the file, or name the file (WithEnvFile)",
+				ErrUntrustedAddress, v.name, s.envFileName(), EnvAPIKey, s.describe(s.key.from), v.name)
 		}
 	}
 	return nil
 }
 
-func (f source) String() string {
-	if f == fromEnvironment {
+func (s *settings) describe(from source) string {
+	switch from {
+	case fromProgram:
+		return "the program"
+	case fromEnvironment:
 		return "the environment"
+	case fromNamedFile, fromFile:
+		return s.envFileName()
 	}
-	return "the program"
+	return "the default"
+}
+
+// Sources name where the settings of a client come from: "the program", "the
+// environment", "the default", or the path of a file of settings.
+type Sources struct{ APIKey, BaseURL, Domain, SandboxURL string }
+
+func (s *settings) sources() Sources {
+	base := s.baseURL.from
+	if base == fromDefault {
+		base = s.domain.from // which it is made from
+	}
+	return Sources{s.describe(s.key.from), s.describe(base), s.describe(s.domain.from), s.describe(s.sandboxURL.from)}
 }
 
 func (s *settings) envFileName() string {

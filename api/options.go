@@ -33,7 +33,8 @@ type source int
 
 const (
 	fromDefault source = iota
-	fromFile
+	fromFile           // entered with its directory; a file that the program names is fromNamedFile
+	fromNamedFile
 	fromEnvironment
 	fromProgram
 )
@@ -118,13 +119,15 @@ func WithUserAgent(product string) Option {
 // not there either, from the file .env of the working directory. An empty
 // variable counts as absent. An address from .env is refused with
 // [ErrUntrustedAddress] unless the key is from .env too: a key must not go
-// where a directory that was merely entered says.
+// where a directory that was merely entered says. [Client.Sources] tells what
+// came from where.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }
 
 // WithEnvFile names the file that [FromEnv] reads in place of .env; it must
-// exist. An empty path means none.
+// exist. It is trusted as the environment is: its address goes with a key from
+// elsewhere. An empty path means none.
 func WithEnvFile(path string) Option {
 	return func(s *settings) error {
 		s.envFile, s.envFileNamed = path, true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -118,7 +117,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 		return []check{{Name: "key", Status: checkFailed, Detail: printable(err.Error())}}
 	}
 	defer func() { _ = client.Close() }() // it only frees connections
-	key := check{Name: "key", Status: checkOK, Detail: "from " + f.keySource()}
+	key := check{Name: "key", Status: checkOK, Detail: "from " + client.API().Sources().APIKey}
 
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
@@ -127,7 +126,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 	_, err = client.API().Sandboxes.ListPage(ctx, &api.ListParams{Limit: 1})
 	switch {
 	case err == nil:
-		service.Detail = fmt.Sprintf("%s answered in %v", client.API().BaseURL(), time.Since(started).Round(time.Millisecond))
+		service.Detail = fmt.Sprintf("%s (from %s) answered in %v", client.API().BaseURL(), client.API().Sources().BaseURL, time.Since(started).Round(time.Millisecond))
 	case errors.Is(err, api.ErrUnauthorized), errors.Is(err, api.ErrForbidden):
 		key.Status, key.Detail = checkFailed, key.Detail+", refused by the service"
 		key.Hint = "check that the key is one of " + client.API().BaseURL()
@@ -137,17 +136,6 @@ func (f *Factory) checkService(ctx context.Context) []check {
 		service.Hint = "check the address (" + client.API().BaseURL() + ") and the proxy variables"
 	}
 	return []check{key, service}
-}
-
-// keySource names where the key comes from; only called when there is one.
-func (f *Factory) keySource() string {
-	switch {
-	case os.Getenv(api.EnvAPIKey) != "":
-		return "the environment"
-	case f.flags.envFile != "":
-		return f.flags.envFile
-	}
-	return ".env"
 }
 
 // checkLocal starts a local cloud and reports what it found. Nothing is read

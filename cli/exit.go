@@ -147,6 +147,8 @@ type class struct {
 	hint string
 }
 
+const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*partialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -163,10 +165,14 @@ func classify(err error) class {
 	switch {
 	case errors.Is(err, api.ErrNoAPIKey):
 		return class{code: "no_key", exit: exitUnauthorized}
+	case errors.Is(err, api.ErrInvalidKey):
+		return class{code: "invalid_key", exit: exitUnauthorized, hint: whereIsTheKey}
 	case errors.Is(err, api.ErrUnauthorized):
-		return class{code: "unauthorized", exit: exitUnauthorized, hint: "Check the key: e2bctl doctor shows where it comes from."}
+		return class{code: "unauthorized", exit: exitUnauthorized, hint: whereIsTheKey}
 	case errors.Is(err, api.ErrForbidden):
 		return class{code: "forbidden", exit: exitUnauthorized}
+	case errors.Is(err, sandbox.ErrUnknownTemplate):
+		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to see the sandboxes there are."}
 	case errors.Is(err, fs.ErrNotExist):

@@ -34,7 +34,10 @@ type Client struct {
 
 	mu      sync.Mutex
 	closed  bool
-	pending sync.WaitGroup // creations that were given up and may still succeed
+	pending sync.WaitGroup // calls, and creations that were given up and may still succeed
+
+	hurry     chan struct{} // closed when there is no more time for those
+	hurryOnce sync.Once
 }
 
 // NewClient makes a client. What no option sets comes from the environment and
@@ -57,6 +60,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		},
 		interceptors: c.interceptors,
 		defaults:     c.sandboxConfig,
+		hurry:        make(chan struct{}),
 	}, nil
 }
 
@@ -85,33 +89,51 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 		sb, err := c.api.Sandboxes.Create(call, cfg.createParams())
 		answered <- answer{sb, err}
 	}()
+	template := shorten(cfg.template, 128)
 	select {
 	case a := <-answered:
 		cancel()
 		c.pending.Done()
+		if errors.Is(a.err, api.ErrNotFound) {
+			return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, a.err)
+		}
 		if a.err != nil {
-			return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, a.err)
+			return nil, fmt.Errorf("sandbox: create from %s: %w", template, a.err)
 		}
 		return newSandbox(c, a.sandbox, cfg, true), nil
 	case <-ctx.Done():
 		go func() {
 			defer c.pending.Done()
 			defer cancel()
-			if a := <-answered; a.err == nil {
-				kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			var a answer
+			select {
+			case a = <-answered:
+			case <-c.hurry:
+				cancel()
+				a = <-answered
+			}
+			switch {
+			case a.err == nil:
+				kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout-createGrace)
 				defer cancel()
 				if err := c.api.Sandboxes.Kill(kill, a.sandbox.ID); err != nil {
 					c.api.Logger().WarnContext(kill, "a sandbox that was given up may live until its timeout", "sandbox", a.sandbox.ID, "error", err)
 				}
+			case call.Err() != nil:
+				c.api.Logger().WarnContext(ctx, "the service did not answer a creation that was given up: if it made a sandbox, that lives until its timeout", "timeout", cfg.timeout())
 			}
 		}()
-		return nil, fmt.Errorf("sandbox: create from %s: %w", cfg.template, context.Cause(ctx))
+		return nil, fmt.Errorf("sandbox: create from %s: %w", template, context.Cause(ctx))
 	}
 }
 
-// createTimeout is how long a creation that was given up is waited for: the
-// service answers or cuts within 70 seconds.
-const createTimeout = 75 * time.Second
+const (
+	// createTimeout is how long a creation that was given up is waited for: the
+	// service answers or cuts within 70 seconds.
+	createTimeout = 75 * time.Second
+	// createGrace is how much of that is left once the client is closed.
+	createGrace = 2 * time.Second
+)
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	return &api.CreateParams{
@@ -133,13 +155,29 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 	}
 	defer c.pending.Done()
 	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.timeout())
-	if errors.Is(err, api.ErrNotFound) {
-		err = &GoneError{ID: id, State: "killed", Reason: "the service does not have it", At: time.Now(), cause: err}
-	}
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: connect: %w", err)
+		return nil, fmt.Errorf("sandbox: connect: %w", missing(id, err))
 	}
 	return newSandbox(c, sb, cfg, false), nil
+}
+
+// Info describes a sandbox without connecting to it, which would wake it up.
+// One that is not there is [ErrGone].
+func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
+	info, err := c.api.Sandboxes.Get(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: info: %w", missing(id, err))
+	}
+	return info, nil
+}
+
+// Kill ends a sandbox, running or paused, whoever created it. One that is not
+// there is [ErrGone].
+func (c *Client) Kill(ctx context.Context, id string) error {
+	if err := c.api.Sandboxes.Kill(ctx, id); err != nil {
+		return fmt.Errorf("sandbox: kill: %w", missing(id, err))
+	}
+	return nil
 }
 
 // config is the configuration of one call, over the client's defaults.
@@ -206,8 +244,10 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 }
 
 // Close frees what the client holds, after the creations that were given up
-// are undone; that takes 10 seconds at most. Sandboxes are not touched: close
-// them first. It is idempotent and safe on nil.
+// are undone. One that the service does not answer within 2 seconds is given up
+// for good: what comes of it ends with its lifetime. All in all Close takes 10
+// seconds at most. Sandboxes are not touched: close them first. It is
+// idempotent and safe on nil.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil
@@ -215,7 +255,10 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	waitFor(&c.pending, closeTimeout)
+	if !waitFor(&c.pending, createGrace) {
+		c.hurryOnce.Do(func() { close(c.hurry) })
+		waitFor(&c.pending, closeTimeout-createGrace)
+	}
 	return c.api.Close()
 }
 

@@ -34,11 +34,13 @@ type RunCodeParams struct {
 	OnResult func(Result)
 	// Stdin answers when the code asks for input; nil means that it cannot.
 	// [io.EOF] is an end of file to the code; any other error interrupts it and
-	// is returned.
+	// is returned. It needs the websocket: over HTTP the code runs, and asking
+	// fails.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call alone.
 	Envs map[string]string
-	// Context is the id of the context to run in; empty means the default one of
+	// Context is the id of the context to run in, such as one that CreateContext
+	// made; empty means the default one of
 	// the language. With an id, Language must be empty.
 	Context string
 	// Language is that of the code; empty means Python.

@@ -11,6 +11,8 @@ var (
 	ErrClosed = errors.New("sandbox: closed")
 	// ErrGone: the sandbox is not there any more. See [GoneError].
 	ErrGone = errors.New("sandbox: gone")
+	// ErrUnknownTemplate: the service has no template of that name for this key.
+	ErrUnknownTemplate = errors.New("unknown template")
 	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
 	// lost; the next call finds a fresh one.
 	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")

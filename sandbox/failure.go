@@ -110,10 +110,10 @@ func (sb *Sandbox) alive(ctx context.Context) bool {
 	return true
 }
 
-// missing makes the control plane's 404 about this sandbox a [*GoneError].
-func (sb *Sandbox) missing(err error) error {
+// missing makes the control plane's 404 about a sandbox a [*GoneError].
+func missing(id string, err error) error {
 	if errors.Is(err, api.ErrNotFound) {
-		return &GoneError{ID: sb.ID(), State: "killed", Reason: "the service does not have it any more", At: time.Now(), cause: err}
+		return &GoneError{ID: id, State: "killed", Reason: "the service does not have it any more", At: time.Now(), cause: err}
 	}
 	return err
 }

@@ -103,17 +103,14 @@ func (r *codeRunner) environment(ctx context.Context) map[string]string {
 	return envs
 }
 
-// codeContext is what the interpreter calls a kernel with its language.
-type codeContext struct {
-	ID       string `json:"id"`
-	Language string `json:"language"`
-}
+// defaultLanguage is that of code when none is named.
+const defaultLanguage = "python"
 
 // lookup gives the context to use: the one named, or the first of the language,
 // which is made when there is none.
 func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
 	if language == "" {
-		language = "python"
+		language = defaultLanguage
 	}
 	r.mu.Lock()
 	known := r.defaults[language]
@@ -125,18 +122,15 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	case id == "" && known != "":
 		return known, nil
 	}
-	var contexts []codeContext
-	interpreter := portClient{r.sb, interpreterPort}
-	if err := interpreter.json(ctx, http.MethodGet, "/contexts", nil, &contexts); err != nil {
+	contexts, err := r.contexts(ctx)
+	if err != nil {
 		return "", fmt.Errorf("list contexts: %w", err)
 	}
 	r.mu.Lock()
 	for _, c := range contexts {
-		if validContext(c.ID) {
-			r.languages[c.ID] = c.Language
-			if r.defaults[c.Language] == "" {
-				r.defaults[c.Language] = c.ID
-			}
+		r.languages[c.ID] = c.Language
+		if r.defaults[c.Language] == "" {
+			r.defaults[c.Language] = c.ID
 		}
 	}
 	known = r.defaults[language]
@@ -150,16 +144,13 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	case known != "":
 		return known, nil
 	}
-	var made codeContext
-	if err := interpreter.json(ctx, http.MethodPost, "/contexts", codeContext{Language: language}, &made); err != nil {
+	made, err := r.create(ctx, CodeContext{Language: language})
+	if err != nil {
 		return "", fmt.Errorf("create a context for %s: %w", shorten(language, 64), err)
-	}
-	if !validContext(made.ID) {
-		return "", errors.New("the interpreter's answer has no usable context id")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.defaults[language], r.languages[made.ID] = made.ID, language
+	r.defaults[language] = made.ID
 	return made.ID, nil
 }
 
@@ -299,10 +290,7 @@ type executeRequest struct {
 // overHTTP runs code with one request. When ctx ends the request ends, and the
 // interpreter interrupts the code.
 func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	switch {
-	case p.Stdin != nil:
-		return false, errors.New("RunCodeParams.Stdin needs the websocket, which this sandbox does not have or this call does not use")
-	case p.Silent:
+	if p.Silent {
 		return false, errors.New("RunCodeParams.Silent needs the websocket, which this sandbox does not have or this call does not use")
 	}
 	interpreter := portClient{r.sb, interpreterPort}
@@ -331,6 +319,9 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 			continue
 		}
 		if err := c.line(lines.Bytes()); errors.Is(err, errEnd) {
+			if e := c.execution.Error; p.Stdin != nil && e != nil && e.Name == "StdinNotImplementedError" {
+				return true, fmt.Errorf("RunCodeParams.Stdin needs the websocket, which this sandbox does not have or this call does not use: %w", e)
+			}
 			return true, nil
 		} else if err != nil {
 			return true, err

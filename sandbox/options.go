@@ -21,8 +21,9 @@ const (
 	// closing it.
 	DefaultLease = 5 * time.Minute
 
-	// minLease leaves room for a renewal that fails and is repeated.
-	minLease = 10 * time.Second
+	// minLease leaves room for a renewal that fails and is repeated, and is the
+	// least that services renew a life by.
+	minLease = 15 * time.Second
 )
 
 // Option sets one thing of a [Client] or of a sandbox to create. Options that
@@ -135,7 +136,7 @@ func WithLifetime(d time.Duration) Option {
 // WithLease sets for how long the sandbox is kept alive at a time: it is
 // renewed at half-time while the handle is open, so that the sandbox is gone
 // at most d after the program, however that ends. This is the way unless
-// [WithLifetime] is given, with [DefaultLease]. The least is 10 seconds.
+// [WithLifetime] is given, with [DefaultLease]. The least is 15 seconds.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minLease || d > time.Hour {

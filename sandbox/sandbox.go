@@ -108,7 +108,7 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	defer end()
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if err != nil {
-		return nil, sb.failed(ctx, "info", sb.missing(err))
+		return nil, sb.failed(ctx, "info", missing(sb.ID(), err))
 	}
 	return info, nil
 }
@@ -123,7 +123,7 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	defer end()
 	sb.stopLease()
 	if err := sb.client.api.Sandboxes.SetTimeout(ctx, sb.ID(), d); err != nil {
-		return sb.failed(ctx, "set lifetime", sb.missing(err))
+		return sb.failed(ctx, "set lifetime", missing(sb.ID(), err))
 	}
 	sb.extended(d)
 	return nil
@@ -139,7 +139,7 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 	defer end()
 	sb.stopLease()
 	if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil {
-		return sb.failed(ctx, "kill", sb.missing(err))
+		return sb.failed(ctx, "kill", missing(sb.ID(), err))
 	}
 	return nil
 }
@@ -211,6 +211,10 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	defer sb.mu.Unlock()
 	if sb.closing != nil {
 		return nil, nil, fmt.Errorf("%w: %s", ErrClosed, sb.ID())
+	}
+	// Nothing may start for one who has given up already.
+	if ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("sandbox: %s: %w", sb.ID(), context.Cause(ctx))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &inFlight{cancel}

@@ -386,6 +386,57 @@ func TestCreateThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
+// A service that does not answer does not hold up Close for long.
+func TestCloseAfterACreationThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithTransport(hanging{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Create(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > createGrace {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// hanging answers nothing.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestClientInfoAndKill(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	c := s.client()
+	defer c.Close()
+	if info, err := c.Info(t.Context(), testID); err != nil || info.ID != testID {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := c.Kill(t.Context(), testID); err != nil {
+		t.Error(err)
+	}
+	s.control = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }
+	if _, err := c.Info(t.Context(), testID); !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.Kill(t.Context(), testID); !errors.Is(err, ErrGone) {
+		t.Error(err)
+	}
+}
+
 func TestUse(t *testing.T) {
 	s := newService(t)
 	t.Chdir(t.TempDir())

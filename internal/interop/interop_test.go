@@ -16,13 +16,12 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestJavaScriptSDK(t *testing.T) {
 	t.Parallel()
 	modules := installJS(t)
-	drive(t, sandboxtest.New(t), exec.CommandContext(t.Context(), "node", filepath.Join(modules, "drive.mjs")))
+	drive(t, localUp(t), exec.CommandContext(t.Context(), "node", filepath.Join(modules, "drive.mjs")))
 }
 
 func TestPythonSDK(t *testing.T) {
@@ -30,13 +29,13 @@ func TestPythonSDK(t *testing.T) {
 	interpreter, packages := installPython(t)
 	command := exec.CommandContext(t.Context(), interpreter, filepath.Join(packages, "drive.py"))
 	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(packages, "lib"))
-	drive(t, sandboxtest.New(t), command)
+	drive(t, localUp(t), command)
 }
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	command := filepath.Join(installJS(t), "node_modules", ".bin", "e2b")
-	cloud := sandboxtest.New(t)
+	cloud := localUp(t)
 	run := func(arguments ...string) string {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), command, arguments...)
@@ -56,13 +55,13 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// drive runs an official client against the cloud and returns what it printed.
-func drive(t *testing.T, cloud *sandboxtest.Cloud, command *exec.Cmd) string {
+// drive runs an official client with the variables of a cloud and returns what it printed.
+func drive(t *testing.T, cloud []string, command *exec.Cmd) string {
 	t.Helper()
 	if command.Env == nil {
 		command.Env = os.Environ()
 	}
-	command.Env = append(command.Env, cloud.Env()...)
+	command.Env = append(command.Env, cloud...)
 	var stdout, stderr strings.Builder
 	command.Stdout, command.Stderr = &stdout, &stderr
 	command.WaitDelay = time.Second

@@ -77,6 +77,8 @@ class Kernel:
                     break
         if reply.get("eof"):
             raise EOFError("the client that could answer is gone")
+        if reply["value"] == "\x04":  # what a client sends for Ctrl-D
+            raise EOFError
         return reply["value"]
 
     def _read(self):

@@ -1,0 +1,238 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// transports are the two ways to the kernel: what fails must fail alike.
+var transports = []sandbox.CodeTransport{sandbox.CodeTransportWebsocket, sandbox.CodeTransportHTTP}
+
+func onBothTransports(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for _, transport := range transports {
+		t.Run(string(transport), func(t *testing.T) {
+			test(t, create(t, cloud, sandbox.WithCodeTransport(transport)))
+		})
+	}
+}
+
+func TestExceptions(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 41")
+		for _, tt := range []struct {
+			code, name, value string
+			line              int
+		}{
+			{"if True:\n  y = = 3", "SyntaxError", "invalid syntax", 2},
+			{"y = 1\n\n1/0", "ZeroDivisionError", "division by zero", 3},
+			{"def f():\n  return undefined\n\n\nf()", "NameError", "undefined", 2},
+			{"import sys; sys.exit(3)", "SystemExit", "3", -1}, // it has no traceback,
+			{"raise KeyboardInterrupt", "KeyboardInterrupt", "", 1},
+			{"raise ValueError('é\\n2')", "ValueError", "é\n2", 1},
+		} {
+			execution, err := sb.RunCode(t.Context(), "print('before')\n"+tt.code, nil)
+			exception, ok := errors.AsType[*sandbox.ExecutionError](err)
+			if !ok || exception.Name != tt.name || !strings.Contains(exception.Value, tt.value) || strings.Contains(exception.Traceback, "\x1b") {
+				t.Errorf("%q: %#v (%v)", tt.code, exception, err)
+				continue
+			}
+			if exception.Line != tt.line+1 {
+				t.Errorf("%q: line %d", tt.code, exception.Line)
+			}
+			if printed := tt.name != "SyntaxError"; printed != (execution.Stdout == "before\n") {
+				t.Errorf("%q: printed %q", tt.code, execution.Stdout)
+			}
+		}
+		if got := evaluate(t, sb, "x + 1"); got != "42" {
+			t.Errorf("after them x + 1 is %q", got)
+		}
+	})
+}
+
+// A kernel that is killed in the middle is told at once, and the next call
+// finds a fresh one.
+func TestKernelKilled(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 1")
+		started := time.Now()
+		execution, err := sb.RunCode(t.Context(), "import os\nprint('before', flush=True)\nos.kill(os.getpid(), 9)", nil)
+		if !errors.Is(err, sandbox.ErrKernelDied) {
+			t.Errorf("killed: %v", err)
+		}
+		if took := time.Since(started); took > 5*time.Second {
+			t.Errorf("told after %v", took)
+		}
+		if execution == nil || execution.Stdout != "before\n" {
+			t.Errorf("what came before is lost: %+v", execution)
+		}
+		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+			t.Errorf("the fresh kernel has x: %s", got)
+		}
+	})
+}
+
+const printMuch = "for i in range(64):\n    print('x' * ((1 << 20) - 1))"
+
+func TestMuchOutputOfCode(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		var written counter
+		execution, err := sb.RunCode(t.Context(), printMuch, &sandbox.RunCodeParams{Stdout: &written})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if written != 64<<20 {
+			t.Errorf("the writer got %d bytes", written)
+		}
+		checkKept(t, execution.Stdout, execution.StdoutDropped)
+	})
+}
+
+func TestMuchOutputOfCommand(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var written counter
+	result, err := sb.Commands.Run(t.Context(), "yes | head -c 67108864", &sandbox.CommandParams{Stdout: &written})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if written != 64<<20 {
+		t.Errorf("the writer got %d bytes", written)
+	}
+	checkKept(t, result.Stdout, result.StdoutDropped)
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// checkKept checks what is kept of 64 MiB: bounded, and nothing dropped that is
+// not counted.
+func checkKept(t *testing.T, kept string, dropped int64) {
+	t.Helper()
+	notice := 256 // bytes at most, for the line that says that bytes are missing
+	if n := len(kept); n > sandbox.DefaultMaxOutput+notice || int64(n)+dropped < 64<<20 || int64(n)+dropped > 64<<20+int64(notice) {
+		t.Errorf("%d bytes are kept, %d dropped", n, dropped)
+	}
+}
+
+func TestCancelCode(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 41")
+		for name, code := range map[string]string{
+			"busy":     "print('begun', flush=True)\nwhile True: pass",
+			"sleeping": "import time\nprint('begun', flush=True)\ntime.sleep(1000)",
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			var begun time.Time
+			_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{func() { begun = time.Now(); cancel() }}})
+			if took := time.Since(begun); took > 500*time.Millisecond {
+				t.Errorf("%s: returned %v after the cancel", name, took)
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := evaluate(t, sb, "x + 1"); got != "42" {
+				t.Errorf("%s: x + 1 is %q after it", name, got)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if _, err := sb.RunCode(ctx, "while True: pass", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("deadline: %v", err)
+		}
+	})
+}
+
+// A writer that fails stops the code.
+func TestWriterFails(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		broken := errors.New("disk full")
+		r, w := io.Pipe()
+		_ = r.CloseWithError(broken)
+		_, err := sb.RunCode(t.Context(), "while True: print('x')", &sandbox.RunCodeParams{Stdout: w})
+		if !errors.Is(err, broken) {
+			t.Error(err)
+		}
+		if got := evaluate(t, sb, "1 + 1"); got != "2" {
+			t.Errorf("after it: %q", got)
+		}
+	})
+}
+
+func TestStdin(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	ask := func(_ context.Context, prompt string, password bool) (string, error) {
+		if password {
+			return "", io.EOF
+		}
+		return prompt + "Ada", nil
+	}
+	execution, err := sb.RunCode(t.Context(), "input('name? ') + '!'", &sandbox.RunCodeParams{Stdin: ask})
+	if err != nil || execution.Text() != "name? Ada!" {
+		t.Errorf("%q %v", execution.Text(), err)
+	}
+	for _, tt := range []struct {
+		code string
+		ask  func(context.Context, string, bool) (string, error)
+		name string
+	}{
+		{"import getpass; getpass.getpass()", ask, "EOFError"},
+		{"input()", nil, "StdinNotImplementedError"},
+	} {
+		_, err := sb.RunCode(t.Context(), tt.code, &sandbox.RunCodeParams{Stdin: tt.ask})
+		if exception, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || exception.Name != tt.name {
+			t.Errorf("%s: %v", tt.code, err)
+		}
+	}
+}
+
+// Without a websocket the code runs, and what it lacks is said when it asks.
+func TestStdinOverHTTP(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	ask := func(context.Context, string, bool) (string, error) { return "Ada", nil }
+	if execution, err := sb.RunCode(t.Context(), "1 + 1", &sandbox.RunCodeParams{Stdin: ask}); err != nil || execution.Text() != "2" {
+		t.Errorf("code that does not ask: %v", err)
+	}
+	execution, err := sb.RunCode(t.Context(), "print('before')\ninput()", &sandbox.RunCodeParams{Stdin: ask})
+	if exception, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || exception.Line != 2 || !strings.Contains(err.Error(), "websocket") {
+		t.Errorf("code that asks: %v", err)
+	}
+	if execution == nil || execution.Stdout != "before\n" {
+		t.Errorf("what came before is lost: %+v", execution)
+	}
+}
+
+func TestPicture(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	execution, err := sb.RunCode(t.Context(), "try:\n    import matplotlib\nexcept ImportError:\n    raise SystemExit('skip')\nimport matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()", nil)
+	if exception, ok := errors.AsType[*sandbox.ExecutionError](err); ok && exception.Name == "SystemExit" {
+		t.Skip("the sandboxes' Python has no matplotlib")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range execution.Results {
+		if png, ok := result.PNG(); ok && bytes.HasPrefix(png, []byte("\x89PNG\r\n\x1a\n")) {
+			return
+		}
+	}
+	t.Errorf("no picture in %+v", execution.Results)
+}

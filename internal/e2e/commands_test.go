@@ -1,0 +1,128 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	for _, tt := range []struct {
+		command, stdout, stderr string
+		status                  int
+	}{
+		{"exit 3", "", "", 3},
+		{"echo out; echo err >&2; false", "out\n", "err\n", 1},
+		{"kill -9 $$", "", "", -1},
+		{"no-such-command", "", "no-such-command", 127},
+	} {
+		result, err := sb.Commands.Run(t.Context(), tt.command, nil)
+		failed, ok := errors.AsType[*sandbox.ExitError](err)
+		if !ok || failed.Result != result || result.ExitCode != tt.status || result.Stdout != tt.stdout || !strings.Contains(result.Stderr, tt.stderr) {
+			t.Errorf("%s: %+v, %v", tt.command, result, err)
+		}
+	}
+	if _, err := sb.Commands.Run(t.Context(), "true", &sandbox.CommandParams{Cwd: "/no/such/directory"}); err == nil || !strings.Contains(err.Error(), "/no/such/directory") {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+	if _, err := sb.Commands.Run(t.Context(), "true", &sandbox.CommandParams{User: "nobody-here"}); err == nil || !strings.Contains(err.Error(), "nobody-here") {
+		t.Errorf("a user who is not there: %v", err)
+	}
+}
+
+func TestCancelCommand(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	var begun time.Time
+	result, err := sb.Commands.Run(ctx, "echo begun; exec sleep 1234.5", &sandbox.CommandParams{Stdout: whenWritten{func() { begun = time.Now(); cancel() }}})
+	if took := time.Since(begun); took > 500*time.Millisecond {
+		t.Errorf("returned %v after the cancel", took)
+	}
+	if !errors.Is(err, context.Canceled) || result.Stdout != "begun\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	eventually(t, "the command's end", func() bool {
+		return run(t, sb, `grep -alz '^1234\.5' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
+	})
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sb.Commands.Run(canceled, "touch started", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled before: %v", err)
+	}
+	if _, err := sb.Files.Read(t.Context(), "started", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it ran: %v", err)
+	}
+}
+
+// Big files stream: neither side holds them in memory.
+func TestBigFile(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	const size = 64 << 20
+	sent := sha256.New()
+	if err := sb.Files.WriteFrom(t.Context(), "big", io.TeeReader(io.LimitReader(pattern{}, size), sent), nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sb.Files.Open(t.Context(), "big", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	received := sha256.New()
+	if n, err := io.Copy(received, r); err != nil || n != size || string(received.Sum(nil)) != string(sent.Sum(nil)) {
+		t.Errorf("%d bytes came back, %v", n, err)
+	}
+
+	// Given up in the middle, nothing is left of it, and the rest is not read.
+	broken := errors.New("source broke")
+	err = sb.Files.WriteFrom(t.Context(), "half", io.MultiReader(io.LimitReader(pattern{}, 1<<20), failing{broken}), nil)
+	if !errors.Is(err, broken) {
+		t.Errorf("broken source: %v", err)
+	}
+	eventually(t, "the removal of half a file", func() bool {
+		_, err := sb.Files.Read(t.Context(), "half", nil)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+type pattern struct{}
+
+func (pattern) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(i % 251)
+	}
+	return len(p), nil
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestFilesThatFail(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	_, err := sb.Files.Read(t.Context(), "/nope", nil)
+	if failed, ok := errors.AsType[*fs.PathError](err); !ok || !strings.HasSuffix(failed.Path, ":/nope") || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+	if _, err := sb.Files.Read(t.Context(), "/etc", nil); err == nil {
+		t.Error("a directory was read")
+	}
+	if err := sb.Files.Write(t.Context(), "/etc", nil, nil); err == nil {
+		t.Error("a directory was written")
+	}
+}

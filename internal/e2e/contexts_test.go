@@ -1,0 +1,73 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func TestContexts(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 'default'")
+		made, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Cwd: "/tmp"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.Language != "python" || made.Cwd != "/tmp" {
+			t.Errorf("made %+v", made)
+		}
+		in := func(code string) (string, error) {
+			execution, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Context: made.ID})
+			return execution.Text(), err
+		}
+		if got, err := in("x = 'made'; import os; os.getcwd()"); err != nil || got != "/tmp" {
+			t.Errorf("cwd %q, %v", got, err)
+		}
+		if got := evaluate(t, sb, "x"); got != "default" {
+			t.Errorf("x of the default context is %q", got)
+		}
+		contexts, err := sb.Contexts(t.Context())
+		if err != nil || !slices.Contains(contexts, *made) || len(contexts) < 2 {
+			t.Errorf("%+v, %v", contexts, err)
+		}
+
+		if err := sb.RestartContext(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in("x"); !isException(err, "NameError") {
+			t.Errorf("after its restart: %v", err)
+		}
+		if got := evaluate(t, sb, "x"); got != "default" {
+			t.Errorf("the restart of another context changed x to %q", got)
+		}
+
+		if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func() error{
+			"run":     func() error { _, err := in("1"); return err },
+			"restart": func() error { return sb.RestartContext(t.Context(), made.ID) },
+			"remove":  func() error { return sb.RemoveContext(t.Context(), made.ID) },
+		} {
+			if err := call(); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("%s what is removed: %v", name, err)
+			}
+		}
+		if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); err == nil {
+			t.Error("a context for klingon was made")
+		}
+		if err := sb.RemoveContext(t.Context(), "../health"); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("an id that is a path: %v", err)
+		}
+	})
+}
+
+func isException(err error, name string) bool {
+	exception, ok := errors.AsType[*sandbox.ExecutionError](err)
+	return ok && exception.Name == name
+}

@@ -1,0 +1,275 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func client(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Client {
+	t.Helper()
+	c, err := sandbox.NewClient(append(cloud.Options(), opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// gone checks that every way to use a sandbox tells that it is gone, and how.
+func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
+	t.Helper()
+	calls := map[string]func() error{
+		"Commands.Run":     func() error { _, err := sb.Commands.Run(t.Context(), "true", nil); return err },
+		"Files.Read":       func() error { _, err := sb.Files.Read(t.Context(), "x", nil); return err },
+		"Files.Write":      func() error { return sb.Files.Write(t.Context(), "x", nil, nil) },
+		"RunCode":          func() error { _, err := sb.RunCode(t.Context(), "1", nil); return err },
+		"Packages.Install": func() error { _, err := sb.Packages.Install(t.Context(), "six"); return err },
+		"Begin":            func() error { _, err := sb.Begin(t.Context(), nil); return err },
+		"Info":             func() error { _, err := sb.Info(t.Context()); return err },
+		"SetLifetime":      func() error { return sb.SetLifetime(t.Context(), time.Minute) },
+		"Kill":             func() error { return sb.Kill(t.Context()) },
+	}
+	for name, call := range calls {
+		started := time.Now()
+		err := call()
+		told, ok := errors.AsType[*sandbox.GoneError](err)
+		if !ok || !errors.Is(err, sandbox.ErrGone) || told.ID != sb.ID() || told.State != state {
+			t.Errorf("%s: %#v (%v)", name, told, err)
+		}
+		if took := time.Since(started); took > 5*time.Second {
+			t.Errorf("%s took %v to say so", name, took)
+		}
+	}
+	for range 2 {
+		if err := sb.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestDeadSandbox(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	evaluate(t, sb, "1")
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, sb, "killed")
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("connect: %v", err)
+	}
+}
+
+func TestExpiredSandbox(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithLifetime(time.Second))
+	evaluate(t, sb, "1")
+	cloud.Advance(2 * time.Second)
+	// The handle goes by its own clock, which must reach the end too.
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	<-timer.C
+	gone(t, sb, "expired")
+}
+
+// What runs when the sandbox ends is told so at once.
+func TestEndsDuringCalls(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	c := client(t, cloud)
+	for name, call := range map[string]func(*sandbox.Sandbox, func()) error{
+		"command": func(sb *sandbox.Sandbox, begun func()) error {
+			_, err := sb.Commands.Run(t.Context(), "echo; sleep 1000", &sandbox.CommandParams{Stdout: whenWritten{begun}})
+			return err
+		},
+		"code": func(sb *sandbox.Sandbox, begun func()) error {
+			_, err := sb.RunCode(t.Context(), "print(flush=True)\nwhile True: pass", &sandbox.RunCodeParams{Stdout: whenWritten{begun}})
+			return err
+		},
+	} {
+		sb := create(t, cloud)
+		killed := make(chan time.Time, 1)
+		err := call(sb, func() {
+			if err := c.API().Sandboxes.Kill(t.Context(), sb.ID()); err != nil {
+				t.Error(err)
+			}
+			killed <- time.Now()
+		})
+		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(<-killed); took > 5*time.Second {
+			t.Errorf("%s: told after %v", name, took)
+		}
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	c := client(t, cloud)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	sb, err := c.Create(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan struct{})
+	ended := make(chan error)
+	go func() {
+		_, err := sb.Commands.Run(t.Context(), "echo; sleep 1000", &sandbox.CommandParams{Stdout: whenWritten{func() { close(begun) }}})
+		ended <- err
+	}()
+	<-begun
+	cancel() // the context of Create says nothing about the sandbox's life
+	started := time.Now()
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("the call in flight: %v", err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Errorf("twice: %v", err)
+	}
+	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("detach after close: %v", err)
+	}
+	if _, err := c.API().Sandboxes.Get(t.Context(), sb.ID()); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("it is still there: %v", err)
+	}
+
+	killed, err := c.Create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Close(); err != nil {
+		t.Errorf("close after kill: %v", err)
+	}
+
+	var none *sandbox.Sandbox
+	if err := none.Close(); err != nil {
+		t.Errorf("close of nil: %v", err)
+	}
+}
+
+func TestDetachThenConnect(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+	evaluate(t, sb, "x = 41")
+	if err := sb.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("twice: %v", err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := evaluate(t, again, "import os; x, os.environ['GREETING']"); got != "(41, 'hello')" {
+		t.Errorf("it became %s", got)
+	}
+	if got := run(t, again, "echo $GREETING"); got != "hello\n" {
+		t.Errorf("its environment has %q", got)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	// A handle that was connected does not end the sandbox.
+	if _, err := client(t, cloud).API().Sandboxes.Get(t.Context(), sb.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The lease is renewed while the handle is open, and not any more afterwards.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithLease(15*time.Second))
+	before, err := sb.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after *sandbox.Info
+	eventually(t, "a renewal", func() bool {
+		if after, err = sb.Info(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return after.EndAt.After(before.EndAt)
+	})
+	if left := time.Until(after.EndAt); left > 15*time.Second {
+		t.Errorf("renewed by %v", left)
+	}
+	if err := sb.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	cloud.Advance(16 * time.Second)
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("it outlives its lease: %v", err)
+	}
+}
+
+func TestUse(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	c := client(t, cloud)
+	left := func() (ids []string) {
+		for info, err := range c.List(t.Context(), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, info.ID)
+		}
+		return ids
+	}
+	func() {
+		defer func() {
+			if recover() != "boom" {
+				t.Error("the panic is lost")
+			}
+		}()
+		_ = sandbox.Use(t.Context(), func(context.Context, *sandbox.Sandbox) error { panic("boom") }, cloud.Options()...)
+	}()
+	if ids := left(); len(ids) != 0 {
+		t.Errorf("a panic leaves %v", ids)
+	}
+	broken := errors.New("broken")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := sandbox.Use(ctx, func(context.Context, *sandbox.Sandbox) error { cancel(); return broken }, cloud.Options()...)
+	if !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	if ids := left(); len(ids) != 0 {
+		t.Errorf("a cancelled context leaves %v", ids)
+	}
+}

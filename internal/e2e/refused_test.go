@@ -1,0 +1,176 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+func TestNoKey(t *testing.T) {
+	t.Setenv(api.EnvAPIKey, "")
+	t.Chdir(t.TempDir())
+	_, err := sandbox.Create(t.Context())
+	if !errors.Is(err, api.ErrNoAPIKey) || !strings.Contains(err.Error(), "E2B_API_KEY") || !strings.Contains(err.Error(), "--local") {
+		t.Error(err)
+	}
+}
+
+// A key that cannot be one is refused before anything is sent, and not told.
+func TestImpossibleKey(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for _, key := range []string{"e2b_ secret", "e2b_secret\n", "e2b_\x00secret", "secrét"} {
+		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(api.Key(key)))...)
+		if !errors.Is(err, api.ErrInvalidKey) || strings.Contains(err.Error(), "secr") {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
+	if sent := cloud.Requests(); len(sent) != 0 {
+		t.Errorf("the cloud got %v", sent)
+	}
+}
+
+func TestRefusedKey(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	const key = "e2b_0123456789012345678901234567890123456789"
+	_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(key))...)
+	if !errors.Is(err, api.ErrUnauthorized) || strings.Contains(err.Error(), key) {
+		t.Error(err)
+	}
+}
+
+func TestUnknownTemplate(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for _, template := range []string{"no-such-template", "base:no-such-tag", "../base", strings.Repeat("x", 100_000)} {
+		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithTemplate(template))...)
+		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), template[:7]) || len(err.Error()) > 1000 {
+			t.Errorf("%.40s: %.1000v", template, err)
+		}
+	}
+}
+
+// What the local cloud cannot do it refuses, naming the field.
+func TestUnsupportedFields(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	for field, value := range map[string]string{
+		"autoPause":            `"autoPause":true`,
+		"autoPauseMemory":      `"autoPauseMemory":false`,
+		"autoResume.enabled":   `"autoResume":{"enabled":true}`,
+		"mcp":                  `"mcp":{"x":{}}`,
+		"iam":                  `"iam":{"x":1}`,
+		"volumeMounts":         `"volumeMounts":[{"name":"v","path":"/v"}]`,
+		"network.allowOut":     `"network":{"allowOut":["1.1.1.1"]}`,
+		"network.denyOut":      `"network":{"denyOut":["0.0.0.0/0"]}`,
+		"network.egressProxy":  `"network":{"egressProxy":{"host":"x"}}`,
+		"network.rules":        `"network":{"rules":[{"x":1}]}`,
+		"network.httpsPorts":   `"network":{"httpsPorts":[443]}`,
+		"envVars":              `"envVars":{"A=B":"x"}`,
+		"timeout":              `"timeout":-1`,
+		"Timeout must be":      `"timeout":0`,
+		"Timeout cannot be gr": `"timeout":999999999`,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+"/v2/sandboxes", strings.NewReader(`{"templateID":"base",`+value+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-API-KEY", string(cloud.APIKey()))
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte(field)) {
+			t.Errorf("%s: %d %s", value, resp.StatusCode, body)
+		}
+	}
+	client2, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client2.Close()
+	for info, err := range client2.List(t.Context(), nil) {
+		t.Errorf("a refused create left %v, %v", info, err)
+	}
+}
+
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	for _, requirement := range []string{
+		"", " ", "six; touch /tmp/owned", "six && touch /tmp/owned", "$(touch /tmp/owned)", "`touch /tmp/owned`", "six|cat", "six > /tmp/owned",
+		"-r/etc/passwd", "--index-url=http://example.invalid", "git+https://example.invalid/x", "https://example.invalid/x.whl", "six\n--pre", "../six",
+	} {
+		_, err := sb.Packages.Install(t.Context(), requirement)
+		refused, ok := errors.AsType[*sandbox.RequirementError](err)
+		if !ok || refused.Requirement != requirement || !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%q: %v", requirement, err)
+		}
+	}
+	if got := run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
+		t.Error(got)
+	}
+	_, err := sb.Packages.Install(t.Context(), "e2bctl-no-such-package-of-the-tests")
+	failed, ok := errors.AsType[*sandbox.InstallError](err)
+	if !ok || failed.ExitCode == 0 || !strings.Contains(failed.Stderr, "e2bctl-no-such-package-of-the-tests") {
+		t.Errorf("a package that does not exist: %v", err)
+	}
+	if got := evaluate(t, sb, "1+1"); got != "2" {
+		t.Error(got)
+	}
+}
+
+func TestStateThatCannotBeEncoded(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	type inner struct {
+		Fine int
+		Bad  chan int
+	}
+	st := state.New()
+	err := st.Set("data", map[string]any{"rows": []any{1, inner{Bad: make(chan int)}}})
+	if err == nil {
+		_, err = sb.Begin(t.Context(), &sandbox.RunParams{State: st})
+	}
+	if err == nil || !strings.Contains(err.Error(), "Bad") || !strings.Contains(err.Error(), "rows") || !strings.Contains(err.Error(), "chan int") {
+		t.Errorf("in Go: %v", err)
+	}
+
+	// And on the way back.
+	r, err := sb.Begin(t.Context(), &sandbox.RunParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Exec(t.Context(), "data = {'rows': [{'bad': lambda: 0}]}"); err != nil {
+		t.Fatal(err)
+	}
+	value, err := r.Get(t.Context(), "data")
+	if err != nil || !value.Opaque() {
+		t.Fatalf("in Python: %v, %v", value, err)
+	}
+	var data map[string][]map[string]int
+	if err := value.Decode(&data); err == nil || !strings.Contains(err.Error(), "rows") || !strings.Contains(err.Error(), "bad") || !strings.Contains(err.Error(), "function") {
+		t.Errorf("in Python: %v", err)
+	}
+	if _, err := r.Get(t.Context(), "nothing"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("a name that is not there: %v", err)
+	}
+}

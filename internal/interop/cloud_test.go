@@ -1,0 +1,57 @@
+package interop
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// localUp builds the command and starts "e2bctl local up", as a user does, and
+// returns the variables that it prints. Its record is in a directory of its own,
+// so it neither meets nor disturbs a cloud that this user runs.
+func localUp(t *testing.T) []string {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		skip(t, "the local cloud runs on Linux only")
+	}
+	program := filepath.Join(t.TempDir(), "e2bctl")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, output)
+	}
+	command := exec.Command(program, "local", "up", "-o", "json", "--port", "0")
+	command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err != nil {
+		_ = command.Wait()
+		if strings.Contains(stderr.String(), "no isolation") {
+			skip(t, "%s", stderr.String())
+		}
+		t.Fatalf("local up: %s", stderr.String())
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(os.Interrupt)
+		if err := command.Wait(); err != nil {
+			t.Errorf("local up ended with %v: %s", err, stderr.String())
+		}
+	})
+	var record struct{ Env []string }
+	if err := json.Unmarshal(line, &record); err != nil || len(record.Env) < 3 {
+		t.Fatalf("local up printed %s: %v", line, err)
+	}
+	return record.Env
+}

@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// CodeContext is a kernel with its variables. Code in different contexts runs
+// at the same time and shares nothing but files.
+type CodeContext struct {
+	// ID is what RunCodeParams.Context and RunParams.Context mean.
+	ID string `json:"id"`
+	// Language is that of its code.
+	Language string `json:"language"`
+	// Cwd is the directory that it started in.
+	Cwd string `json:"cwd,omitempty"`
+}
+
+// CodeContextParams say what context to create.
+type CodeContextParams struct {
+	// Language is that of its code; empty means Python.
+	Language string
+	// Cwd is the directory to start in; empty means the user's home.
+	Cwd string
+}
+
+// CreateContext makes a context beside the default one.
+func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
+	if p == nil {
+		p = &CodeContextParams{}
+	}
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	language := p.Language
+	if language == "" {
+		language = defaultLanguage
+	}
+	made, err := sb.code.create(ctx, CodeContext{Language: language, Cwd: p.Cwd})
+	if err != nil {
+		return nil, sb.failed(ctx, "create a context", err)
+	}
+	return made, nil
+}
+
+// Contexts gives the contexts there are, in the order they were made in. The
+// default one may not exist before the first code runs.
+func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	contexts, err := sb.code.contexts(ctx)
+	if err != nil {
+		return nil, sb.failed(ctx, "list contexts", err)
+	}
+	return contexts, nil
+}
+
+// RestartContext gives a context a fresh kernel under the same id: its
+// variables are lost. Code that runs in it fails with [ErrKernelDied] or
+// [ErrKernelLost].
+func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
+	return sb.endContext(ctx, "restart", http.MethodPost, id, "/restart")
+}
+
+// RemoveContext ends a context. Code that runs in it fails as when it is
+// restarted.
+func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
+	return sb.endContext(ctx, "remove", http.MethodDelete, id, "")
+}
+
+func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route string) error {
+	if !validContext(id) {
+		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, shorten(id, 64), api.ErrInvalidArgument)
+	}
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	var nothing any
+	interpreter := portClient{sb, interpreterPort}
+	if err := interpreter.json(ctx, method, "/contexts/"+id+route, nil, &nothing); err != nil {
+		return sb.failed(ctx, verb+" context "+id, err)
+	}
+	sb.code.drop(id)
+	return nil
+}
+
+// contexts asks the interpreter. Ids that cannot be used are left out.
+func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
+	var contexts []CodeContext
+	interpreter := portClient{r.sb, interpreterPort}
+	if err := interpreter.json(ctx, http.MethodGet, "/contexts", nil, &contexts); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(contexts, func(c CodeContext) bool { return !validContext(c.ID) }), nil
+}
+
+// create makes a context and notes its language.
+func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
+	var made CodeContext
+	interpreter := portClient{r.sb, interpreterPort}
+	if err := interpreter.json(ctx, http.MethodPost, "/contexts", wanted, &made); err != nil {
+		return nil, err
+	}
+	if !validContext(made.ID) {
+		return nil, fmt.Errorf("the interpreter's answer has no usable context id")
+	}
+	if made.Language == "" {
+		made.Language = wanted.Language
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.languages[made.ID] = made.Language
+	return &made, nil
+}
+
+// drop forgets a context and ends the connection to its kernel.
+func (r *codeRunner) drop(id string) {
+	r.mu.Lock()
+	k := r.kernels[id]
+	delete(r.kernels, id)
+	if language := r.languages[id]; r.defaults[language] == id {
+		delete(r.defaults, language)
+	}
+	delete(r.languages, id)
+	r.mu.Unlock()
+	if k != nil {
+		k.close()
+	}
+}
