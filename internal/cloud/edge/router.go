@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -178,6 +179,11 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Host = "sandbox:" + port // only the dialer reads it
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
+	if switchesHTTP(r.Out.Header.Values("Upgrade")) {
+		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+			r.Out.Header.Del(name)
+		}
+	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values, ok := r.In.Header[name]; ok {
 			r.Out.Header[name] = values
@@ -194,7 +200,37 @@ type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	to := targetOf(r.Context())
-	return to.transport(to.port).RoundTrip(r)
+	res, err := to.transport(to.port).RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	unasked := res.StatusCode == http.StatusSwitchingProtocols && r.Header.Get("Upgrade") == ""
+	if unasked || res.StatusCode < 100 {
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("edge: %w: status %d", errUnasked, res.StatusCode)
+	}
+	return res, nil
+}
+
+// errUnasked is an answer that may not reach the client. After a 101 the bytes
+// of the client's connection belong to the sandbox: a client that did not ask
+// for it, and takes it for one of the 1xx to skip, goes on to use that
+// connection, and sends its next request, key and all, into the sandbox.
+var errUnasked = errors.New("not an answer to what was asked")
+
+// switchesHTTP tells whether a request offers to go on in another version of
+// HTTP. Other protocols get a connection of their own, but this one a client
+// uses again, for the API too: a sandbox must not take the offer.
+func switchesHTTP(upgrades []string) bool {
+	for _, header := range upgrades {
+		for protocol := range strings.SplitSeq(strings.ToLower(header), ",") {
+			protocol = strings.TrimSpace(protocol)
+			if protocol == "h2c" || protocol == "h2" || strings.HasPrefix(protocol, "http/") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fail answers a request that got no answer from its sandbox. 502 has one

@@ -5,6 +5,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -329,4 +331,61 @@ func TestFloods(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHijackedDriver: a process that took the driver's socket with it out of
+// the session, and asks without reading the answers, does not hold up the kernel.
+func TestHijackedDriver(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		s := attach(t, k)
+		r := s.submit(`import os, signal, socket, time
+sock = socket.socket(fileno=os.dup(3))
+leader = os.getpid()
+print('here', flush=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.alarm(20)
+        os.kill(leader, signal.SIGSTOP)  # nor shall that one read the answers
+        try:
+            while True:
+                sock.sendall(b'{"type":"sync","seq":1,"content":{}}\n' * 1000)
+        finally:
+            time.sleep(60)
+    os._exit(0)
+time.sleep(600)`)
+		s.started(r, "here")
+		stopped(t, k)
+		began := time.Now()
+		if err := k.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.wait(r)
+		if o := s.run("6 * 7"); o.text() != "42" {
+			t.Errorf("after the restart: %+v", o)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// stopped waits until the kernel's process is stopped.
+func stopped(t *testing.T, k *Kernel) {
+	t.Helper()
+	k.mu.Lock()
+	name := fmt.Sprintf("/proc/%d/stat", k.proc.cmd.Process.Pid)
+	k.mu.Unlock()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(stat), ") T ") {
+			return
+		}
+	}
+	t.Fatal("the process was not stopped")
 }

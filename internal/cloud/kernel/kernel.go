@@ -386,7 +386,10 @@ func (k *Kernel) handle(p *process, m *message) error {
 	switch m.Type {
 	case "ready":
 		var info Info
-		if err := json.Unmarshal(m.Content, &info); err != nil || p.running {
+		if p.running {
+			return fmt.Errorf("%w: ready for the second time", errLine)
+		}
+		if err := json.Unmarshal(m.Content, &info); err != nil {
 			return fmt.Errorf("%w: ready: %w", errLine, err)
 		}
 		p.running = true

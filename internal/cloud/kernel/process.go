@@ -144,6 +144,9 @@ func (p *process) supervise() {
 		}
 	})
 	err := child.Wait(p.cmd)
+	// A process that left the session may hold the driver's end: what is being
+	// written to it must not wait for ever, with the kernel's lock.
+	_ = p.conn.SetWriteDeadline(time.Unix(1, 0))
 	p.killSession()
 	// What the process said is in the socket and in the pipes: the socket ends
 	// after what it holds, the pipes may be held open by who left the session.

@@ -46,13 +46,13 @@ func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	own, err := d.ownAddresses()
-	if err != nil {
-		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
-	}
 	addresses, err := d.resolve(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("network: %s: %w", host, err)
+		return nil, fmt.Errorf("network: %q: %w", host, err)
+	}
+	own, err := d.ownAddresses() // after the name, which may take its time
+	if err != nil {
+		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
 	}
 	check := func(a netip.Addr) error {
 		if rule := d.Policy.check(a, own); rule != "" {

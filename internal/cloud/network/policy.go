@@ -47,16 +47,28 @@ var (
 		netip.MustParseAddr("192.0.0.192"),
 		netip.MustParseAddr("fd00:ec2::254"),
 		netip.MustParseAddr("fd20:ce::254"),
+		netip.MustParseAddr("fd00:42::42"),
 	}
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast   = netip.MustParseAddr("255.255.255.255")
-	shared      = netip.MustParsePrefix("100.64.0.0/10")
+
+	// What is private besides what [netip.Addr.IsPrivate] says.
+	private = []netip.Prefix{
+		netip.MustParsePrefix("100.64.0.0/10"),  // shared
+		netip.MustParsePrefix("192.0.0.0/24"),   // of protocols
+		netip.MustParsePrefix("198.18.0.0/15"),  // of benchmarks
+		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, and used inside some clouds
+		netip.MustParsePrefix("fec0::/10"),      // site-local
+		netip.MustParsePrefix("64:ff9b:1::/48"), // translated by the network's own gateway
+	}
 
 	// Prefixes whose last four bytes are an IPv4 address that a gateway, or the
 	// kernel, would carry the connection to.
 	embeddings = []netip.Prefix{
 		netip.MustParsePrefix("::/96"),
 		netip.MustParsePrefix("64:ff9b::/96"),
+		netip.MustParsePrefix("64:ff9b:1::/96"),
+		netip.MustParsePrefix("::ffff:0:0:0/96"),
 	}
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
@@ -91,7 +103,7 @@ func (p Policy) checkOne(a netip.Addr, own []netip.Addr) string {
 		return ruleMulticast
 	case slices.Contains(own, a):
 		return ruleOwn
-	case p.DenyPrivate && (a.IsPrivate() || shared.Contains(a)):
+	case p.DenyPrivate && (a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })):
 		return rulePrivate
 	}
 	return ""

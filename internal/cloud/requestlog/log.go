@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -109,7 +110,8 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 	})
 }
 
-func bounded(s string) string { return s[:min(len(s), maxText)] }
+// bounded copies: a part would keep the whole of the request in memory.
+func bounded(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
 
 // recorder keeps the status of an answer. What else a ResponseWriter can do
 // stays reachable through Unwrap.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -71,5 +72,17 @@ func TestBounds(t *testing.T) {
 	}
 	if len(got[0].Ignored) != maxIgnored || len(got[0].Ignored[0]) != maxText {
 		t.Errorf("%d fields of %d bytes", len(got[0].Ignored), len(got[0].Ignored[0]))
+	}
+}
+
+// TestKeepsNothingElse: an entry must not keep the request that it is about in
+// memory, which anybody can make long.
+func TestKeepsNothingElse(t *testing.T) {
+	t.Parallel()
+	var l Log
+	var path string
+	record(t, &l, "GET", "/"+strings.Repeat("x", 1<<20), func(_ http.ResponseWriter, r *http.Request) { path = r.URL.Path })
+	if got := l.Entries()[0].Path; unsafe.StringData(got) == unsafe.StringData(path) {
+		t.Errorf("%d bytes are kept for %d", len(path), len(got))
 	}
 }

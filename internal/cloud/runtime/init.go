@@ -25,6 +25,7 @@ type initSpec struct {
 	Place    *place            `json:"place,omitempty"` // without namespaces
 	Data     int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
 	Procs    int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
+	Files    uint64            `json:"files"`           // RLIMIT_NOFILE
 }
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
@@ -87,7 +88,7 @@ func limit(spec *initSpec) error {
 	}
 	// One byte: a core_pattern that is a pipe runs on the host for any other
 	// limit, zero included, and a file is never written.
-	err := set("core size", unix.RLIMIT_CORE, 1)
+	err := errors.Join(set("core size", unix.RLIMIT_CORE, 1), set("open files", unix.RLIMIT_NOFILE, spec.Files))
 	if spec.Data > 0 {
 		err = errors.Join(err, set("data size", unix.RLIMIT_DATA, uint64(spec.Data)))
 	}

@@ -55,6 +55,10 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
 	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
+		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
+		}
+	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
 		for { // until the kernel ends this process
 			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))

@@ -73,11 +73,12 @@ type SandboxOptions struct {
 
 // Bounds of one sandbox, as the server keeps them.
 const (
-	maxStreams  = 1024 // connections to its ports
-	maxEgress   = 1024 // connections out of it
-	maxDialling = 128  // of those, not yet connected
-	dialTimeout = 10 * time.Second
-	bootTimeout = 30 * time.Second
+	maxStreams   = 1024    // connections to its ports
+	maxEgress    = 320     // connections out of it: what its proxy carries, and some; each costs the server six descriptors
+	maxDialling  = 128     // of those, not yet connected
+	maxOpenFiles = 1 << 19 // of one process inside
+	dialTimeout  = 10 * time.Second
+	bootTimeout  = 30 * time.Second
 )
 
 // Sandbox is a running sandbox. It is safe for concurrent use. Close it.
@@ -275,6 +276,14 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Links:    s.room.links,
 		Disk:     s.limits.DiskBytes,
 	}
+	// The kernel counts the descriptors that are on their way through sockets by
+	// user, and refuses to send more above the sender's own limit: a
+	// sandbox that shares the server's id could otherwise keep the server from sending any.
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	spec.Files = min(files.Max/2, maxOpenFiles)
 	if s.room.groups.how("memory") == "" {
 		spec.Data = s.limits.MemoryBytes
 	}
@@ -367,9 +376,9 @@ func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
 func (s *Sandbox) serve(life context.Context) {
 	for {
 		m, _, err := s.agent.receive(0)
-		if err == nil && m.Kind == kindFailed {
-			s.fail(fmt.Errorf("the agent ended: %s", m.Error))
-			continue
+		failed := err == nil && m.Kind == kindFailed
+		if failed {
+			err = fmt.Errorf("the agent ended: %.*s", maxErrorText, m.Error)
 		}
 		if err == nil {
 			err = s.answer(life, m)
@@ -377,9 +386,9 @@ func (s *Sandbox) serve(life context.Context) {
 		if err == nil {
 			continue
 		}
-		if errors.Is(err, ErrProtocol) {
+		if failed || errors.Is(err, ErrProtocol) {
 			s.fail(err)
-			s.room.killProcess(s)
+			s.room.killProcess(s) // it may say that it ended, and go on
 		}
 		<-s.exited
 		s.fail(s.causeOfDeath())

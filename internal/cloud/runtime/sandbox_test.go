@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -219,24 +220,45 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestHijackedAgent: an agent that breaks the protocol is ended.
+// TestHijackedAgent: an agent that breaks the protocol is ended, and so is one
+// that says that it ended and does not.
 func TestHijackedAgent(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{})
-	conn, err := s.Dial(t.Context(), 49983)
-	if err != nil {
+	for path, why := range map[string]string{"/break": ErrProtocol.Error(), "/fail": "no, I did not"} {
+		t.Run(path, func(t *testing.T) {
+			s := newSandbox(t, r, SandboxOptions{})
+			conn, err := s.Dial(t.Context(), 49983)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
+			select {
+			case <-s.Done():
+			case <-time.After(10 * time.Second):
+				t.Fatal("it lives on")
+			}
+			if err := s.Err(); !strings.Contains(err.Error(), why) {
+				t.Errorf("it ended by %v", err)
+			}
+		})
+	}
+}
+
+// TestOpenFiles: the limit inside is below the server's, see sendInit.
+func TestOpenFiles(t *testing.T) {
+	t.Parallel()
+	var server unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	fmt.Fprint(conn, "GET /break HTTP/1.0\r\n\r\n")
-	select {
-	case <-s.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("it lives on")
-	}
-	if err := s.Err(); !errors.Is(err, ErrProtocol) {
-		t.Errorf("it ended by %v", err)
+	for _, rung := range []Isolation{Full, Restricted} {
+		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{})
+		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
+		if n, err := strconv.ParseUint(got, 10, 64); err != nil || n > server.Max/2 {
+			t.Errorf("%s: %s inside, %d outside", rung, got, server.Max)
+		}
 	}
 }
 

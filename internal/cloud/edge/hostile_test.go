@@ -1,0 +1,138 @@
+package edge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostile gives a dialer to a sandbox that answers every connection, once it
+// has read a request, with raw bytes, and then tells what else it hears.
+func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.Conn, error), heard <-chan string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	said := make(chan string, 16)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, answer)
+				rest, _ := io.ReadAll(in)
+				said <- string(rest)
+			}()
+		}
+	}()
+	return func(ctx context.Context, _ int) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
+	}, said
+}
+
+// TestConnectionIsNotGivenAway: a sandbox that answers with 101 must not get
+// the client's connection, on which the next request, to the API, would come to
+// it with the key.
+func TestConnectionIsNotGivenAway(t *testing.T) {
+	t.Parallel()
+	const secret = "X-Api-Key: e2b_secret"
+	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+	tests := []struct{ name, header, answer string }{
+		{"unasked", "", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n" + ok},
+		{"unasked, named", "", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + ok},
+		{"HTTP/2", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"},
+		{"HTTP/2 among others", "Connection: Upgrade\r\nUpgrade: HTTP/2.0, h2c\r\n",
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: HTTP/2.0, h2c\r\n\r\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			dial, heard := hostile(t, tt.answer)
+			c.Add(Sandbox{ID: id, Dial: dial})
+			defer c.Remove(id)
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\n%s\r\n", id, tt.header)
+			in := bufio.NewReader(conn)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			if err != nil || res.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("%s %q, %v", res.Status, body, err)
+			}
+			fmt.Fprintf(conn, "GET /sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n%s\r\n\r\n", secret)
+			rest, _ := io.ReadAll(in)
+			if !bytes.HasSuffix(rest, []byte("api /sandboxes")) {
+				t.Errorf("the API did not answer: %q", rest)
+			}
+			_ = conn.Close()
+			if got := <-heard; got != "" {
+				t.Errorf("the sandbox heard %q", got)
+			}
+		})
+	}
+}
+
+// TestHostileAnswers: what a sandbox says is an answer or an error, and neither
+// ends more than its own request.
+func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, answer string
+		status       int
+	}{
+		{"status below 100", "HTTP/1.1 042 No\r\nContent-Length: 0\r\n\r\n", http.StatusServiceUnavailable},
+		{"status of no digits", "HTTP/1.1 -01 No\r\n\r\n", http.StatusServiceUnavailable},
+		{"not HTTP", "SSH-2.0-OpenSSH\r\n", http.StatusServiceUnavailable},
+		{"endless header", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxHeader), http.StatusServiceUnavailable},
+		{"many headers", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: 1\r\n", maxHeader), http.StatusServiceUnavailable},
+		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 30\r\n\r\nhi", http.StatusServiceUnavailable},
+		{"negative length", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", http.StatusServiceUnavailable},
+		{"a second answer", "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged", http.StatusNoContent},
+		{"announcements", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) + "HTTP/1.1 204 No Content\r\n\r\n", http.StatusNoContent},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			dial, _ := hostile(t, tt.answer)
+			c.Add(Sandbox{ID: id, Dial: dial})
+			defer c.Remove(id)
+			for _, port := range []string{"3000", "49983"} {
+				res, body := c.do(t, ask{header: by(id, port)})
+				if res.StatusCode != tt.status || strings.Contains(body, "forged") {
+					t.Errorf("port %s: %s %.100q", port, res.Status, body)
+				}
+			}
+			if _, body := c.do(t, ask{path: "/sandboxes"}); body != "api /sandboxes" {
+				t.Errorf("the API says %q", body)
+			}
+		})
+	}
+}
