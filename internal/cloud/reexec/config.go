@@ -23,14 +23,17 @@ type Config struct {
 const ProxyPort = 3128
 
 // environment is what the service adds to the environment of every process of
-// the sandbox: internet says whether there is a proxy, exists whether a file is
-// there.
-func (c *Config) environment(internet bool, exists func(path string) bool) map[string]string {
+// the sandbox: internet says whether there is a proxy, temp is the directory for
+// temporary files, exists says whether a file is there.
+func (c *Config) environment(internet bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
 	env["E2B_SANDBOX_ID"] = c.SandboxID
 	env["E2B_TEMPLATE_ID"] = c.TemplateID
+	if temp != "/tmp" { // where programs look without being told
+		env["TMPDIR"] = temp
+	}
 	if internet {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
 		// Some programs read the one spelling only, some the other.

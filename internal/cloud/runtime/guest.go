@@ -44,7 +44,10 @@ type Guest struct {
 	Users []User
 	// Temp is the directory for temporary files.
 	Temp string
-	// Internet says whether there is a way out at all.
+	// Run is the directory for files of the agent's own; it need not exist.
+	Run string
+	// Internet says whether DialEgress can succeed and has to be used. Without
+	// namespaces it is false: nothing inside could reach a proxy of the agent's.
 	Internet bool
 
 	line    *control
@@ -95,15 +98,16 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		Config:    config,
 		Users:     users(spec),
 		Temp:      "/tmp",
+		Run:       "/run/e2b",
 		inside:    spec.Place == nil,
-		Internet:  spec.Egress,
+		Internet:  spec.Egress && spec.Place == nil,
 		line:      c,
 		streams:   make(chan struct{}, maxStreams),
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan egressed),
 	}
 	if spec.Place != nil {
-		g.Temp = spec.Place.temp()
+		g.Temp, g.Run = spec.Place.temp(), spec.Place.run()
 		if err := becomeReaper(); err != nil { // which pid 1 is anyway
 			return err
 		}

@@ -324,7 +324,7 @@ func (r *Room) Isolation() Isolation { return r.report.Isolation }
 // Report says what the machine gave.
 func (r *Room) Report() Report {
 	report := r.report
-	report.Notes = slices.Clone(report.Notes)
+	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
 	return report
 }
 
@@ -388,7 +388,7 @@ func (r *Room) endRoom() {
 	r.stderr.Wait()
 }
 
-func (r *Room) fillReport(notes []string) {
+func (r *Room) fillReport(notes, hidden []string) {
 	r.report = Report{
 		Isolation: r.rung,
 		IDs:       1,
@@ -397,6 +397,7 @@ func (r *Room) fillReport(notes []string) {
 		Processes: r.groups.how("pids"),
 		Disk:      "size of the tmpfs",
 		Notes:     notes,
+		Hidden:    hidden,
 	}
 	if r.report.Memory == "" {
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why["memory"]
@@ -437,7 +438,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.fillReport(s.notes)
+	r.fillReport(s.notes, s.hidden)
 	return s.Close()
 }
 

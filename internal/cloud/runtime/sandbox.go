@@ -91,6 +91,7 @@ type Sandbox struct {
 	place   *place // without namespaces
 	agent   *control
 	notes   []string
+	hidden  []string // trees it is not shown
 
 	spawned chan spawned  // the room's answer to the request to start it
 	exited  chan struct{} // its processes are gone
@@ -228,6 +229,7 @@ func (s *Sandbox) boot(ctx context.Context, as role) error {
 		return s.explain(ctx, "build", err)
 	}
 	s.notes = append(s.notes, prepared.Notes...)
+	s.hidden = prepared.Hidden
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
 		return err

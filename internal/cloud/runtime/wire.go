@@ -70,6 +70,7 @@ type message struct {
 	Status   int             `json:"status,omitempty"` // wait status
 	Denied   bool            `json:"denied,omitempty"`
 	Notes    []string        `json:"notes,omitempty"`
+	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
 	Error    string          `json:"error,omitempty"`
 }
 
