@@ -111,7 +111,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		return nil, err
 	}
 	c.room, err = open(ctx, runtime.Options{
-		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: o.Logger,
+		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))

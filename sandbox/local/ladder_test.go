@@ -31,7 +31,7 @@ func TestLadder(t *testing.T) {
 		name, refuse string
 		want         []string
 	}{
-		{"namespaces", "namespaces", []string{"started: restricted: it works"}},
+		{"namespaces", "namespaces", []string{"started: restricted: it works", `refuses isolation "full"`}},
 		{"everything", "namespaces landlock", []string{"no isolation", "full: ", "operation not permitted", "restricted: ", "landlock: ", "to mend it"}},
 	}
 	for _, tt := range tests {
@@ -81,7 +81,7 @@ func startRefused(w io.Writer, refuse string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "started: %s: %s", cloud.Isolation(), result.Stdout)
+		fmt.Fprintf(w, "started: %s: %s%s", cloud.Isolation(), result.Stdout, cloud.Report().Notes)
 		return nil
 	}, cloud.Options()...)
 }

@@ -20,9 +20,10 @@ import (
 
 // agentSpec is what the second stage is told, besides its configuration.
 type agentSpec struct {
-	Ranged bool   `json:"ranged"`
-	Egress bool   `json:"egress"`
-	Place  *place `json:"place,omitempty"` // without namespaces
+	Hostname string `json:"hostname"`
+	Ranged   bool   `json:"ranged"`
+	Egress   bool   `json:"egress"`
+	Place    *place `json:"place,omitempty"` // without namespaces
 }
 
 // User is an account inside a sandbox.
@@ -106,7 +107,11 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan egressed),
 	}
-	if spec.Place != nil {
+	if spec.Place == nil {
+		if err := writeNames(spec.Hostname); err != nil {
+			return err
+		}
+	} else {
 		g.Temp, g.Run = spec.Place.temp(), spec.Place.run()
 		if err := becomeReaper(); err != nil { // which pid 1 is anyway
 			return err

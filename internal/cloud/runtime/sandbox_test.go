@@ -511,9 +511,22 @@ func TestForeignBinary(t *testing.T) {
 	}
 }
 
+// BenchmarkNewSandbox is the time to the first connection; with a spare, of
+// sandboxes that are not asked for faster than spares are made.
 func BenchmarkNewSandbox(b *testing.B) {
-	r := newRoom(b)
+	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
+	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &Limits{}) })
+}
+
+func benchmarkNewSandbox(b *testing.B, spare *Limits) {
+	r := startRoom(b, Options{Spare: spare})
+	defer r.Close()
 	for b.Loop() {
+		b.StopTimer()
+		if spare != nil {
+			readySpare(b, r)
+		}
+		b.StartTimer()
 		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
 		if err != nil {
 			b.Fatal(err)

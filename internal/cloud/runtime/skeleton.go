@@ -143,11 +143,9 @@ func etc(spec *initSpec) map[string]file {
 		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	groups := "root:x:0:\ndaemon:x:1:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\nsudo:x:27:user\nshadow:x:42:\nstaff:x:50:\nuser:x:" + id + ":\nnogroup:x:65534:\n"
 	return map[string]file{
-		"/etc/passwd":   {accounts, 0o644},
-		"/etc/group":    {groups, 0o644},
-		"/etc/shadow":   {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
-		"/etc/hostname": {spec.Hostname + "\n", 0o644},
-		"/etc/hosts":    {"127.0.0.1\tlocalhost\n127.0.1.1\t" + spec.Hostname + "\n::1\tip6-localhost ip6-loopback\n", 0o644},
+		"/etc/passwd": {accounts, 0o644},
+		"/etc/group":  {groups, 0o644},
+		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
 		// Nothing resolves names inside: proxies get them as names.
 		"/etc/resolv.conf":        {"options timeout:1 attempts:1\n", 0o644},
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
@@ -162,6 +160,13 @@ func etc(spec *initSpec) map[string]file {
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
 		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
 	}
+}
+
+// writeNames writes the files that tell the sandbox's hostname, which is not
+// known yet when its file system is made.
+func writeNames(hostname string) error {
+	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
+	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 
 func profile(path string) string {
