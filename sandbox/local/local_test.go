@@ -65,6 +65,10 @@ func TestSandbox(t *testing.T) {
 	if got := run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
 		t.Errorf("command: %q", got)
 	}
+	// Also where user and root are one id.
+	if got := run(t, sb, "whoami; stat -c '%U %G' /home/user"); got != "user\nuser user" {
+		t.Errorf("names: %q", got)
+	}
 	want := bytes.Repeat([]byte{0, 255, 'x', '\n'}, 1<<18)
 	if err := sb.Files.Write(t.Context(), "data.bin", want, nil); err != nil {
 		t.Fatal(err)

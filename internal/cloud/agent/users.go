@@ -67,8 +67,12 @@ func (u *users) lookup(name string) (*User, error) {
 	return user, nil
 }
 
-// owner returns the name of a user id, or the id as text.
+// owner returns the name of a user id, or the id as text. Where several users are
+// one id, it is the default user's.
 func (u *users) owner(uid uint32) string {
+	if u.fallback.UID == uid {
+		return u.fallback.Name
+	}
 	for i := range u.list {
 		if u.list[i].UID == uid {
 			return u.list[i].Name
@@ -80,6 +84,9 @@ func (u *users) owner(uid uint32) string {
 // ownerGroup returns the name of a group id, or the id as text. A sandbox's
 // accounts have groups of their own names.
 func (u *users) ownerGroup(gid uint32) string {
+	if u.fallback.GID == gid {
+		return u.fallback.Name
+	}
 	for i := range u.list {
 		if u.list[i].GID == gid {
 			return u.list[i].Name

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -133,18 +134,27 @@ type file struct {
 func etc(spec *initSpec) map[string]file {
 	id := strconv.Itoa(userID)
 	if !spec.Ranged {
-		id = "0" // root and user are two names of the one id there is
+		id = "0"
 	}
-	accounts := "root:x:0:0:root:" + rootHome + ":" + loginShell + "\n"
-	account := "user:x:" + id + ":" + id + "::" + userHome + ":" + loginShell + "\n"
-	accounts += account +
-		"daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n" +
-		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n" +
-		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-	groups := "root:x:0:\ndaemon:x:1:\ntty:x:5:\ndisk:x:6:\nmail:x:8:\nsudo:x:27:user\nshadow:x:42:\nstaff:x:50:\nuser:x:" + id + ":\nnogroup:x:65534:\n"
+	accounts := []string{"root:x:0:0:root:" + rootHome + ":" + loginShell, "user:x:" + id + ":" + id + "::" + userHome + ":" + loginShell}
+	own := []string{"root:x:0:", "user:x:" + id + ":"}
+	if !spec.Ranged {
+		// Two names of the one id there is. The first is what whoami and ls say,
+		// and that is whom commands run as unless they say otherwise.
+		slices.Reverse(accounts)
+		slices.Reverse(own)
+	}
+	passwd := strings.Join(append(accounts,
+		"daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
+		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin",
+		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
+	), "\n") + "\n"
+	group := strings.Join(append(own,
+		"daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "sudo:x:27:user", "shadow:x:42:", "staff:x:50:", "nogroup:x:65534:",
+	), "\n") + "\n"
 	return map[string]file{
-		"/etc/passwd": {accounts, 0o644},
-		"/etc/group":  {groups, 0o644},
+		"/etc/passwd": {passwd, 0o644},
+		"/etc/group":  {group, 0o644},
 		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
 		// Nothing resolves names inside: proxies get them as names.
 		"/etc/resolv.conf":        {"options timeout:1 attempts:1\n", 0o644},
