@@ -135,7 +135,7 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	if len(o.Config) > maxConfig {
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
 	}
-	if s, started := r.takeSpare(limits); s != nil {
+	if s, started := r.takeSpare(ctx, limits); s != nil {
 		err := s.begin(ctx, o, roleAgent)
 		started()
 		if err == nil || ctx.Err() != nil {

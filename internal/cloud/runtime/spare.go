@@ -5,6 +5,7 @@ package runtime
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // spares makes sandboxes ahead of their use, one at a time: namespaces, mounts
@@ -12,8 +13,9 @@ import (
 // none of it depends on whose it will be.
 type spares struct {
 	limits  Limits
-	ready   chan *Sandbox      // holds the spare
+	ready   chan *Sandbox      // holds the spare; closed when there is no next one
 	used    chan struct{}      // another one is wanted
+	waiting atomic.Bool        // somebody waits for the one that is being made
 	cancel  context.CancelFunc // nil without spares
 	keeping sync.WaitGroup
 }
@@ -25,6 +27,7 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 	r.spares.limits, r.spares.cancel = limits, cancel
 	r.spares.ready, r.spares.used = make(chan *Sandbox, 1), make(chan struct{}, 1)
 	r.spares.keeping.Go(func() {
+		defer close(r.spares.ready)
 		for {
 			s, err := r.prepare(ctx, limits)
 			if err != nil {
@@ -41,19 +44,27 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 	})
 }
 
-// takeSpare gives the spare if it is ready and has these limits, else nil: to
-// wait for one would take no less than to make one. The caller says when it has
-// started what it took: only then another is made, which would be in its way.
-func (r *Room) takeSpare(limits Limits) (s *Sandbox, started func()) {
+// takeSpare gives the spare if it has these limits, else nil. Of those who find
+// it taken one waits for the next, which is on its way and so comes sooner than
+// one that is begun now. The caller says when it has started what it took: only
+// then another is made, which would be in its way.
+func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, started func()) {
 	if limits != r.spares.limits {
 		return nil, nil
 	}
 	select {
-	case s := <-r.spares.ready:
-		return s, func() { r.spares.used <- struct{}{} }
+	case s = <-r.spares.ready:
 	default:
-		return nil, nil
+		if !r.spares.waiting.CompareAndSwap(false, true) {
+			return nil, nil
+		}
+		defer r.spares.waiting.Store(false)
+		select {
+		case s = <-r.spares.ready:
+		case <-ctx.Done():
+		}
 	}
+	return s, func() { r.spares.used <- struct{}{} }
 }
 
 // end ends the making of spares. The last one is the room's to close, as all

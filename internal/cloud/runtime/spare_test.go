@@ -69,7 +69,7 @@ func TestSpare(t *testing.T) {
 			dead := <-r.spares.ready
 			r.killProcess(dead)
 			<-dead.exited
-			r.spares.ready <- dead
+			r.spares.ready <- dead // nothing is made before this one is used
 			s = newSandbox(t, r, SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("%+v", got)
