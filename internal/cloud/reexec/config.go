@@ -1,8 +1,11 @@
 package reexec
 
 import (
+	"errors"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 )
 
@@ -52,6 +55,20 @@ func (c *Config) environment(internet bool, temp string, exists func(path string
 		}
 	}
 	return env
+}
+
+// mark writes the files by which programs tell that they are in a sandbox, and
+// in which: root is the sandbox's root directory, run the agent's own.
+func (c *Config) mark(root, run string) error {
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX"), []byte("true"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX_ID"), []byte(c.SandboxID), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_TEMPLATE_ID"), []byte(c.TemplateID), 0o644),
+	)
 }
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"

@@ -70,6 +70,10 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		return err
 	}
 
+	if err := config.mark(g.Root, g.Run); err != nil {
+		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
+	}
+
 	handlers := map[int]http.Handler{
 		portDaemon:      daemon.Handler(),
 		portInterpreter: kernels.Interpreter(),

@@ -43,6 +43,8 @@ type Guest struct {
 	// Users are root and user, in this order. Where the server has only one id to
 	// give, both are that id.
 	Users []User
+	// Root is the sandbox's own root directory: / where it has one.
+	Root string
 	// Temp is the directory for temporary files.
 	Temp string
 	// Run is the directory for files of the agent's own; it need not exist.
@@ -98,6 +100,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	g := &Guest{
 		Config:    config,
 		Users:     users(spec),
+		Root:      "/",
 		Temp:      "/tmp",
 		Run:       "/run/e2b",
 		inside:    spec.Place == nil,
@@ -112,7 +115,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 			return err
 		}
 	} else {
-		g.Temp, g.Run = spec.Place.temp(), spec.Place.run()
+		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
 		if err := becomeReaper(); err != nil { // which pid 1 is anyway
 			return err
 		}

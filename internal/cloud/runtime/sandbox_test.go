@@ -76,6 +76,10 @@ func TestTemplate(t *testing.T) {
 		if got := call(t, a, "/run", testRequest{Command: write, User: user}); got.Status != 0 {
 			t.Errorf("%s cannot write to the tree: %+v", user, got)
 		}
+		local := "set -e; mkdir /usr/local/lib/node_modules/" + user + "; touch /usr/local/bin/" + user + " /usr/local/" + user + " /code/" + user
+		if got := call(t, a, "/run", testRequest{Command: local, User: user}); got.Status != 0 {
+			t.Errorf("%s cannot install below /usr/local: %+v", user, got)
+		}
 	}
 	if got := sh(t, a, "cat "+tree+"/bin/tool"); got.Output != "changed\n" {
 		t.Errorf("got %+v", got)

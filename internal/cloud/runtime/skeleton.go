@@ -172,6 +172,25 @@ func etc(spec *initSpec) map[string]file {
 	}
 }
 
+// openLocal makes the directories of /usr/local everybody's to write to, as the
+// service does: npm -g and make install work without root. Links stay links.
+func openLocal(upper string) error {
+	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
+		path := filepath.Join("local", dir)
+		info, err := os.Lstat(filepath.Join("/usr", path))
+		if err == nil && !info.IsDir() {
+			if dir == "" {
+				return nil
+			}
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(upper, path), 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeNames writes the files that tell the sandbox's hostname, which is not
 // known yet when its file system is made.
 func writeNames(hostname string) error {
