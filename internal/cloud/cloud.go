@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,10 +111,16 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		return nil, err
 	}
 	c.room, err = open(ctx, runtime.Options{
-		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: o.Logger,
+		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))
+	}
+	if hidden := c.room.report().Hidden; len(hidden) > 0 {
+		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
+		if c.python, err = python.System(ctx, remedy); err != nil {
+			return nil, errors.Join(fmt.Errorf("cloud: %w; %s", err, remedy), listener.Close(), c.room.close(), os.RemoveAll(dir))
+		}
 	}
 	c.address = listener.Addr()
 	c.control = control.New(control.Options{

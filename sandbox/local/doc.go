@@ -29,4 +29,18 @@
 // Where the machine refuses namespaces, Start steps down to the next best
 // isolation, and never to plain processes unless [WithIsolation] says [None].
 // [Cloud.Isolation] and [Cloud.Report] tell what it is.
+//
+// Without namespaces, [Restricted] and [None], commands, files, code and the
+// ports of the service work, but a sandbox has no file system of its own:
+//
+//   - Its home is a directory of this machine, which $HOME and the working
+//     directory of commands and code name. Relative paths lead there; absolute
+//     ones such as /home/user/data mean the machine's and are refused under
+//     Restricted. Temporary files belong in $TMPDIR.
+//   - root and user are the same account.
+//   - Restricted has no network and no sockets, so no internet, no pip install
+//     and no servers inside; None has the machine's own network, whatever
+//     [sandbox.WithInternet] says.
+//   - Under root, Restricted runs as an account of its own, which must be able to
+//     enter the directories of the Python; else it gets the one of /usr.
 package local

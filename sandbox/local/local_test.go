@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -23,7 +24,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if refuse := os.Getenv(refuseVariable); refuse != "" {
+		if err := startRefused(os.Stdout, refuse); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func create(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Sandbox {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -101,6 +102,17 @@ func prepared(ctx context.Context) (*Env, error) {
 	return findVenv(ctx)
 }
 
+// System returns the best Python of which everything is below /usr, for a
+// sandbox that can be shown nothing else. remedy is what its note tells the user
+// to do. It returns [ErrNoPython] when there is none.
+func System(ctx context.Context, remedy string) (*Env, error) {
+	found, err := candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return best(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
+}
+
 // fallback returns the best of the machine's own interpreters. remedy is what
 // its note tells the user to do.
 func fallback(ctx context.Context, remedy string) (*Env, error) {
@@ -108,6 +120,10 @@ func fallback(ctx context.Context, remedy string) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
+	return best(found, remedy)
+}
+
+func best(found []*interpreter, remedy string) (*Env, error) {
 	if len(found) == 0 {
 		return nil, ErrNoPython
 	}

@@ -1,8 +1,11 @@
 package reexec
 
 import (
+	"errors"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 )
 
@@ -23,14 +26,17 @@ type Config struct {
 const ProxyPort = 3128
 
 // environment is what the service adds to the environment of every process of
-// the sandbox: internet says whether there is a proxy, exists whether a file is
-// there.
-func (c *Config) environment(internet bool, exists func(path string) bool) map[string]string {
+// the sandbox: internet says whether there is a proxy, temp is the directory for
+// temporary files, exists says whether a file is there.
+func (c *Config) environment(internet bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
 	env["E2B_SANDBOX_ID"] = c.SandboxID
 	env["E2B_TEMPLATE_ID"] = c.TemplateID
+	if temp != "/tmp" { // where programs look without being told
+		env["TMPDIR"] = temp
+	}
 	if internet {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
 		// Some programs read the one spelling only, some the other.
@@ -49,6 +55,20 @@ func (c *Config) environment(internet bool, exists func(path string) bool) map[s
 		}
 	}
 	return env
+}
+
+// mark writes the files by which programs tell that they are in a sandbox, and
+// in which: root is the sandbox's root directory, run the agent's own.
+func (c *Config) mark(root, run string) error {
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX"), []byte("true"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX_ID"), []byte(c.SandboxID), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_TEMPLATE_ID"), []byte(c.TemplateID), 0o644),
+	)
 }
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"

@@ -12,10 +12,10 @@ func TestEnvironment(t *testing.T) {
 	there := func(path string) bool { return path == caBundle }
 	nowhere := func(string) bool { return false }
 	own := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": "i1", "E2B_TEMPLATE_ID": "t1", "MPLCONFIGDIR": "/m"}
-	if diff := cmp.Diff(own, c.environment(false, nowhere)); diff != "" {
+	if diff := cmp.Diff(own, c.environment(false, "/tmp", nowhere)); diff != "" {
 		t.Errorf("offline, no certificates (-want +got):\n%s", diff)
 	}
-	got := c.environment(true, there)
+	got := c.environment(true, "/place/tmp", there)
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 		if got[name] != "http://127.0.0.1:3128" {
 			t.Errorf("%s=%s", name, got[name])
@@ -25,6 +25,9 @@ func TestEnvironment(t *testing.T) {
 		if got[name] != caBundle {
 			t.Errorf("%s=%s", name, got[name])
 		}
+	}
+	if got["TMPDIR"] != "/place/tmp" {
+		t.Errorf("TMPDIR=%s", got["TMPDIR"])
 	}
 	if got["NO_PROXY"] != got["no_proxy"] || got["NO_PROXY"] == "" {
 		t.Errorf("NO_PROXY=%s, no_proxy=%s", got["NO_PROXY"], got["no_proxy"])

@@ -29,9 +29,7 @@ const (
 
 const (
 	defaultUser = "user"
-	kernelUser  = "root" // as the service's kernels
-	kernelDir   = "/home/user"
-	scratchDir  = "/run/e2b"
+	kernelUser  = "root" // as the service's kernels, which work in the default user's home
 
 	headerDeadline = 10 * time.Second
 	idleDeadline   = 640 * time.Second // longer than whoever is in front keeps a connection
@@ -48,12 +46,16 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	users := make([]agent.User, len(g.Users))
+	var workdir string
 	for i, u := range g.Users {
+		if u.Name == defaultUser {
+			workdir = u.Home
+		}
 		users[i] = agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential}
 	}
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
-		System: config.environment(g.Internet, isFile), Envs: config.Envs, Path: config.Path,
+		System: config.environment(g.Internet, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Logger: logger,
 	})
 	if err != nil {
@@ -62,10 +64,14 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	kernels, err := interpreter.New(interpreter.Options{
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
-		Dir:     kernelDir, Token: config.AccessToken, Scratch: scratchDir, Logger: logger,
+		Dir:     workdir, Token: config.AccessToken, Scratch: g.Run, Logger: logger,
 	})
 	if err != nil {
 		return err
+	}
+
+	if err := config.mark(g.Root, g.Run); err != nil {
+		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
 	}
 
 	handlers := map[int]http.Handler{

@@ -20,9 +20,10 @@ import (
 
 // agentSpec is what the second stage is told, besides its configuration.
 type agentSpec struct {
-	Ranged bool   `json:"ranged"`
-	Egress bool   `json:"egress"`
-	Place  *place `json:"place,omitempty"` // without namespaces
+	Hostname string `json:"hostname"`
+	Ranged   bool   `json:"ranged"`
+	Egress   bool   `json:"egress"`
+	Place    *place `json:"place,omitempty"` // without namespaces
 }
 
 // User is an account inside a sandbox.
@@ -42,9 +43,14 @@ type Guest struct {
 	// Users are root and user, in this order. Where the server has only one id to
 	// give, both are that id.
 	Users []User
+	// Root is the sandbox's own root directory: / where it has one.
+	Root string
 	// Temp is the directory for temporary files.
 	Temp string
-	// Internet says whether there is a way out at all.
+	// Run is the directory for files of the agent's own; it need not exist.
+	Run string
+	// Internet says whether DialEgress can succeed and has to be used. Without
+	// namespaces it is false: nothing inside could reach a proxy of the agent's.
 	Internet bool
 
 	line    *control
@@ -94,16 +100,22 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	g := &Guest{
 		Config:    config,
 		Users:     users(spec),
+		Root:      "/",
 		Temp:      "/tmp",
+		Run:       "/run/e2b",
 		inside:    spec.Place == nil,
-		Internet:  spec.Egress,
+		Internet:  spec.Egress && spec.Place == nil,
 		line:      c,
 		streams:   make(chan struct{}, maxStreams),
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan egressed),
 	}
-	if spec.Place != nil {
-		g.Temp = spec.Place.temp()
+	if spec.Place == nil {
+		if err := writeNames(spec.Hostname); err != nil {
+			return err
+		}
+	} else {
+		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
 		if err := becomeReaper(); err != nil { // which pid 1 is anyway
 			return err
 		}

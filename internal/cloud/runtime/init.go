@@ -15,17 +15,16 @@ import (
 
 // initSpec is what the first stage of a sandbox is told.
 type initSpec struct {
-	Hostname string            `json:"hostname"`
-	Ranged   bool              `json:"ranged"`
-	Path     string            `json:"path"`            // PATH of login shells
-	Trees    []string          `json:"trees"`           // host directories to show
-	Mounted  []bool            `json:"mounted"`         // which of Trees came as a mount, in order
-	Links    map[string]string `json:"links"`           // symbolic links at the root, as on the host
-	Disk     int64             `json:"disk"`            // bytes
-	Place    *place            `json:"place,omitempty"` // without namespaces
-	Data     int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
-	Procs    int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
-	Files    uint64            `json:"files"`           // RLIMIT_NOFILE
+	Ranged  bool              `json:"ranged"`
+	Path    string            `json:"path"`            // PATH of login shells
+	Trees   []string          `json:"trees"`           // host directories to show
+	Mounted []bool            `json:"mounted"`         // which of Trees came as a mount, in order
+	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`            // bytes
+	Place   *place            `json:"place,omitempty"` // without namespaces
+	Data    int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
+	Procs   int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
+	Files   uint64            `json:"files"`           // RLIMIT_NOFILE
 }
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
@@ -49,9 +48,6 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	notes, err := build(&spec, mounts)
 	if err != nil {
 		return err
-	}
-	if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
-		return fmt.Errorf("set hostname: %w", err)
 	}
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)

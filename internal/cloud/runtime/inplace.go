@@ -28,6 +28,7 @@ type place struct {
 
 func (p place) home() string { return filepath.Join(p.Dir, "home", "user") }
 func (p place) temp() string { return filepath.Join(p.Dir, "tmp") }
+func (p place) run() string  { return filepath.Join(p.Dir, "run") }
 
 // planPlaces is the directory that holds those of sandboxes. The ids of a server
 // that is root reach nothing below its home, where the instance directory is.
@@ -95,7 +96,12 @@ func enterPlace(c *control, spec *initSpec) error {
 	if err := limit(spec); err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindReady}); err != nil {
+	// The host's /etc/profile sets a PATH, and login shells read this after it.
+	if err := os.WriteFile(".profile", []byte("export PATH="+shellQuote(spec.Path)+"\n"), 0o644); err != nil {
+		return err
+	}
+	trees, hidden := reachable(spec.Trees)
+	if err := c.send(message{Kind: kindReady, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Place.Restricted {
@@ -104,7 +110,21 @@ func enterPlace(c *control, spec *initSpec) error {
 		}
 		return execBinary()
 	}
-	return executeAgent(c, false, func() error { return applyLandlock(spec.Trees, spec.Place.Dir) })
+	return executeAgent(c, false, func() error { return applyLandlock(trees, spec.Place.Dir) })
+}
+
+// reachable divides directories into those that this process's id may enter and
+// those it may not: what root keeps below its home is closed to the ids of its
+// sandboxes.
+func reachable(trees []string) (open, closed []string) {
+	for _, path := range trees {
+		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {
+			closed = append(closed, path)
+			continue
+		}
+		open = append(open, path)
+	}
+	return open, closed
 }
 
 // sweep kills what outlived its agent. Such processes are children of the room

@@ -82,4 +82,7 @@ type Report struct {
 	Processes string
 	Disk      string
 	Notes     []string // what is weaker here than elsewhere, and why
+	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
+	// namespaces they cannot be shown to it.
+	Hidden []string
 }

@@ -149,6 +149,9 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 		}
 	}
 	if path == "/usr" {
+		if err := openLocal(upper); err != nil {
+			return "", err
+		}
 		if err := addSudo(upper, spec.Ranged); err != nil {
 			return "", err
 		}

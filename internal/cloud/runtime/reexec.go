@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,18 +55,12 @@ func become(serve func(context.Context, *Guest) error) error {
 	if err := c.send(message{Kind: kindHello, Protocol: protocol}); err != nil {
 		return err
 	}
-	if err := c.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		return err
-	}
 	m, files, err := c.expect(kindRole, maxFiles)
 	if err != nil {
 		return err
 	}
 	if m.Protocol != protocol {
 		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, protocol)
-	}
-	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
-		return err
 	}
 	switch m.Role {
 	case roleKeeper:

@@ -36,6 +36,10 @@ type Options struct {
 	Trees []string
 	// Path is the PATH of login shells; "" is [DefaultPath].
 	Path string
+	// Spare are the limits of one more sandbox that is kept ready in the background
+	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
+	// memory of an idle agent.
+	Spare *Limits
 	// Logger gets what the processes of the room have to say; nil is silence.
 	Logger *slog.Logger
 }
@@ -65,6 +69,7 @@ type Room struct {
 	close    func() error
 
 	mappings mappings
+	spares   spares
 
 	mu        sync.Mutex
 	closed    bool
@@ -95,6 +100,9 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if err := r.climb(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
+	if o.Spare != nil {
+		r.keepSpare(ctx, o.Spare.WithDefaults())
+	}
 	return r, nil
 }
 
@@ -121,6 +129,9 @@ func (r *Room) climb(ctx context.Context) (err error) {
 	for _, rung := range rungs {
 		err := r.startRung(ctx, rung)
 		if err == nil {
+			for _, a := range refused.Attempts {
+				r.note(fmt.Sprintf("this machine refuses isolation %q: %v", a.Isolation, a.Err))
+			}
 			return nil
 		}
 		r.endRoom()
@@ -324,7 +335,7 @@ func (r *Room) Isolation() Isolation { return r.report.Isolation }
 // Report says what the machine gave.
 func (r *Room) Report() Report {
 	report := r.report
-	report.Notes = slices.Clone(report.Notes)
+	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
 	return report
 }
 
@@ -337,6 +348,7 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
+	r.spares.end()
 	r.mu.Lock()
 	r.closed = true
 	open := slices.Collect(maps.Values(r.sandboxes))
@@ -388,7 +400,7 @@ func (r *Room) endRoom() {
 	r.stderr.Wait()
 }
 
-func (r *Room) fillReport(notes []string) {
+func (r *Room) fillReport(notes, hidden []string) {
 	r.report = Report{
 		Isolation: r.rung,
 		IDs:       1,
@@ -397,6 +409,7 @@ func (r *Room) fillReport(notes []string) {
 		Processes: r.groups.how("pids"),
 		Disk:      "size of the tmpfs",
 		Notes:     notes,
+		Hidden:    hidden,
 	}
 	if r.report.Memory == "" {
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why["memory"]
@@ -433,11 +446,14 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.newSandbox(ctx, SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe)
+	s, err := r.prepare(ctx, Limits{}.WithDefaults())
 	if err != nil {
 		return err
 	}
-	r.fillReport(s.notes)
+	if err := s.begin(ctx, SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe); err != nil {
+		return err
+	}
+	r.fillReport(s.notes, s.hidden)
 	return s.Close()
 }
 

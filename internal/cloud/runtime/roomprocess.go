@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -55,6 +56,8 @@ func runRoom(c *control, raw json.RawMessage) error {
 		switch {
 		case m.Kind == kindSpawn && len(files) == 1:
 			err = r.spawn(m, files[0])
+		case m.Kind == kindName && !r.InPlace:
+			err = r.name(m)
 		case m.Kind == kindKill:
 			r.kill(m.ID)
 		default:
@@ -164,6 +167,36 @@ func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 		_ = r.server.send(message{Kind: kindExited, ID: m.ID, Status: int(status)})
 	})
 	return err
+}
+
+// name gives a sandbox its hostname. It cannot do so itself: before it has one
+// it has already given up the right to.
+func (r *roomProcess) name(m message) error {
+	r.mu.Lock()
+	p := r.running[m.ID]
+	r.mu.Unlock()
+	if p == nil {
+		return nil // its end has been said
+	}
+	answer := message{Kind: kindNamed, ID: m.ID}
+	if err := setHostname(p, m.Host); err != nil {
+		answer.Error = "set hostname: " + err.Error()
+	}
+	return r.server.send(answer)
+}
+
+func setHostname(of *os.Process, name string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with this goroutine: it is in the sandbox's namespace
+		var enter error
+		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
+		if err = errors.Join(err, enter); err == nil {
+			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 func (r *roomProcess) kill(id uint64) {

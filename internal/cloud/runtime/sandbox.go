@@ -81,6 +81,8 @@ const (
 	bootTimeout  = 30 * time.Second
 )
 
+var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
+
 // Sandbox is a running sandbox. It is safe for concurrent use. Close it.
 type Sandbox struct {
 	room    *Room
@@ -92,8 +94,10 @@ type Sandbox struct {
 	place   *place // without namespaces
 	agent   *control
 	notes   []string
+	hidden  []string // trees it is not shown
 
 	spawned chan spawned  // the room's answer to the request to start it
+	named   chan error    // its answer to the request to name it
 	exited  chan struct{} // its processes are gone
 	gone    func()        // closes exited
 	status  syscall.WaitStatus
@@ -102,7 +106,7 @@ type Sandbox struct {
 	egress   chan struct{} // one for each open way out
 	dialling chan struct{} // one for each way out that is not connected yet
 	flows    sync.WaitGroup
-	endLife  context.CancelFunc
+	endLife  context.CancelFunc // nil before begin
 
 	done   chan struct{}
 	reason atomic.Pointer[error]
@@ -117,14 +121,14 @@ type spawned struct {
 // NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds the
 // start only.
 func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
-	s, err := r.newSandbox(ctx, o, roleAgent)
+	s, err := r.newSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
 	}
 	return s, nil
 }
 
-func (r *Room) newSandbox(ctx context.Context, o SandboxOptions, as role) (*Sandbox, error) {
+func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
 	limits := o.Limits.WithDefaults()
 	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
 		return nil, err
@@ -132,11 +136,29 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions, as role) (*Sand
 	if len(o.Config) > maxConfig {
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
 	}
+	if s, started := r.takeSpare(ctx, limits); s != nil {
+		err := s.begin(ctx, o, roleAgent)
+		started()
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
+	}
+	s, err := r.prepare(ctx, limits)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(ctx, o, roleAgent)
+}
+
+// prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
+// and its agent started, waiting for its configuration.
+func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
-		options:  o,
 		limits:   limits,
 		spawned:  make(chan spawned, 1),
+		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
 		streams:  make(chan struct{}, maxStreams),
 		egress:   make(chan struct{}, maxEgress),
@@ -144,21 +166,31 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions, as role) (*Sand
 		done:     make(chan struct{}),
 	}
 	s.gone = sync.OnceFunc(func() { close(s.exited) })
-	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
-	s.endLife = endLife
 	s.close = sync.OnceValue(s.end)
 	if err := r.register(s); err != nil {
-		endLife()
 		return nil, err
 	}
-	if err := s.boot(ctx, as); err != nil {
+	if err := s.boot(ctx); err != nil {
 		s.fail(err)
 		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// begin makes a prepared sandbox that of o, and returns when its agent is ready.
+// One that fails is closed.
+func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
+	s.options = o
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	s.endLife = endLife
+	if err := s.configure(ctx, as); err != nil {
+		s.fail(err)
+		return errors.Join(err, s.close())
 	}
 	if as == roleAgent {
 		s.flows.Go(func() { s.serve(life) })
 	}
-	return s, nil
+	return nil
 }
 
 func checkID(id string) error {
@@ -174,9 +206,9 @@ func checkID(id string) error {
 }
 
 // boot has the room start the first process, puts it into its groups and leads
-// it through both stages.
-func (s *Sandbox) boot(ctx context.Context, as role) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("the agent was not ready within %v", bootTimeout))
+// it through the first stage.
+func (s *Sandbox) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
 	agent, fd3, err := controlPair(maxAgentMessage)
 	if err != nil {
@@ -229,18 +261,48 @@ func (s *Sandbox) boot(ctx context.Context, as role) error {
 		return s.explain(ctx, "build", err)
 	}
 	s.notes = append(s.notes, prepared.Notes...)
+	s.hidden = prepared.Hidden
+	if err := s.agent.hello(ctx); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
+	return nil
+}
+
+// configure names the sandbox and starts its agent.
+func (s *Sandbox) configure(ctx context.Context, as role) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
 		return err
 	}
 	defer config.Close()
-	if err := s.agent.greet(ctx, as, agentSpec{Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}, config); err != nil {
-		return s.explain(ctx, "restrict", err)
+	if s.place == nil {
+		if err := s.name(); err != nil {
+			return err
+		}
+	}
+	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
+	if err := s.agent.appoint(ctx, as, spec, config); err != nil {
+		return s.explain(ctx, "configure", err)
 	}
 	if err := s.agent.await(ctx, bootTimeout); err != nil {
 		return s.explain(ctx, "start the agent", err)
 	}
 	return nil
+}
+
+// name has the room set the hostname.
+func (s *Sandbox) name() error {
+	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	select {
+	case err := <-s.named:
+		return err
+	case <-s.exited:
+		return s.causeOfDeath()
+	}
 }
 
 // explain says what a process that ended without a word died of.
@@ -267,14 +329,13 @@ func (s *Sandbox) causeOfDeath() error {
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 	spec := initSpec{
-		Hostname: s.options.ID,
-		Ranged:   s.room.ranged(),
-		Place:    s.place,
-		Path:     s.room.options.Path,
-		Trees:    s.room.trees,
-		Mounted:  make([]bool, len(s.room.trees)),
-		Links:    s.room.links,
-		Disk:     s.limits.DiskBytes,
+		Ranged:  s.room.ranged(),
+		Place:   s.place,
+		Path:    s.room.options.Path,
+		Trees:   s.room.trees,
+		Mounted: make([]bool, len(s.room.trees)),
+		Links:   s.room.links,
+		Disk:    s.limits.DiskBytes,
 	}
 	// The kernel counts the descriptors that are on their way through sockets by
 	// user, and refuses to send more above the sender's own limit: a
@@ -346,6 +407,16 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 	switch {
 	case m.Kind == kindSpawned && len(files) == 1:
 		s.spawned <- spawned{pidfd: files[0]}
+	case m.Kind == kindNamed:
+		closeAll(files)
+		var err error
+		if m.Error != "" {
+			err = errors.New(m.Error)
+		}
+		select {
+		case s.named <- err:
+		default: // it was not asked
+		}
 	case m.Kind == kindFailed:
 		closeAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
@@ -618,7 +689,9 @@ func (s *Sandbox) Close() error {
 }
 
 func (s *Sandbox) end() error {
-	s.endLife()
+	if s.endLife != nil {
+		s.endLife()
+	}
 	s.room.killProcess(s)
 	<-s.exited
 	if s.agent != nil {

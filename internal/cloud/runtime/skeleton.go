@@ -153,11 +153,9 @@ func etc(spec *initSpec) map[string]file {
 		"daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "sudo:x:27:user", "shadow:x:42:", "staff:x:50:", "nogroup:x:65534:",
 	), "\n") + "\n"
 	return map[string]file{
-		"/etc/passwd":   {passwd, 0o644},
-		"/etc/group":    {group, 0o644},
-		"/etc/shadow":   {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
-		"/etc/hostname": {spec.Hostname + "\n", 0o644},
-		"/etc/hosts":    {"127.0.0.1\tlocalhost\n127.0.1.1\t" + spec.Hostname + "\n::1\tip6-localhost ip6-loopback\n", 0o644},
+		"/etc/passwd": {passwd, 0o644},
+		"/etc/group":  {group, 0o644},
+		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
 		// Nothing resolves names inside: proxies get them as names.
 		"/etc/resolv.conf":        {"options timeout:1 attempts:1\n", 0o644},
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
@@ -172,6 +170,32 @@ func etc(spec *initSpec) map[string]file {
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
 		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
 	}
+}
+
+// openLocal makes the directories of /usr/local everybody's to write to, as the
+// service does: npm -g and make install work without root. Links stay links.
+func openLocal(upper string) error {
+	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
+		path := filepath.Join("local", dir)
+		info, err := os.Lstat(filepath.Join("/usr", path))
+		if err == nil && !info.IsDir() {
+			if dir == "" {
+				return nil
+			}
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(upper, path), 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeNames writes the files that tell the sandbox's hostname, which is not
+// known yet when its file system is made.
+func writeNames(hostname string) error {
+	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
+	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 
 func profile(path string) string {

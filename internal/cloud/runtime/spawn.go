@@ -116,12 +116,20 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) (*process, e
 
 // greet waits for the child's hello and answers with its role.
 func (c *control) greet(ctx context.Context, r role, spec any, files ...*os.File) error {
+	if err := c.hello(ctx); err != nil {
+		return err
+	}
+	return c.appoint(ctx, r, spec, files...)
+}
+
+func (c *control) hello(ctx context.Context) error {
 	defer c.deadline(ctx, handshakeTimeout)()
 	_, _, err := c.expect(kindHello, 0)
-	if err == nil {
-		err = c.send(message{Kind: kindRole, Protocol: protocol, Role: r, Spec: encode(spec)}, files...)
-	}
 	return because(ctx, err)
+}
+
+func (c *control) appoint(ctx context.Context, r role, spec any, files ...*os.File) error {
+	return because(ctx, c.send(message{Kind: kindRole, Protocol: protocol, Role: r, Spec: encode(spec)}, files...))
 }
 
 // notAnAgent explains that the first binary to be greeted did not answer.

@@ -19,7 +19,7 @@ import (
 
 // protocol is the version of the messages. Both ends are the same binary unless
 // Options.Agent names another one, so it must match exactly.
-const protocol = 1
+const protocol = 2
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
@@ -40,6 +40,8 @@ const (
 	kindSpawn    kind = "spawn"    // server to room, with the agent's socket
 	kindSpawned  kind = "spawned"  // room to server, with a pidfd
 	kindExited   kind = "exited"   // room to server
+	kindName     kind = "name"     // server to room: the hostname
+	kindNamed    kind = "named"    // room to server
 	kindKill     kind = "kill"     // server to room
 	kindDial     kind = "dial"     // server to agent, with the stream
 	kindEgress   kind = "egress"   // agent to server
@@ -70,6 +72,7 @@ type message struct {
 	Status   int             `json:"status,omitempty"` // wait status
 	Denied   bool            `json:"denied,omitempty"`
 	Notes    []string        `json:"notes,omitempty"`
+	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
 	Error    string          `json:"error,omitempty"`
 }
 

@@ -1,0 +1,77 @@
+//go:build linux
+
+package runtime
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// spares makes sandboxes ahead of their use, one at a time: namespaces, mounts
+// and two starts of a program are most of what a sandbox takes to start, and
+// none of it depends on whose it will be.
+type spares struct {
+	limits  Limits
+	ready   chan *Sandbox      // holds the spare; closed when there is no next one
+	used    chan struct{}      // another one is wanted
+	waiting atomic.Bool        // somebody waits for the one that is being made
+	cancel  context.CancelFunc // nil without spares
+	keeping sync.WaitGroup
+}
+
+// keepSpare has a spare ready until the room ends. One that cannot be made is
+// the last: sandboxes start without then, and say what is wrong if it still is.
+func (r *Room) keepSpare(ctx context.Context, limits Limits) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.spares.limits, r.spares.cancel = limits, cancel
+	r.spares.ready, r.spares.used = make(chan *Sandbox, 1), make(chan struct{}, 1)
+	r.spares.keeping.Go(func() {
+		defer close(r.spares.ready)
+		for {
+			s, err := r.prepare(ctx, limits)
+			if err != nil {
+				r.options.Logger.DebugContext(ctx, "no spare sandbox could be made", "error", err)
+				return
+			}
+			r.spares.ready <- s
+			select {
+			case <-r.spares.used:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// takeSpare gives the spare if it has these limits, else nil. Of those who find
+// it taken one waits for the next, which is on its way and so comes sooner than
+// one that is begun now. The caller says when it has started what it took: only
+// then another is made, which would be in its way.
+func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, started func()) {
+	if limits != r.spares.limits {
+		return nil, nil
+	}
+	select {
+	case s = <-r.spares.ready:
+	default:
+		if !r.spares.waiting.CompareAndSwap(false, true) {
+			return nil, nil
+		}
+		defer r.spares.waiting.Store(false)
+		select {
+		case s = <-r.spares.ready:
+		case <-ctx.Done():
+		}
+	}
+	return s, func() { r.spares.used <- struct{}{} }
+}
+
+// end ends the making of spares. The last one is the room's to close, as all
+// sandboxes are.
+func (s *spares) end() {
+	if s.cancel != nil {
+		s.cancel()
+		s.keeping.Wait()
+	}
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package local_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// What a program asks of a sandbox works without namespaces too: commands, files
+// by relative and absolute path, and code.
+func TestWithoutNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []local.Isolation{local.Restricted, local.None} {
+		t.Run(string(isolation), func(t *testing.T) {
+			t.Parallel()
+			cloud := sandboxtest.New(t, local.WithIsolation(isolation))
+			if got := cloud.Isolation(); got != isolation {
+				t.Fatalf("isolation is %q", got)
+			}
+			t.Logf("%+v", cloud.Report())
+			sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+			home := run(t, sb, "pwd")
+			if !strings.HasSuffix(home, "/home/user") || home == "/home/user" {
+				t.Errorf("home is %s", home)
+			}
+			for _, user := range []string{"user", "root"} {
+				result, err := sb.Commands.Run(t.Context(), `echo "$GREETING $USER $HOME $(mktemp -u) $https_proxy"; command -v python3`, &sandbox.CommandParams{User: user})
+				if err != nil {
+					t.Fatal(err)
+				}
+				temp := strings.TrimSuffix(home, "home/user") + "tmp/"
+				lines := strings.Split(result.Stdout, "\n")
+				if want := "hello " + user + " " + home + " " + temp; !strings.HasPrefix(lines[0], want) {
+					t.Errorf("got %q, want %q", lines[0], want)
+				}
+				if !strings.HasSuffix(lines[0], " ") {
+					t.Errorf("a proxy that is not there: %q", lines[0])
+				}
+				if lines[1] != cloud.Report().Python {
+					t.Errorf("python3 is %s, that of kernels %s", lines[1], cloud.Report().Python)
+				}
+			}
+			if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := sb.Files.Read(t.Context(), home+"/data/in.txt", nil); err != nil || string(got) != "six seven" {
+				t.Errorf("%q, %v", got, err)
+			}
+			execution, err := sb.RunCode(t.Context(), "import os, pathlib, tempfile\ntempfile.TemporaryFile().close()\npathlib.Path('out.txt').write_text('done')\nlen(open('data/in.txt').read()), os.environ['GREETING']", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := execution.Text(); got != "(9, 'hello')" {
+				t.Errorf("code: %q, %v", got, execution.Error)
+			}
+			if got, err := sb.Files.Read(t.Context(), "out.txt", nil); err != nil || string(got) != "done" {
+				t.Errorf("%q, %v", got, err)
+			}
+			outside := filepath.Join(t.TempDir(), "outside.txt")
+			if err := os.WriteFile(outside, []byte("host"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := sb.Files.Read(t.Context(), outside, nil); (err == nil) != (isolation == local.None) {
+				t.Errorf("a file of the host: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// The files by which programs tell that they are in a sandbox.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	got := run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
+	fields := strings.Fields(got)
+	if len(fields) != 5 || fields[0] != "true" || fields[1] != sb.ID() || fields[2] != fields[3] || fields[4] != "1" {
+		t.Errorf("got %q", got)
+	}
+}

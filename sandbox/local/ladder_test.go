@@ -1,0 +1,133 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// refuseVariable makes this program one on a machine that refuses what it lists.
+const refuseVariable = "LOCAL_TEST_REFUSE"
+
+// TestLadder refuses the cloud what isolation needs, for real: where namespaces
+// are refused it steps down, and where Landlock is too it does not start.
+func TestLadder(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, refuse string
+		want         []string
+	}{
+		{"namespaces", "namespaces", []string{"started: restricted: it works", `refuses isolation "full"`}},
+		{"everything", "namespaces landlock", []string{"no isolation", "full: ", "operation not permitted", "restricted: ", "landlock: ", "to mend it"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), refuseVariable+"="+tt.refuse)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if strings.HasPrefix(string(out), "no landlock") && os.Getenv("CI") != "true" {
+				t.Skip("this kernel has no Landlock")
+			}
+			t.Logf("%s", out)
+			for _, want := range tt.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("no %q in %s", want, out)
+				}
+			}
+		})
+	}
+}
+
+// startRefused starts a cloud on the machine that refuses, and says how it went.
+func startRefused(w io.Writer, refuse string) error {
+	_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		fmt.Fprintln(w, "no landlock:", errno)
+		return nil
+	}
+	if err := refuseSyscalls(strings.Contains(refuse, "landlock")); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	cloud, err := local.Start(ctx)
+	if errors.Is(err, local.ErrNoIsolation) {
+		fmt.Fprintln(w, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer cloud.Close()
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		result, err := sb.Commands.Run(ctx, "echo it works", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "started: %s: %s%s", cloud.Isolation(), result.Stdout, cloud.Report().Notes)
+		return nil
+	}, cloud.Options()...)
+}
+
+// refuseSyscalls makes the kernel refuse user namespaces, and Landlock if asked,
+// to this process and all that it starts.
+func refuseSyscalls(landlock bool) error {
+	const (
+		number   = 0
+		argument = 16 // the low half of the first
+		eperm    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+		enosys   = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	)
+	var program []unix.SockFilter
+	step := func(code uint16, k uint32, yes, no uint8) {
+		program = append(program, unix.SockFilter{Code: code, K: k, Jt: yes, Jf: no})
+	}
+	load := func(offset uint32) { step(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset, 0, 0) }
+	unless := func(test uint16, k uint32, skip uint8) { step(unix.BPF_JMP|test|unix.BPF_K, k, 0, skip) }
+	answer := func(k uint32) { step(unix.BPF_RET|unix.BPF_K, k, 0, 0) }
+
+	load(number)
+	for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+		unless(unix.BPF_JEQ, call, 4)
+		load(argument)
+		unless(unix.BPF_JSET, unix.CLONE_NEWUSER, 1)
+		answer(eperm)
+		answer(unix.SECCOMP_RET_ALLOW)
+	}
+	unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where no filter sees them
+	answer(enosys)
+	if landlock {
+		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 1)
+		answer(enosys)
+	}
+	answer(unix.SECCOMP_RET_ALLOW)
+
+	runtime.LockOSThread() // the one that sets the one and then the other
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 {
+		return os.NewSyscallError("seccomp", errno)
+	}
+	return nil
+}
