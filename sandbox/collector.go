@@ -43,11 +43,11 @@ func (c *collector) finished() *Execution {
 func (c *collector) message(m *jupyter.Message) error {
 	switch m.Header.MsgType {
 	case "stream":
-		var s jupyter.StreamContent
-		if err := decode(m, &s); err != nil {
-			return err
+		name, text, err := jupyter.ParseStream(m.Content)
+		if err != nil {
+			return malformed(m, err)
 		}
-		return c.stream(s.Name, s.Text)
+		return c.stream(name, text)
 	case "display_data", "update_display_data", "execute_result":
 		var d jupyter.DisplayData
 		if err := decode(m, &d); err != nil {
@@ -93,9 +93,13 @@ func (c *collector) message(m *jupyter.Message) error {
 
 func decode(m *jupyter.Message, to any) error {
 	if err := json.Unmarshal(m.Content, to); err != nil {
-		return fmt.Errorf("read the kernel's %s: %w", m.Header.MsgType, err)
+		return malformed(m, err)
 	}
 	return nil
+}
+
+func malformed(m *jupyter.Message, err error) error {
+	return fmt.Errorf("read the kernel's %s: %w", m.Header.MsgType, err)
 }
 
 // output does what a clear_output has put off.
@@ -105,13 +109,13 @@ func (c *collector) output() {
 	}
 }
 
-func (c *collector) stream(name, text string) error {
+func (c *collector) stream(name string, text []byte) error {
 	c.output()
 	kept, w := c.stdout, c.params.Stdout
 	if name == "stderr" {
 		kept, w = c.stderr, c.params.Stderr
 	}
-	if err := output(kept, w, []byte(text)); err != nil {
+	if err := output(kept, w, text); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
@@ -193,7 +197,7 @@ func (c *collector) line(text []byte) error {
 		if err := json.Unmarshal(l.Text, &s); err != nil {
 			return fmt.Errorf("read the interpreter's answer: %w", err)
 		}
-		return c.stream(l.Type, s)
+		return c.stream(l.Type, []byte(s))
 	case "number_of_executions":
 		c.execution.Count = l.ExecutionCount
 	case "result":

@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,10 @@ type Conn struct {
 	close   func() error
 	done    chan struct{}
 	pinging sync.WaitGroup
-	failed  error // the first error of reading, which only Receive touches
+
+	// Only Receive touches these.
+	failed error // the first error of reading
+	buffer bytes.Buffer
 }
 
 // DialError is a websocket that the server refused to open.
@@ -127,7 +131,7 @@ func (c *Conn) Receive() (*Message, error) {
 	if c.failed != nil {
 		return nil, c.failed
 	}
-	kind, frame, err := c.socket.ReadMessage()
+	kind, frame, err := c.receive()
 	if err != nil {
 		c.failed = fmt.Errorf("jupyter: receive: %w", err)
 		return nil, c.failed
@@ -144,6 +148,27 @@ func (c *Conn) Receive() (*Message, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// keptBuffer is how large a buffer is kept for the next message.
+const keptBuffer = 1 << 20
+
+// receive reads a frame into memory of its own. On its way it is gathered in a
+// buffer that has grown to the usual size.
+func (c *Conn) receive() (kind int, frame []byte, err error) {
+	kind, r, err := c.socket.NextReader()
+	if err != nil {
+		return 0, nil, err
+	}
+	c.buffer.Reset()
+	if _, err := c.buffer.ReadFrom(r); err != nil {
+		return 0, nil, err
+	}
+	frame = bytes.Clone(c.buffer.Bytes())
+	if c.buffer.Cap() > keptBuffer {
+		c.buffer = bytes.Buffer{}
+	}
+	return kind, frame, nil
 }
 
 // Close closes the connection. It is idempotent.

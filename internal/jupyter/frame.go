@@ -125,7 +125,11 @@ func MarshalV1(m *Message) ([]byte, error) {
 	}
 	parts := append([][]byte{[]byte(m.Channel), header, parent, orEmpty(m.Metadata), orEmpty(m.Content)}, m.Buffers...)
 	offset := 8 * (2 + len(parts))
-	frame := binary.LittleEndian.AppendUint64(nil, uint64(len(parts)+1))
+	size := offset
+	for _, part := range parts {
+		size += len(part)
+	}
+	frame := binary.LittleEndian.AppendUint64(make([]byte, 0, size), uint64(len(parts)+1))
 	for _, part := range parts {
 		frame = binary.LittleEndian.AppendUint64(frame, uint64(offset))
 		offset += len(part)
@@ -138,7 +142,8 @@ func MarshalV1(m *Message) ([]byte, error) {
 }
 
 // UnmarshalV1 reads a frame of [SubprotocolV1]. The message refers to the
-// frame's memory.
+// frame's memory. Whether Metadata and Content are JSON is for whoever reads
+// them to find out.
 func UnmarshalV1(frame []byte) (*Message, error) {
 	if len(frame) < 8 {
 		return nil, fmt.Errorf("%w: %d bytes", errFrame, len(frame))
@@ -164,9 +169,6 @@ func UnmarshalV1(frame []byte) (*Message, error) {
 	}
 	if err := json.Unmarshal(parts[1], &m.Header); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", errFrame, err)
-	}
-	if !json.Valid(m.Metadata) || !json.Valid(m.Content) {
-		return nil, fmt.Errorf("%w: metadata or content is not JSON", errFrame)
 	}
 	return m, unmarshalParent(parts[2], &m.Parent)
 }

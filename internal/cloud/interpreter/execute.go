@@ -129,9 +129,9 @@ func (e *execution) lines(event kernel.Event) []any {
 			return []any{countLine{Type: "number_of_executions", Count: c.ExecutionCount}}
 		}
 	case "stream":
-		var c jupyter.StreamContent
-		if json.Unmarshal(event.Content, &c) == nil && (c.Name == "stdout" || c.Name == "stderr") {
-			return []any{streamLine{Type: c.Name, Text: c.Text, Timestamp: event.Time.UTC().Format("2006-01-02T15:04:05.000000+00:00")}}
+		name, text, err := jupyter.ParseStream(event.Content)
+		if err == nil && (name == "stdout" || name == "stderr") {
+			return []any{streamLine{Type: name, Text: string(text), Timestamp: event.Time.UTC().Format("2006-01-02T15:04:05.000000+00:00")}}
 		}
 	case "display_data", "execute_result":
 		var c jupyter.DisplayData

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 //go:embed python/start.py python/_e2bctl_kernel/*.py
@@ -56,6 +59,9 @@ type message struct {
 var errLine = errors.New("kernel: malformed line of the driver")
 
 func parseLine(line []byte) (*message, error) {
+	if m := parseStream(line); m != nil {
+		return m, nil
+	}
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLine, err)
@@ -64,6 +70,22 @@ func parseLine(line []byte) (*message, error) {
 		return nil, fmt.Errorf("%w: type %.40q with content that is not an object", errLine, m.Type)
 	}
 	return &m, nil
+}
+
+// parseStream reads a line of output as the driver writes it, which is nearly
+// all lines when there are many; nil is any other line.
+func parseStream(line []byte) *message {
+	content, ok := bytes.CutPrefix(line, []byte(`{"type":"stream","content":`))
+	if !ok {
+		return nil
+	}
+	if content, ok = bytes.CutSuffix(content, []byte("}\n")); !ok {
+		return nil
+	}
+	if _, _, err := jupyter.ParseStream(content); err != nil || content[0] != '{' {
+		return nil
+	}
+	return &message{Type: "stream", Content: bytes.Clone(content)}
 }
 
 // command is a line to the driver.

@@ -90,6 +90,27 @@ func TestIPython(t *testing.T) {
 	}
 }
 
+// A number is formatted the short way only while nobody wants another one.
+func TestFormattersOfCode(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	all := "formatters = get_ipython().display_formatter.formatters\n"
+	for _, test := range []struct{ code, mime, want string }{
+		{code: "1", mime: "text/html"},
+		{all + "formatters['text/html'].for_type(int, '<i>{}</i>'.format)\n1", "text/html", `"<i>1</i>"`},
+		{all + "formatters['text/html'].pop(int)\n1", "text/html", ""},
+		{all + "formatters['text/latex'].for_type(object, lambda o: 'any')\nTrue", "text/latex", `"any"`},
+		{all + "formatters['text/markdown'].for_type_by_name('builtins', 'str', lambda s: 'deferred')\n'x'", "text/markdown", `"deferred"`},
+		{all + "formatters['text/plain'].for_type(float, lambda f, p, cycle: p.text('float'))\n1.5", "text/plain", `"float"`},
+		{"class Every(type(formatters['text/html'])):\n    def __call__(self, obj): return 'every'\nformatters['a/b'] = Every()\n2", "a/b", `"every"`},
+	} {
+		o := s.run(test.code)
+		if len(o.results) != 1 || string(o.results[0].Data[test.mime]) != test.want {
+			t.Errorf("%q: %v, errors %v, want %s", test.code, o.results, o.errors, test.want)
+		}
+	}
+}
+
 func TestExpressions(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

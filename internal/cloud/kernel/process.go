@@ -186,7 +186,7 @@ func (p *process) send(c *command) error {
 }
 
 func (p *process) readLines() error {
-	r := bufio.NewReaderSize(p.conn, 64<<10)
+	r := bufio.NewReaderSize(p.conn, 128<<10) // a full line of output fits
 	for {
 		line, err := readLine(r, maxLine)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {

@@ -2,7 +2,7 @@
 import json
 import sys
 
-from IPython.core.formatters import BaseFormatter
+from IPython.core.formatters import BaseFormatter, DisplayFormatter
 from traitlets import ObjectName, Unicode
 
 from .wire import clean
@@ -20,14 +20,47 @@ class DataFormatter(BaseFormatter):
     _return_type = dict
 
 
-def register(display_formatter):
-    data = DataFormatter(parent=display_formatter)
-    data.for_type_by_name("pandas.core.frame", "DataFrame", _columns)
-    data.for_type_by_name("pandas", "DataFrame", _columns)
-    display_formatter.formatters["e2b/data"] = data
-    as_json = display_formatter.formatters["application/json"]
-    as_json.for_type(list, _json)
-    as_json.for_type(dict, _json)
+# Types that have a representation as text and no other by themselves.
+PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
+
+
+class Formatter(DisplayFormatter):
+    """IPython's, with E2B's representations. It asks a dozen formatters for each
+    value, which is a good part of what a small cell costs; for most values only
+    one has an answer."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        data = DataFormatter(parent=self)
+        data.for_type_by_name("pandas.core.frame", "DataFrame", _columns)
+        data.for_type_by_name("pandas", "DataFrame", _columns)
+        self.formatters["e2b/data"] = data
+        as_json = self.formatters["application/json"]
+        as_json.for_type(list, _json)
+        as_json.for_type(dict, _json)
+        self._own = dict(self.formatters)
+
+    def format(self, obj, include=None, exclude=None):
+        if type(obj) in PLAIN and not include and not exclude and self._only_text(obj):
+            text = self.formatters["text/plain"](obj)
+            return ({} if text is None else {"text/plain": text}), {}
+        return super().format(obj, include=include, exclude=exclude)
+
+    def _only_text(self, obj):
+        """Tells that code has registered nothing for such a value."""
+        if self.formatters != self._own:
+            return False
+        bases = type(obj).__mro__
+        if any(_registered(f, obj, bases) for f in (self.ipython_display_formatter, self.mimebundle_formatter)):
+            return False
+        return not any(_registered(f, obj, bases) for mime, f in self._own.items() if mime != "text/plain")
+
+
+def _registered(formatter, obj, bases):
+    if id(obj) in formatter.singleton_printers or not formatter.type_printers.keys().isdisjoint(bases):
+        return True
+    deferred = formatter.deferred_printers
+    return bool(deferred) and any((t.__module__, t.__name__) in deferred for t in bases)
 
 
 def _columns(frame):

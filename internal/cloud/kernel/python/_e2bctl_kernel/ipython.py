@@ -26,6 +26,11 @@ from .plain import run_task
 class Hook(DisplayHook):
     """The value of a cell is execute_result."""
 
+    def quiet(self):
+        # The question whether the cell ends in a semicolon is put to a
+        # tokenizer; hardly any cell has one.
+        return ";" in self.shell.history_manager.input_hist_parsed[-1] and super().quiet()
+
     def write_output_prompt(self):
         pass
 
@@ -66,6 +71,10 @@ class Shell(InteractiveShell):
         super().init_hooks()
         # What `name?` shows is displayed; there is no terminal to page on.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
+
+    def init_display_formatter(self):
+        self.display_formatter = formatters.Formatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_history(self):
         super().init_history()
@@ -140,7 +149,6 @@ class Engine:
         self._shell.loop_runner = self._run_async
         # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
         warnings.filterwarnings("ignore", message="To exit: use")
-        formatters.register(self._shell.display_formatter)
 
     def execute(self, request):
         shell, silent = self._shell, request.get("silent", False)

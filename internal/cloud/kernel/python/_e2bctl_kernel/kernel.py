@@ -1,6 +1,7 @@
 """The kernel: takes requests one at a time on the main thread, where signals strike."""
 import builtins
 import faulthandler
+import gc
 import getpass
 import os
 import platform
@@ -192,4 +193,7 @@ def main(directory):
     kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })
+    # What is loaded now stays: a collection, which strikes in the middle of a
+    # cell, need not look at it again.
+    gc.freeze()
     kernel.serve(engine)

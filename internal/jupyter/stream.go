@@ -1,0 +1,158 @@
+package jupyter
+
+import (
+	"encoding/json"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// ParseStream reads the content of stream; text may refer to its memory. What
+// code prints is nearly all that a busy kernel says, and encoding/json would
+// look at each byte of it several times: an object of two strings, which is what
+// kernels write, is read here in one pass, anything else by encoding/json. The
+// result is the same.
+func ParseStream(content []byte) (name string, text []byte, err error) {
+	if name, text, ok := parsePlainStream(content); ok {
+		return name, text, nil
+	}
+	var s StreamContent
+	err = json.Unmarshal(content, &s)
+	return s.Name, []byte(s.Text), err
+}
+
+func parsePlainStream(content []byte) (name string, text []byte, ok bool) {
+	token := byte('{')
+	for range 2 {
+		var key, value []byte
+		if content, ok = cutToken(content, token); !ok {
+			return "", nil, false
+		}
+		if key, content, ok = cutString(content); !ok {
+			return "", nil, false
+		}
+		if content, ok = cutToken(content, ':'); !ok {
+			return "", nil, false
+		}
+		if value, content, ok = cutString(content); !ok {
+			return "", nil, false
+		}
+		switch string(key) {
+		case "name":
+			name = string(value)
+		case "text":
+			text = value
+		default:
+			return "", nil, false // encoding/json takes "TEXT" for text, too
+		}
+		token = ','
+	}
+	content, ok = cutToken(content, '}')
+	return name, text, ok && len(trimSpace(content)) == 0
+}
+
+func trimSpace(data []byte) []byte {
+	for len(data) > 0 && (data[0] == ' ' || data[0] == '\n' || data[0] == '\r' || data[0] == '\t') {
+		data = data[1:]
+	}
+	return data
+}
+
+func cutToken(data []byte, token byte) (rest []byte, ok bool) {
+	if data = trimSpace(data); len(data) == 0 || data[0] != token {
+		return nil, false
+	}
+	return data[1:], true
+}
+
+// plain marks the bytes that stand for themselves in a string of JSON.
+var plain = func() (table [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		table[c] = c != '"' && c != '\\'
+	}
+	return table
+}()
+
+// cutString reads a string of JSON. The value is in data's memory when it has
+// no escapes.
+func cutString(data []byte) (value, rest []byte, ok bool) {
+	if data, ok = cutToken(data, '"'); !ok {
+		return nil, nil, false
+	}
+	end := plainPrefix(data)
+	if end < len(data) && data[end] == '"' {
+		return data[:end:end], data[end+1:], true
+	}
+	value = make([]byte, 0, len(data)) // of two strings at most
+	for {
+		value = append(value, data[:end]...)
+		if data = data[end:]; len(data) == 0 {
+			return nil, nil, false
+		}
+		switch c := data[0]; {
+		case c == '"':
+			return value, data[1:], true
+		case c == '\\':
+			if value, data, ok = unescape(value, data); !ok {
+				return nil, nil, false
+			}
+		case c < ' ':
+			return nil, nil, false
+		default:
+			r, size := utf8.DecodeRune(data) // U+FFFD for what is not UTF-8
+			value, data = utf8.AppendRune(value, r), data[size:]
+		}
+		end = plainPrefix(data)
+	}
+}
+
+func plainPrefix(data []byte) int {
+	for i, c := range data {
+		if !plain[c] {
+			return i
+		}
+	}
+	return len(data)
+}
+
+// unescape reads one escape, and the other half of a surrogate pair.
+func unescape(value, data []byte) (_, rest []byte, ok bool) {
+	if len(data) < 2 {
+		return nil, nil, false
+	}
+	switch c := data[1]; c {
+	case '"', '\\', '/':
+		return append(value, c), data[2:], true
+	case 'b':
+		return append(value, '\b'), data[2:], true
+	case 'f':
+		return append(value, '\f'), data[2:], true
+	case 'n':
+		return append(value, '\n'), data[2:], true
+	case 'r':
+		return append(value, '\r'), data[2:], true
+	case 't':
+		return append(value, '\t'), data[2:], true
+	}
+	r, ok := unit(data)
+	if !ok {
+		return nil, nil, false
+	}
+	data = data[6:]
+	if utf16.IsSurrogate(r) {
+		low, _ := unit(data)
+		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+			data = data[6:]
+		}
+	}
+	return utf8.AppendRune(value, r), data, true
+}
+
+// unit reads \uXXXX.
+func unit(data []byte) (rune, bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return utf8.RuneError, false
+	}
+	n, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	return rune(n), err == nil
+}

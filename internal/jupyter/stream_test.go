@@ -1,0 +1,50 @@
+package jupyter
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// ParseStream and encoding/json agree on everything.
+func FuzzParseStream(f *testing.F) {
+	for _, content := range []string{
+		`{"name":"stdout","text":"hello\n"}`,
+		` { "text" : "\ud83d\ude00 \ud83d x \ude00\u0000\/\b\f\r\t\"\\" , "name" : "stderr" } `,
+		`{"name":"stdout","text":"é` + "\xff\xed\xa0\x80" + `"}`,
+		`{"name":"stdout","text":"a","text":"b"}`,
+		`{"TEXT":"x"}`, `{"name":"stdout","text":null}`, `{"name":"stdout","text":"a","other":[1,{}]}`,
+		`{}`, `{,}`, `{"text":"a",}`, `{"text":"a"}}`, `{"text":"` + "\n" + `"}`, `{"text":"\u12_4"}`, `{"text":"\u+123"}`, `{"text":"\`, `null`, ``,
+	} {
+		f.Add([]byte(content))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var want StreamContent
+		wantErr := json.Unmarshal(content, &want)
+		name, text, err := ParseStream(content)
+		if (err == nil) != (wantErr == nil) || err == nil && (name != want.Name || string(text) != want.Text) {
+			t.Errorf("%q is %q, %q, %v; encoding/json: %q, %v", content, name, text, err, want, wantErr)
+		}
+	})
+}
+
+func BenchmarkParseStream(b *testing.B) {
+	for name, text := range map[string]string{
+		"plain":                  strings.Repeat("x", 1<<16),
+		"lines":                  strings.Repeat(strings.Repeat("x", 63)+"\n", 1<<10),
+		"ascii of other letters": strings.Repeat("\u00e9", 1<<15),
+	} {
+		content, err := json.Marshal(StreamContent{Name: "stdout", Text: text})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(content)))
+			for b.Loop() {
+				if _, _, err := ParseStream(content); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
