@@ -97,7 +97,7 @@ func TestBombs(t *testing.T) {
 	for name, bomb := range bombs {
 		t.Run(name, func(t *testing.T) {
 			sb := create(t, cloud)
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			ended := make(chan struct{})
 			go func() {
