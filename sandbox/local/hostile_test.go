@@ -1,0 +1,188 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	_ "embed"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+//go:embed testdata/attack.py
+var attack []byte
+
+func hostileCloud(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	cloud := sandboxtest.New(t)
+	if cloud.Isolation() != local.Full {
+		t.Skipf("isolation is %s here", cloud.Isolation())
+	}
+	return cloud
+}
+
+// TestAttack has every kind of process of a sandbox look for a way out.
+func TestAttack(t *testing.T) {
+	t.Parallel()
+	cloud := hostileCloud(t)
+	sb, other := create(t, cloud), create(t, cloud)
+	if err := sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil); err != nil {
+		t.Fatal(err)
+	}
+	abstract := "e2bctl-test-" + sb.ID()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", "@"+abstract)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), other.ID(), abstract}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil {
+			args = append(args, ip.IP.String())
+		}
+	}
+	command := "python3 /tmp/attack.py " + strings.Join(args, " ")
+	check := func(who, output string) {
+		t.Logf("%s: %s", who, output)
+		if strings.Contains(output, "ESCAPED") || !strings.Contains(output, "tried ") {
+			t.Errorf("%s got out:\n%s", who, output)
+		}
+	}
+	for _, user := range []string{"user", "root"} {
+		result, err := sb.Commands.Run(t.Context(), command, &sandbox.CommandParams{User: user})
+		if err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		check(user, result.Stdout)
+	}
+	var output strings.Builder
+	code := "import sys; sys.argv = " + pythonList(append([]string{"attack.py"}, args...)) + "; exec(open('/tmp/attack.py').read())"
+	if _, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Stdout: &output}); err != nil {
+		t.Fatal(err)
+	}
+	check("kernel", output.String())
+}
+
+func pythonList(items []string) string { return "['" + strings.Join(items, "', '") + "']" }
+
+// TestBombs: what one sandbox does to itself, neither the server nor another
+// sandbox feels for long.
+func TestBombs(t *testing.T) {
+	t.Parallel()
+	cloud := hostileCloud(t)
+	other := create(t, cloud)
+	run(t, other, "true")
+	bombs := map[string]string{
+		"processes":  `bomb() { bomb | bomb & }; bomb; sleep 5`,
+		"memory":     `for i in 1 2 3 4; do python3 -c 'x = [bytearray(b"x" * (1 << 24)) for _ in range(1000)]' & done; wait`,
+		"disk":       `for i in $(seq 1000); do head -c 64M /dev/zero > /tmp/$i || break; done; sleep 2`,
+		"files":      `mkdir /tmp/f; cd /tmp/f; python3 -c 'for i in range(10**8): open(str(i), "w").close()'; sleep 2`,
+		"sockets":    `python3 -c 'import socket; s = [socket.socketpair() for _ in range(10**6)]'; sleep 2`,
+		"tunnels":    `for i in $(seq 10000); do (exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT 192.0.2.1:9 HTTP/1.1\r\nHost: x\r\n\r\n" >&5; sleep 3) & done; sleep 3`,
+		"own daemon": `python3 -c 'import socket; s = [socket.create_connection(("127.0.0.1", 49983)) for _ in range(10**4)]'; sleep 2`,
+	}
+	for name, bomb := range bombs {
+		t.Run(name, func(t *testing.T) {
+			sb := create(t, cloud)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = sb.Commands.Run(ctx, bomb, nil) // how it fails is its own affair
+			}()
+			for exploding := true; exploding; {
+				select {
+				case <-ended:
+					exploding = false
+				case <-ctx.Done():
+					exploding = false
+				default:
+				}
+				began := time.Now()
+				if got := run(t, other, "echo alive"); got != "alive" {
+					t.Fatalf("the other sandbox says %q", got)
+				}
+				if _, err := other.Info(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("the other sandbox took %v", took)
+				}
+			}
+			began := time.Now()
+			_ = sb.Kill(t.Context()) // it may have died of it
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("to kill it took %v", took)
+			}
+			<-ended
+		})
+	}
+}
+
+// TestEndlessHeader: an answer whose header does not end costs the server little.
+func TestEndlessHeader(t *testing.T) {
+	t.Parallel()
+	cloud := hostileCloud(t)
+	sb := create(t, cloud)
+	const server = `
+import socket
+l = socket.create_server(("127.0.0.1", 3000))
+print("ready", flush=True)
+while True:
+    c, _ = l.accept()
+    c.recv(4096)
+    try:
+        c.sendall(b"HTTP/1.1 200 OK\r\n")
+        for i in range(1 << 14):
+            c.sendall(b"X-%d: " % i + b"x" * (1 << 16) + b"\r\n")
+        print("took it all", flush=True)
+    except OSError:
+        pass
+`
+	if err := sb.Files.Write(t.Context(), "server.py", []byte(server), nil); err != nil {
+		t.Fatal(err)
+	}
+	run(t, sb, "python3 server.py > server.log 2>&1 & until grep -q ready server.log; do :; done")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 20 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cloud.URL(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("E2b-Sandbox-Id", sb.ID())
+		r.Header.Set("E2b-Sandbox-Port", "3000")
+		transport := &http.Transport{DisableKeepAlives: true}
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("status %d", res.StatusCode)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64<<20 {
+		t.Errorf("the server holds %d bytes more", grown)
+	}
+	if got := run(t, sb, "cat server.log"); got != "ready" {
+		t.Errorf("the sandbox says %q", got)
+	}
+}

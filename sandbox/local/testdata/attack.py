@@ -1,0 +1,144 @@
+"""Tries what code in a sandbox must not be able to do.
+
+Usage: attack.py HOST:PORT KEY OTHER ABSTRACT, the address and half of the key of
+the cloud, the id of another sandbox, and the name of a socket of the host. Each
+success is a line that begins with ESCAPED; the last line says how many were tried.
+"""
+
+import concurrent.futures
+import ctypes
+import glob
+import os
+import socket
+import sys
+
+address, key, other, abstract = sys.argv[1:5]
+port = address.rpartition(":")[2]
+libc = ctypes.CDLL(None, use_errno=True)
+tried = 0
+
+
+def attempt(name, act):
+    global tried
+    tried += 1
+    try:
+        got = act()
+    except (OSError, ValueError):
+        return
+    if got:
+        print("ESCAPED", name, repr(got)[:200])
+
+
+def syscall(number, *args):
+    return lambda: libc.syscall(number, *args) >= 0
+
+
+# Numbers of x86-64 and, from 400 on, of all.
+if os.uname().machine == "x86_64":
+    zero = ctypes.create_string_buffer(256)
+    attempt("add_key", syscall(248, b"user", b"k", b"v", 1, ctypes.c_int(-3)))
+    attempt("keyctl", syscall(250, 0, ctypes.c_int(-3), 1))
+    attempt("bpf", syscall(321, 0, zero, 72))
+    attempt("perf_event_open", syscall(298, zero, 0, -1, -1, 0))
+    attempt("userfaultfd", syscall(323, 1))
+    attempt("unshare", syscall(272, 0x10000000))
+    attempt("clone newuser", syscall(56, 0x10000000 | 17, 0, 0, 0, 0))
+    attempt("ptrace the agent", syscall(101, 16, 1, 0, 0))
+    attempt("seize the agent", syscall(101, 0x4206, 1, 0, 0))
+    attempt("mount", syscall(165, b"none", b"/tmp", b"tmpfs", 0, 0))
+    attempt("kexec_load", syscall(246, 0, 0, 0, 0))
+    attempt("open_by_handle_at", syscall(304, -100, zero, 0))
+    attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
+    attempt("packet socket", lambda: socket.socket(17, socket.SOCK_RAW))
+    attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("io_uring_setup", syscall(425, 1, ctypes.create_string_buffer(256)))
+attempt("pidfd_getfd", lambda: libc.syscall(438, os.pidfd_open(1), 3, 0) >= 0)
+attempt("fsopen", syscall(430, b"tmpfs", 0))
+attempt("open_tree", syscall(428, -100, b"/", 1))
+
+
+def fds():
+    """No descriptor of any process leads out."""
+    for path in glob.glob("/proc/[0-9]*/fd/*"):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            continue
+        if target.startswith("/") and not target.startswith(("/dev/null", "/dev/pts/", "/proc/", "/home/user", "/tmp", "/usr", "/dev/urandom")):
+            yield path + " " + target
+
+
+attempt("descriptors", lambda: list(fds()))
+
+
+def holding(pattern):
+    """Files that hold the key of the cloud."""
+    for path in glob.glob(pattern):
+        try:
+            with open(path, "rb") as f:
+                # This process was told, to know what to look for: in halves.
+                if ("e2b_" + key).encode() in f.read():
+                    yield path
+        except OSError:
+            pass
+
+
+attempt("the key in environments", lambda: list(holding("/proc/[0-9]*/environ")))
+attempt("the key in arguments", lambda: list(holding("/proc/[0-9]*/cmdline")))
+for name in ("mem", "maps", "environ", "io", "stack", "root/", "cwd/", "fd/3", "map_files"):
+    attempt("the agent's " + name, lambda: os.listdir("/proc/1/" + name) if name[-1] in "/s" and name != "maps" else open("/proc/1/" + name, "rb").read(1))
+attempt("host sockets", lambda: [line for line in open("/proc/net/unix") if abstract in line])
+
+
+def connect(family, to):
+    s = socket.socket(family, socket.SOCK_STREAM)
+    s.settimeout(5)
+    s.connect(to)
+    return to
+
+
+attempt("abstract socket", lambda: connect(socket.AF_UNIX, "\0" + abstract))
+for host in ("127.0.0.1", "0.0.0.0"):
+    attempt("loopback", lambda: connect(socket.AF_INET, (host, int(port))))
+
+NAMES = (
+    "127.0.0.1 127.1 0x7f.1 0177.0.0.1 2130706433 127.0.0.2 0.0.0.0 0 localhost LOCALHOST localhost. localhost.localdomain ip6-localhost "
+    "[::1] [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [0:0:0:0:0:ffff:127.0.0.1] [64:ff9b::7f00:1] [2002:7f00:1::] "
+    "169.254.169.254 [fd00:ec2::254] metadata.google.internal %s-%s.localhost" % (3000, other)
+).split() + sys.argv[5:]
+
+
+def through_proxy(host, tunnel):
+    """What the proxy answers to a request for the API."""
+    s = socket.socket()
+    s.settimeout(5)
+    s.connect(("127.0.0.1", 3128))
+    to = host + ":" + port
+    if tunnel:
+        s.sendall(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (to, to)).encode())
+    else:
+        s.sendall(("GET http://%s/health HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (to, to)).encode())
+    answer = s.recv(4096)
+    return answer if answer.split(b" ")[1:2] == [b"200"] else None
+
+
+# At once: some of them are names that a resolver may think about for long.
+with concurrent.futures.ThreadPoolExecutor(64) as pool:
+    for host in NAMES:
+        for tunnel in (True, False):
+            pool.submit(attempt, "proxy to " + host, lambda host=host, tunnel=tunnel: through_proxy(host, tunnel))
+
+
+def write(path, data):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        return os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches", "/proc/self/oom_score_adj"):
+    attempt(path, lambda: write(path, b"-1"))
+for path in glob.glob("/sys/fs/cgroup/**/*", recursive=True):
+    attempt(path, lambda: write(path, b"1"))
+print("tried", tried)
