@@ -46,6 +46,7 @@ type sandboxConfig struct {
 	metadata, envs  map[string]string
 	internet        *bool
 	private         bool
+	pipCredentials  bool
 	code            CodeTransport
 }
 
@@ -165,6 +166,13 @@ func WithInternet(allowed bool) Option {
 // that do not carry its token, which this handle sends.
 func WithPrivateTraffic() Option {
 	return func(c *config) error { c.private = true; return nil }
+}
+
+// WithPipCredentials lets [Packages.Install] pass on addresses of package
+// indexes with a user or a password in them, as this machine's pip has them.
+// Code in the sandbox can read them while pip runs.
+func WithPipCredentials() Option {
+	return func(c *config) error { c.pipCredentials = true; return nil }
 }
 
 // WithCodeTransport sets how RunCode reaches the kernel. The default is to

@@ -17,7 +17,11 @@ import (
 )
 
 // Packages installs packages of Python. It is safe for concurrent use.
-type Packages struct{ sb *Sandbox }
+type Packages struct {
+	sb *Sandbox
+	// credentials says that addresses with a password in them may go along.
+	credentials bool
+}
 
 // Installation is what an installation did.
 type Installation struct {
@@ -82,8 +86,17 @@ var pipEnvs = map[string]string{
 // "pandas[excel]>=2"), or the path of a wheel on this machine, which is
 // uploaded. Options, addresses and anything else are a [*RequirementError]. What
 // pip fails at is an [*InstallError].
+//
+// That pip is told what this machine's pip knows by its environment (PIP_*) and
+// its configuration files: index, further indexes, trusted hosts, certificates,
+// timeout and retries. Addresses with credentials are left out unless
+// [WithPipCredentials] was given.
 func (p *Packages) Install(ctx context.Context, requirements ...string) (*Installation, error) {
 	wheels, names, err := parseRequirements(requirements)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := readPipSettings(p.credentials)
 	if err != nil {
 		return nil, err
 	}
@@ -93,13 +106,19 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	}
 	defer end()
 	arguments := slices.Clone(requirements)
-	if len(wheels) > 0 {
-		directory := "/tmp/e2bctl-" + jupyter.NewID()
+	directory := "/tmp/e2bctl-" + jupyter.NewID()
+	certificates := directory + "/certificates.pem"
+	if len(wheels) > 0 || settings.certificates != nil {
 		defer p.sb.background(ctx, func(ctx context.Context) {
 			_, _ = p.sb.Commands.process(ctx, []string{"rm", "-rf", directory}, &CommandParams{User: "root"})
 		})
 		for i, wheel := range wheels {
 			if arguments[i], err = p.upload(ctx, wheel, directory); err != nil {
+				return nil, err
+			}
+		}
+		if settings.certificates != nil {
+			if err := p.sb.Files.Write(ctx, certificates, settings.certificates, &FileParams{User: "root"}); err != nil {
 				return nil, err
 			}
 		}
@@ -109,7 +128,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 		return nil, err
 	}
 	argv := append([]string{pipPython, "-m", "pip", "install"}, arguments...)
-	result, err := p.sb.Commands.process(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: pipEnvs, MaxOutput: 64 << 10})
+	result, err := p.sb.Commands.process(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: settings.environment(certificates), MaxOutput: 64 << 10})
 	if failed, ok := errors.AsType[*ExitError](err); ok {
 		return nil, &InstallError{Requirements: requirements, ExitCode: failed.Result.ExitCode, Stderr: tail(result.Stderr, maxInstallStderr)}
 	}

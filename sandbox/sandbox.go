@@ -86,7 +86,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	}
 	sb.Files = &Files{sb}
 	sb.Commands = &Commands{sb}
-	sb.Packages = &Packages{sb}
+	sb.Packages = &Packages{sb: sb, credentials: cfg.pipCredentials}
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.stopLease = func() {}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// What pip is told on the machine that runs the tests is not to be in them.
+	for variable := range pipSettingNames {
+		_ = os.Unsetenv(variable)
+	}
+	_ = os.Setenv("PIP_CONFIG_FILE", os.DevNull)
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	testKey     = "e2b_00000000"

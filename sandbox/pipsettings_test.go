@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+
+// pipFile makes a file of settings the only one that there is.
+func pipFile(t *testing.T, content string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pip.conf")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("PIP_CONFIG_FILE", path)
+}
+
+func TestPipSettings(t *testing.T) {
+	bundle := filepath.Join(t.TempDir(), "bundle.pem")
+	if err := os.WriteFile(bundle, []byte(certificate), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipFile(t, `# comment
+[global]
+index-url = https://mirror.example/simple
+timeout = 7
+cert = `+bundle+`
+[install]
+extra-index-url =
+    https://one.example/simple
+    https://me:secret@two.example/simple
+trusted-host: mirror.example
+[freeze]
+timeout = 99
+`)
+	t.Setenv("PIP_RETRIES", "2")
+	t.Setenv("PIP_DEFAULT_TIMEOUT", "30") // the environment wins
+	want := map[string]string{
+		"PIP_INDEX_URL":       "https://mirror.example/simple",
+		"PIP_EXTRA_INDEX_URL": "https://one.example/simple",
+		"PIP_TRUSTED_HOST":    "mirror.example",
+		"PIP_DEFAULT_TIMEOUT": "30",
+		"PIP_RETRIES":         "2",
+	}
+	got, err := readPipSettings(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.envs); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	if string(got.certificates) != certificate {
+		t.Errorf("%d bytes of certificates", len(got.certificates))
+	}
+	if envs := got.environment("/tmp/c.pem"); envs["PIP_CERT"] != "/tmp/c.pem" || envs["PIP_NO_INPUT"] != "1" {
+		t.Errorf("environment: %v", envs)
+	}
+
+	got, err = readPipSettings(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if urls := got.envs["PIP_EXTRA_INDEX_URL"]; urls != "https://one.example/simple https://me:secret@two.example/simple" {
+		t.Errorf("asked for credentials: %q", urls)
+	}
+}
+
+func TestPipSettingsRefuseABadBundle(t *testing.T) {
+	pipFile(t, "")
+	key := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(key, []byte("-----BEGIN PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"missing": "/nonexistent", "directory": t.TempDir(), "not certificates": key} {
+		t.Setenv("PIP_CERT", path)
+		if _, err := readPipSettings(false); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func FuzzWithoutCredentials(f *testing.F) {
+	f.Add("https://u:p@h/ https://h2")
+	f.Add("//u@h")
+	f.Fuzz(func(t *testing.T, value string) {
+		if kept := withoutCredentials(value); withoutCredentials(kept) != kept {
+			t.Errorf("%q keeps what it drops the second time: %q", value, kept)
+		}
+	})
+}
