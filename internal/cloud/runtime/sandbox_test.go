@@ -34,7 +34,7 @@ func TestTools(t *testing.T) {
 		{"node", "node -e 'console.log(1+1)'", "2\n"},
 		{"perl", "perl -e 'print 6*7'", "42"},
 		{"tar", "cd /tmp && tar cf x.tar /etc/passwd 2>/dev/null && tar tf x.tar", "etc/passwd\n"},
-		{"sudo", "sudo -n -E id -un && sudo sh -c 'echo $0 $1' -- a b; sudo -u root -- ls -d /", "root\n-- a\n/\n"},
+		{"sudo", "sudo -n -E id -u && sudo sh -c 'echo $0 $1' -- a b; sudo -u root -- ls -d /", "0\n-- a\n/\n"},
 		{"script", "script -qc 'tty' /dev/null | tr -d '\\r'", "/dev/pts/0\n"},
 	}
 	for _, user := range []string{"root", "user"} {
