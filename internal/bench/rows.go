@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"runtime/debug"
 	"time"
 
@@ -13,30 +12,61 @@ import (
 
 // row is one line of the table.
 type row struct {
-	name      string
-	runs      int
-	measure   func(ctx context.Context, runs int) (string, error)
-	floor     func(context.Context) (time.Duration, error)
+	name    string
+	runs    int
+	bytes   int64 // that each run moves; 0 is not about throughput
+	measure func(ctx context.Context, runs int) (result, error)
+	// floor may be nil; floorName says what it is.
+	floor     floor
 	floorName string
 }
 
-const stdoutSize = 64 << 20
+// result is the median, and the most memory that was resident where that was
+// measured.
+type result struct {
+	median time.Duration
+	peak   int64
+}
+
+// bulk is how much the rows about throughput move.
+const bulk = 64 << 20
 
 func rows(client *sandbox.Client, command string) []row {
 	list := []row{
 		{name: "create to first command", runs: 20, measure: created(client, runTrue)},
-		{name: "create to first Python result", runs: 10, measure: created(client, onePlusOne)},
-		{name: `RunCode("1+1")`, runs: 200, measure: inOne(client, onePlusOne)},
+		{
+			name: "create to first Python result", runs: 10, measure: created(client, onePlusOne),
+			floor: ipythonStart, floorName: "starting IPython on the host",
+		},
+		{
+			name: `RunCode("1+1")`, runs: 200, measure: inOne(client, onePlusOne),
+			floor: ipythonCell, floorName: "IPython over a pipe",
+		},
 		{
 			name: `Commands.Run("echo")`, runs: 100, measure: inOne(client, echo),
 			floor: bare("/bin/bash", "-c", "echo hello"), floorName: "bash on the host",
 		},
-		{name: "64 MiB of stdout", runs: 5, measure: stdout(client)},
+		{
+			name: "64 MiB of a command's stdout", runs: 5, bytes: bulk, measure: withPeak(inOne(client, commandOutput)),
+			floor: download, floorName: "net/http",
+		},
+		{
+			name: "64 MiB printed by code", runs: 5, bytes: bulk, measure: withPeak(inOne(client, codeOutput)),
+			floor: download, floorName: "net/http",
+		},
+		{
+			name: "64 MiB uploaded to a file", runs: 5, bytes: bulk, measure: withPeak(inOne(client, uploadFile)),
+			floor: upload, floorName: "net/http, to nowhere",
+		},
 	}
 	if command != "" {
 		list = append(list, row{
 			name: "e2bctl version", runs: 50,
-			measure: timed(bare(command, "version")), floor: bare("/bin/true"), floorName: "/bin/true",
+			measure: func(ctx context.Context, runs int) (result, error) {
+				middle, err := bare(command, "version")(ctx, runs)
+				return result{median: middle}, err
+			},
+			floor: bare("/bin/true"), floorName: "/bin/true",
 		})
 	}
 	return list
@@ -63,67 +93,67 @@ func onePlusOne(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// timed prints the median of the whole of what it is given.
-func timed(call func(context.Context) (time.Duration, error)) func(context.Context, int) (string, error) {
-	return func(ctx context.Context, runs int) (string, error) {
-		middle, err := median(ctx, runs, call)
-		return format(middle), err
-	}
+func commandOutput(ctx context.Context, sb *sandbox.Sandbox) error {
+	var got counter
+	_, err := sb.Commands.Run(ctx, fmt.Sprintf("head -c %d /dev/zero", bulk), &sandbox.CommandParams{Stdout: &got})
+	return got.check(err)
+}
+
+func codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
+	var got counter
+	_, err := sb.RunCode(ctx, fmt.Sprintf("for _ in range(%d): print('x' * 65535)", bulk>>16), &sandbox.RunCodeParams{Stdout: &got})
+	return got.check(err)
+}
+
+func uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
+	return sb.Files.WriteFrom(ctx, "bulk", zeros(bulk), nil)
 }
 
 // created measures from before a sandbox is created to the end of its first
 // call; to close it does not count.
-func created(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (string, error) {
-	return timed(func(ctx context.Context) (time.Duration, error) {
-		start := time.Now()
-		sb, err := client.Create(ctx)
-		if err != nil {
-			return 0, err
-		}
-		err = call(ctx, sb)
-		took := time.Since(start)
-		return took, errors.Join(err, sb.Close())
-	})
-}
-
-// inOne measures calls in one sandbox.
-func inOne(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (string, error) {
-	return func(ctx context.Context, runs int) (_ string, err error) {
-		sb, err := client.Create(ctx)
-		if err != nil {
-			return "", err
-		}
-		defer func() { err = errors.Join(err, sb.Close()) }()
-		return timed(whole(func(ctx context.Context) error { return call(ctx, sb) }))(ctx, runs)
+func created(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (result, error) {
+	return func(ctx context.Context, runs int) (result, error) {
+		middle, err := median(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+			start := time.Now()
+			sb, err := client.Create(ctx)
+			if err != nil {
+				return 0, err
+			}
+			err = call(ctx, sb)
+			took := time.Since(start)
+			return took, errors.Join(err, sb.Close())
+		})
+		return result{median: middle}, err
 	}
 }
 
-// stdout measures how fast a command's output comes, and the most memory that
-// this process, which is client and server at once, needs for it.
-func stdout(client *sandbox.Client) func(context.Context, int) (string, error) {
-	return func(ctx context.Context, runs int) (_ string, err error) {
+// inOne measures calls in one sandbox.
+func inOne(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (result, error) {
+	return func(ctx context.Context, runs int) (_ result, err error) {
 		sb, err := client.Create(ctx)
 		if err != nil {
-			return "", err
+			return result{}, err
 		}
 		defer func() { err = errors.Join(err, sb.Close()) }()
+		middle, err := median(ctx, runs, whole(func(ctx context.Context) error { return call(ctx, sb) }))
+		return result{median: middle}, err
+	}
+}
+
+// withPeak also measures the most memory that this process, which is client and
+// server at once, needs.
+func withPeak(measure func(context.Context, int) (result, error)) func(context.Context, int) (result, error) {
+	return func(ctx context.Context, runs int) (result, error) {
 		debug.FreeOSMemory()
 		if err := resetPeak(); err != nil {
-			return "", err
+			return result{}, err
 		}
-		middle, err := median(ctx, runs, whole(func(ctx context.Context) error {
-			var got counter
-			_, err := sb.Commands.Run(ctx, fmt.Sprintf("head -c %d /dev/zero", stdoutSize), &sandbox.CommandParams{Stdout: &got})
-			if err == nil && got != stdoutSize {
-				err = fmt.Errorf("%d bytes came", got)
-			}
-			return err
-		}))
+		r, err := measure(ctx, runs)
 		if err != nil {
-			return "", err
+			return r, err
 		}
-		resident, err := peak()
-		return fmt.Sprintf("%.0f MB/s, peak %d MB", stdoutSize/1e6/middle.Seconds(), resident/1e6), err
+		r.peak, err = peak()
+		return r, err
 	}
 }
 
@@ -134,7 +164,9 @@ func (c *counter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// bare runs a program of the host.
-func bare(name string, arguments ...string) func(context.Context) (time.Duration, error) {
-	return whole(func(ctx context.Context) error { return exec.CommandContext(ctx, name, arguments...).Run() })
+func (c *counter) check(err error) error {
+	if err == nil && *c != bulk {
+		err = fmt.Errorf("%d bytes came", *c)
+	}
+	return err
 }
