@@ -6,7 +6,9 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +19,11 @@ import (
 // must be gone afterwards and the status must say which signal it was.
 func TestRunIsStopped(t *testing.T) {
 	t.Parallel()
+	// Under nohup SIGHUP is ignored, and stays so in children of a process that
+	// does not catch it.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	tests := []struct {
 		name     string
 		template string

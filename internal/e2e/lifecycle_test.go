@@ -80,8 +80,11 @@ func TestDeadSandbox(t *testing.T) {
 func TestExpiredSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithLifetime(time.Second))
+	sb := create(t, cloud, sandbox.WithLifetime(time.Hour))
 	evaluate(t, sb, "1")
+	if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
 	cloud.Advance(2 * time.Second)
 	// The handle goes by its own clock, which must reach the end too.
 	timer := time.NewTimer(time.Second)

@@ -56,7 +56,7 @@ def drive(sandbox, kind):
     assert (result.stdout, result.stderr) == ("hello\nuser\n", "warning\n"), result
     assert "".join(seen) == result.stdout, seen
     assert raises(CommandExitException, lambda: sandbox.commands.run("exit 7")).exit_code == 7
-    assert sandbox.commands.run("id -un", user="root").stdout == "root\n"
+    assert sandbox.commands.run("echo $USER", user="root").stdout == "root\n"
     result = sandbox.commands.run('echo "$GREETING $EXTRA"; pwd', envs={"EXTRA": "you"}, cwd="/tmp")
     assert result.stdout == "hello you\n/tmp\n", result
     raises(InvalidArgumentException, lambda: sandbox.commands.run("true", cwd="/no/such/directory"))
