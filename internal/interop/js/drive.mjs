@@ -73,7 +73,7 @@ async function drive(sandbox, Class) {
   await sandbox.files.remove('tree')
   assert.equal(await sandbox.files.exists('tree/one'), false)
   await sandbox.files.write('/root/private', 'x', { user: 'root' })
-  assert.equal((await sandbox.commands.run('stat -c %U /root/private', { user: 'root' })).stdout, 'root\n')
+  assert.equal((await sandbox.commands.run('test $(stat -c %u /root/private) = $(id -u) && echo owned', { user: 'root' })).stdout, 'owned\n')
   const bytes = Uint8Array.from({ length: 100_000 }, (_, i) => i % 251)
   await sandbox.files.write('bytes', bytes.buffer)
   assert.deepEqual(await sandbox.files.read('bytes', { format: 'bytes' }), bytes)

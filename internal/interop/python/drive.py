@@ -96,7 +96,7 @@ def drive(sandbox, kind):
     sandbox.files.remove("tree")
     assert not sandbox.files.exists("tree/one")
     sandbox.files.write("/root/private", "x", user="root")
-    assert sandbox.commands.run("stat -c %U /root/private", user="root").stdout == "root\n"
+    assert sandbox.commands.run("test $(stat -c %u /root/private) = $(id -u) && echo owned", user="root").stdout == "owned\n"
     data = bytes(i % 251 for i in range(100_000))
     sandbox.files.write("bytes", data)
     assert bytes(sandbox.files.read("bytes", format="bytes")) == data
