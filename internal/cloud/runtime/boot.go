@@ -1,0 +1,297 @@
+//go:build linux
+
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
+
+type spawned struct {
+	pidfd *os.File
+	err   error
+}
+
+func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+	limits := o.Limits.WithDefaults()
+	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
+		return nil, err
+	}
+	if len(o.Config) > maxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
+	}
+	if s, started := r.takeSpare(ctx, limits); s != nil {
+		err := s.begin(ctx, o, roleAgent)
+		started()
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
+	}
+	s, err := r.prepare(ctx, limits)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(ctx, o, roleAgent)
+}
+
+// prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
+// and its agent started, waiting for its configuration.
+func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
+	s := &Sandbox{
+		room:     r,
+		limits:   limits,
+		spawned:  make(chan spawned, 1),
+		named:    make(chan error, 1),
+		exited:   make(chan struct{}),
+		streams:  make(chan struct{}, maxStreams),
+		egress:   make(chan struct{}, maxEgress),
+		dialling: make(chan struct{}, maxDialling),
+		done:     make(chan struct{}),
+	}
+	s.gone = sync.OnceFunc(func() { close(s.exited) })
+	s.close = sync.OnceValue(s.end)
+	if err := r.register(s); err != nil {
+		return nil, err
+	}
+	if err := s.boot(ctx); err != nil {
+		s.fail(err)
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// begin makes a prepared sandbox that of o, and returns when its agent is ready.
+// One that fails is closed.
+func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
+	s.options = o
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	s.endLife = endLife
+	if err := s.configure(ctx, as); err != nil {
+		s.fail(err)
+		return errors.Join(err, s.close())
+	}
+	if as == roleAgent {
+		s.flows.Go(func() { s.serve(life) })
+	}
+	return nil
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > 63 {
+		return fmt.Errorf("id of %d bytes: 1 to 63 are allowed", len(id))
+	}
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("id %q: letters, digits and hyphens are allowed", id)
+		}
+	}
+	return nil
+}
+
+// boot has the room start the first process, puts it into its groups and leads
+// it through the first stage.
+func (s *Sandbox) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	agent, fd3, err := controlPair(maxAgentMessage)
+	if err != nil {
+		s.gone()
+		return err
+	}
+	s.agent = agent
+	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
+	if s.room.rung != Full {
+		p, err := s.makePlace()
+		s.place = &p
+		if err != nil {
+			fd3.Close()
+			s.gone()
+			return err
+		}
+		if id, switched := s.room.placeID(s.slot); switched {
+			request.UID = uint32(id)
+		}
+	}
+	err = s.room.line.send(request, fd3)
+	fd3.Close()
+	if err != nil {
+		s.gone()
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	// The answer is waited for without ctx: until it came there is nothing to kill.
+	answer := <-s.spawned
+	if answer.err != nil {
+		return fmt.Errorf("start in new namespaces: %w", answer.err)
+	}
+	defer answer.pidfd.Close()
+	pid, err := pidOf(answer.pidfd)
+	if err != nil {
+		return err
+	}
+	if s.group, err = s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	}
+	if err := s.group.add(pid); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	}
+	if err := s.sendInit(ctx, pid); err != nil {
+		return err
+	}
+	stop := s.agent.deadline(ctx, bootTimeout)
+	prepared, _, err := s.agent.expect(kindReady, 0)
+	stop()
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	s.notes = append(s.notes, prepared.Notes...)
+	s.hidden = prepared.Hidden
+	if err := s.agent.hello(ctx); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
+	return nil
+}
+
+// configure names the sandbox and starts its agent.
+func (s *Sandbox) configure(ctx context.Context, as role) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	config, err := memoryFile(s.options.Config)
+	if err != nil {
+		return err
+	}
+	defer config.Close()
+	if s.place == nil {
+		if err := s.name(); err != nil {
+			return err
+		}
+	}
+	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
+	if err := s.agent.appoint(ctx, as, spec, config); err != nil {
+		return s.explain(ctx, "configure", err)
+	}
+	if err := s.agent.await(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "start the agent", err)
+	}
+	return nil
+}
+
+// name has the room set the hostname.
+func (s *Sandbox) name() error {
+	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	select {
+	case err := <-s.named:
+		return err
+	case <-s.exited:
+		return s.causeOfDeath()
+	}
+}
+
+// explain says what a process that ended without a word died of.
+func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
+	if errors.Is(err, errPeerEnded) {
+		select {
+		case <-s.exited:
+			err = s.causeOfDeath()
+		case <-ctx.Done():
+		}
+	}
+	return fmt.Errorf("%s: %w", doing, because(ctx, err))
+}
+
+func (s *Sandbox) causeOfDeath() error {
+	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
+		return ErrOutOfMemory
+	}
+	if s.status.Signaled() {
+		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
+	}
+	return fmt.Errorf("the agent exited with status %d", s.status.ExitStatus())
+}
+
+func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
+	spec := initSpec{
+		Ranged:  s.room.ranged(),
+		Place:   s.place,
+		Path:    s.room.options.Path,
+		Trees:   s.room.trees,
+		Mounted: make([]bool, len(s.room.trees)),
+		Links:   s.room.links,
+		Disk:    s.limits.DiskBytes,
+	}
+	// The kernel counts the descriptors that are on their way through sockets by
+	// user, and refuses to send more above the sender's own limit: a
+	// sandbox that shares the server's id could otherwise keep the server from sending any.
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	spec.Files = min(files.Max/2, maxOpenFiles)
+	if s.room.groups.how("memory") == "" {
+		spec.Data = s.limits.MemoryBytes
+	}
+	if s.room.groups.how("pids") == "" && s.room.rung == Full { // elsewhere all processes of the id count
+		spec.Procs = s.limits.Processes
+	}
+	var mounts []*os.File
+	defer func() { closeAll(mounts) }()
+	if s.room.ranged() {
+		var err error
+		if mounts, err = s.mapTrees(pid); err != nil {
+			return err
+		}
+		for i := range mounts {
+			spec.Mounted[i] = true
+		}
+	}
+	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
+		return s.explain(ctx, "hand over the template", err)
+	}
+	return nil
+}
+
+// memoryFile is data as a sealed file: nobody who is given it can change it.
+func memoryFile(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "config")
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// pidOf is the process that a pidfd refers to, as this process sees it.
+func pidOf(pidfd *os.File) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(data) {
+		if value, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {
+			if pid, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && pid > 0 {
+				return pid, nil
+			}
+		}
+	}
+	return 0, errPeerEnded
+}
