@@ -309,6 +309,9 @@ func TestAgentOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	if r.groups.how("memory") == "" {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			t.Fatal(r.Report().Memory) // root's own groups are there, or something is broken
+		}
 		t.Skip(r.Report().Memory)
 	}
 	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: 64 << 20}})
