@@ -2,7 +2,15 @@
 // official command, unmodified, against "e2bctl local up" in a process of its
 // own.
 //
-// Their versions are pinned, with hashes, in js/package-lock.json and
-// python/requirements.txt; "make interop-update" moves them to the newest
-// releases. The tests install them into the user's cache directory.
+// Two generations are pinned, with hashes, in the folders newest and 2.45 of js
+// and python; "make interop-update" moves the former to the releases of the day.
+// The tests install them into the user's cache directory.
+//
+// What the SDKs are made to do is in js/cases and python/cases, one file a
+// feature. Each case gets a sandbox of its own and is a subtest here:
+//
+//	go test ./internal/interop -run 'TestSDK/js-newest/files'
+//
+// The Python cases are written for the asynchronous SDK; the blocking one runs
+// the same source without its awaits.
 package interop

@@ -11,82 +11,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 )
 
-func TestJavaScriptSDK(t *testing.T) {
-	t.Parallel()
-	modules := installJS(t)
-	drive(t, localUp(t), exec.CommandContext(t.Context(), "node", filepath.Join(modules, "drive.mjs")))
-}
-
-func TestPythonSDK(t *testing.T) {
-	t.Parallel()
-	interpreter, packages := installPython(t)
-	command := exec.CommandContext(t.Context(), interpreter, filepath.Join(packages, "drive.py"))
-	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(packages, "lib"))
-	drive(t, localUp(t), command)
-}
-
-func TestCommand(t *testing.T) {
-	t.Parallel()
-	command := filepath.Join(installJS(t), "node_modules", ".bin", "e2b")
-	cloud := localUp(t)
-	run := func(arguments ...string) string {
-		t.Helper()
-		command := exec.CommandContext(t.Context(), command, arguments...)
-		command.Env = append(os.Environ(), "NO_UPDATE_NOTIFIER=1")
-		return drive(t, cloud, command)
-	}
-	id := strings.TrimSpace(run("sandbox", "create", "-d"))
-	if list := run("sandbox", "list"); !strings.Contains(list, id) {
-		t.Errorf("list does not show %s:\n%s", id, list)
-	}
-	if got := run("sandbox", "exec", id, "echo", "hello"); got != "hello\n" {
-		t.Errorf("exec printed %q", got)
-	}
-	run("sandbox", "kill", id)
-	if list := run("sandbox", "list"); strings.Contains(list, id) {
-		t.Errorf("list shows the killed %s:\n%s", id, list)
-	}
-}
-
-// drive runs an official client with the variables of a cloud and returns what it printed.
-func drive(t *testing.T, cloud []string, command *exec.Cmd) string {
-	t.Helper()
-	if command.Env == nil {
-		command.Env = os.Environ()
-	}
-	command.Env = append(command.Env, cloud...)
-	var stdout, stderr strings.Builder
-	command.Stdout, command.Stderr = &stdout, &stderr
-	command.WaitDelay = time.Second
-	if err := command.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s%s", command, err, stdout.String(), stderr.String())
-	}
-	return stdout.String()
-}
-
-// installJS returns the directory with js/ and its installed packages.
-func installJS(t *testing.T) string {
+// installJS returns the directory whose node_modules has the packages pinned in
+// js/generation.
+func installJS(t *testing.T, generation string) string {
 	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
 		skip(t, "npm is not installed: %v", err)
 	}
-	return install(t, "js", func(directory string) *exec.Cmd {
-		command := exec.CommandContext(t.Context(), "npm", "ci", "--prefer-offline")
+	return install(t, filepath.Join("js", generation), func(directory string) *exec.Cmd {
+		command := exec.CommandContext(t.Context(), "npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 		command.Dir = directory
+		command.Env = append(os.Environ(), "NO_UPDATE_NOTIFIER=1")
 		return command
 	})
 }
 
-// installPython returns an interpreter and the directory with python/ and, in
-// its lib, the installed packages.
-func installPython(t *testing.T) (interpreter, directory string) {
+// installPython returns an interpreter and the directory with the packages
+// pinned in python/generation.
+func installPython(t *testing.T, generation string) (interpreter, packages string) {
 	t.Helper()
 	env, err := python.Ensure(t.Context(), t.Output())
 	if err != nil {
@@ -95,11 +43,12 @@ func installPython(t *testing.T) (interpreter, directory string) {
 	if env.Level != python.Venv {
 		skip(t, "pip is needed: %s", env.Note)
 	}
-	return env.Python, install(t, "python", func(directory string) *exec.Cmd {
+	directory := install(t, filepath.Join("python", generation), func(directory string) *exec.Cmd {
 		return exec.CommandContext(t.Context(), env.Python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
 			"--require-hashes", "--only-binary=:all:", "--no-deps",
 			"--target", filepath.Join(directory, "lib"), "-r", filepath.Join(directory, "requirements.txt"))
 	})
+	return env.Python, filepath.Join(directory, "lib")
 }
 
 // install copies the folder to the user's cache and runs command there, once
@@ -114,12 +63,13 @@ func install(t *testing.T, folder string, command func(directory string) *exec.C
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := lockedfile.OpenFile(filepath.Join(root, folder+".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	name := strings.ReplaceAll(folder, string(filepath.Separator), "-")
+	lock, err := lockedfile.OpenFile(filepath.Join(root, name+".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	directory := filepath.Join(root, folder+"-"+contents(t, folder))
+	directory := filepath.Join(root, name+"-"+contents(t, folder))
 	complete := filepath.Join(directory, "complete")
 	if _, err := os.Stat(complete); err == nil {
 		return directory

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict'
+import { Sandbox, Template, Volume } from 'e2b'
+import { test } from '../harness.mjs'
+
+// What the local cloud does not have is refused by its name.
+const refused = (what, promise) => assert.rejects(promise, (error) => new RegExp(`not supported by this local cloud: .*${what}`).test(error.message) || assert.fail(error))
+
+test('pause, fork and snapshots', async (sandbox) => {
+  await refused('pausing', sandbox.pause())
+  await refused('forking', sandbox.fork())
+  await refused('snapshots', sandbox.createSnapshot())
+  await refused('snapshots', sandbox.listSnapshots().nextItems())
+  await refused('autoPause', Sandbox.create({ lifecycle: { onTimeout: 'pause' } }))
+})
+
+test('metrics', async (sandbox) => {
+  await refused('metrics', sandbox.getMetrics())
+})
+
+test('volumes', async () => {
+  await refused('volumes', Volume.create('data'))
+  await refused('volumes', Volume.list())
+  await refused('volumeMounts', Sandbox.create({ volumeMounts: { '/data': 'data' } }))
+})
+
+test('building templates', async () => {
+  await refused('building templates', Template.build(Template().fromBaseImage(), 'mine', { cpuCount: 1, memoryMB: 512 }))
+})

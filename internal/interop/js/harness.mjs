@@ -1,0 +1,49 @@
+// What the files of cases/ share.
+import assert from 'node:assert/strict'
+import { Sandbox as Core } from 'e2b'
+
+export const metadata = { suite: 'interop' }
+export const envs = { GREETING: 'hello' }
+
+export const cases = []
+
+let feature
+
+export function setFeature(name) {
+  feature = name
+}
+
+// test registers a case: body gets a sandbox made for it alone.
+export function test(name, body, Sandbox = Core) {
+  cases.push({ name: `${feature}/${name}`, Sandbox, body })
+}
+
+// rejects waits for an error of the class, and returns it.
+export async function rejects(Class, promise) {
+  let error
+  await assert.rejects(promise, (thrown) => {
+    error = thrown
+    return true
+  })
+  // The class is compared exactly: a parent would hide a wrong mapping.
+  assert.equal(error.constructor, Class, error)
+  return error
+}
+
+// eventually waits until the condition holds.
+export async function eventually(condition, what) {
+  const end = Date.now() + 20_000
+  for (;;) {
+    const value = await condition()
+    if (value) return value
+    assert.ok(Date.now() < end, `in 20 s: ${what ?? condition}`)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+// signalled returns a promise and what resolves it.
+export function signalled() {
+  let resolve
+  const promise = new Promise((done) => (resolve = done))
+  return { promise, resolve }
+}

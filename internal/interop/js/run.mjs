@@ -1,0 +1,41 @@
+// Runs every case of cases/ with the SDK that node_modules has, configured by
+// the environment alone, and prints a line of JSON at the start and the end of
+// each.
+import { readdir } from 'node:fs/promises'
+import { inspect } from 'node:util'
+import { cases, metadata, envs, setFeature } from './harness.mjs'
+
+const atOnce = 8
+
+const folder = new URL('cases/', import.meta.url)
+for (const file of (await readdir(folder)).sort()) {
+  setFeature(file.replace('.mjs', ''))
+  await import(new URL(file, folder))
+}
+
+const report = (line) => console.log(JSON.stringify(line))
+
+async function run({ name, Sandbox, body }) {
+  const began = performance.now()
+  report({ started: name })
+  let error
+  try {
+    const sandbox = await Sandbox.create({ metadata, envs })
+    try {
+      await body(sandbox)
+    } finally {
+      await sandbox.kill()
+    }
+  } catch (thrown) {
+    error = inspect(thrown)
+  }
+  report({ ended: name, seconds: (performance.now() - began) / 1000, error })
+}
+
+const waiting = cases.values()
+async function work() {
+  for (const one of waiting) await run(one)
+}
+await Promise.all(Array.from({ length: atOnce }, work))
+// The SDKs leave timers behind that would keep this process for a minute.
+process.exit()

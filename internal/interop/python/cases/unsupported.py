@@ -1,0 +1,49 @@
+import contextlib
+import re
+
+
+@contextlib.contextmanager
+def refused(what):
+    """What the local cloud does not have is refused by its name."""
+    try:
+        yield
+    except Exception as error:
+        assert re.search(f"not supported by this local cloud: .*{what}", str(error)), error
+        return
+    raise AssertionError(f"{what} was not refused")
+
+
+@case
+async def pause_and_snapshots(sandbox):
+    with refused("pausing"):
+        await sandbox.pause()
+    with refused("forking"):
+        await sandbox.fork()
+    with refused("snapshots"):
+        await sandbox.create_snapshot()
+    with refused("snapshots"):
+        await sandbox.list_snapshots().next_items()
+    with refused("autoPause"):
+        await Core.create(lifecycle={"on_timeout": "pause"})
+
+
+@case
+async def metrics(sandbox):
+    with refused("metrics"):
+        await sandbox.get_metrics()
+
+
+@case
+async def volumes(_):
+    with refused("volumes"):
+        await Volume.create("data")
+    with refused("volumes"):
+        await Volume.list()
+    with refused("volumeMounts"):
+        await Core.create(volume_mounts={"/data": "data"})
+
+
+@case
+async def building_templates(_):
+    with refused("building templates"):
+        await Template.build(Template().from_base_image(), "mine", cpu_count=1, memory_mb=512)

@@ -1,0 +1,125 @@
+"""Runs every case of cases/ with the SDK of one style, blocking or
+asynchronous, configured by the environment alone, and prints a line of JSON at
+the start and the end of each."""
+
+import ast
+import asyncio
+import json
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import e2b
+import e2b_code_interpreter
+
+AT_ONCE = 8
+HERE = Path(__file__).parent
+
+
+class Blocking(ast.NodeTransformer):
+    """Makes what is written for the asynchronous SDK what one writes for the
+    blocking one: the same without async and await."""
+
+    def become(self, kind, node):
+        fields = dict(ast.iter_fields(self.generic_visit(node)))
+        return ast.copy_location(kind(**fields), node)
+
+    def visit_AsyncFunctionDef(self, node):
+        return self.become(ast.FunctionDef, node)
+
+    def visit_AsyncFor(self, node):
+        return self.become(ast.For, node)
+
+    def visit_AsyncWith(self, node):
+        return self.become(ast.With, node)
+
+    def visit_Await(self, node):
+        return self.generic_visit(node).value
+
+    def visit_comprehension(self, node):
+        node.is_async = 0
+        return self.generic_visit(node)
+
+
+def load(path, names, blocking):
+    tree = ast.parse(path.read_text(), str(path))
+    if blocking:
+        tree = Blocking().visit(tree)
+    exec(compile(tree, str(path), "exec"), names)
+
+
+def collect(blocking):
+    """Returns the cases, with what is not the same in both styles filled in."""
+    cases, feature = [], None
+
+    def case(body):
+        cases.append((f"{feature}/{body.__name__}", body))
+        return body
+
+    names = {
+        "__name__": "cases",
+        "case": case,
+        "BLOCKING": blocking,
+        "Core": e2b.Sandbox if blocking else e2b.AsyncSandbox,
+        "Interpreter": e2b_code_interpreter.Sandbox if blocking else e2b_code_interpreter.AsyncSandbox,
+        "Volume": e2b.Volume if blocking else e2b.AsyncVolume,
+        "Template": e2b.Template if blocking else e2b.AsyncTemplate,
+        "pause": time.sleep if blocking else asyncio.sleep,
+    }
+    load(HERE / "shared.py", names, blocking)
+    for path in sorted((HERE / "cases").glob("*.py")):
+        feature = path.stem
+        load(path, dict(names), blocking)
+    return cases, names["one_case"]
+
+
+def report(**line):
+    # One write, for the threads not to mix their lines.
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class Reported:
+    """Reports a case; what it raises ends here."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        self.began = time.monotonic()
+        report(started=self.name)
+
+    def __exit__(self, kind, error, _):
+        text = "".join(traceback.format_exception(error)) if error else ""
+        report(ended=self.name, seconds=time.monotonic() - self.began, error=text)
+        return isinstance(error, Exception)
+
+
+def run_blocking(cases, one_case):
+    def run(name, body):
+        with Reported(name):
+            one_case(body)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(run, name, body) for name, body in cases]:
+            done.result()
+
+
+async def run_asynchronous(cases, one_case):
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(name, body):
+        async with slots:
+            with Reported(name):
+                await one_case(body)
+
+    await asyncio.gather(*(run(name, body) for name, body in cases))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "blocking":
+        run_blocking(*collect(blocking=True))
+    else:
+        asyncio.run(run_asynchronous(*collect(blocking=False)))

@@ -1,0 +1,110 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// generations are the folders of pins: the newest SDKs, which create by the
+// second version of the API, and the last that use the first.
+var generations = []string{"newest", "2.45"}
+
+// patience is how long all cases of one client may take. They need seconds; it
+// ends a client that hangs, so that its case is named.
+const patience = 4 * time.Minute
+
+func TestSDK(t *testing.T) {
+	cloud := localUp(t)
+	for _, generation := range generations {
+		t.Run("js-"+generation, func(t *testing.T) {
+			t.Parallel()
+			drive(t, cloud, nil, "node", javascript(t, installJS(t, generation)))
+		})
+		t.Run("python-"+generation, func(t *testing.T) {
+			t.Parallel()
+			interpreter, packages := installPython(t, generation)
+			for _, style := range []string{"blocking", "asynchronous"} {
+				t.Run(style, func(t *testing.T) {
+					t.Parallel()
+					env := []string{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"}
+					drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), style)
+				})
+			}
+		})
+	}
+}
+
+// javascript returns the script that runs the cases with the packages installed
+// in directory. Imports are looked for beside the file that imports, so the
+// cases are copied to where a link to the packages can stand.
+func javascript(t *testing.T, directory string) string {
+	t.Helper()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS("js")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(directory, "node_modules"), filepath.Join(copied, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(copied, "run.mjs")
+}
+
+// drive runs a client's cases with the variables of a cloud and makes each case
+// a subtest. The client prints a line of JSON when a case starts and when it
+// ends, in any order.
+func drive(t *testing.T, cloud, env []string, program string, arguments ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Env = slices.Concat(os.Environ(), env, cloud)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	command.WaitDelay = time.Second
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	running, ended := map[string]bool{}, 0
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		var line struct {
+			Started, Ended, Error string
+			Seconds               float64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Errorf("the client printed %q", lines.Text())
+			continue
+		}
+		if line.Started != "" {
+			running[line.Started] = true
+			continue
+		}
+		delete(running, line.Ended)
+		ended++
+		t.Run(line.Ended, func(t *testing.T) {
+			if line.Error != "" {
+				t.Errorf("after %.2f s: %s", line.Seconds, line.Error)
+			}
+		})
+	}
+	if err := command.Wait(); err != nil {
+		t.Errorf("%s: %v\n%s", command, err, stderr.String())
+	}
+	for name := range running {
+		t.Errorf("%s did not end", name)
+	}
+	if ended == 0 {
+		t.Error("the client ran no case")
+	}
+}
