@@ -7,10 +7,8 @@
 // The tests install them into the user's cache directory.
 //
 // What the SDKs are made to do is in js/cases and python/cases, one file a
-// feature. Each case gets a sandbox of its own and is a subtest here:
-//
-//	go test ./internal/interop -run 'TestSDK/js-newest/files'
-//
+// feature; what the command is made to do is in command_test.go. Each case gets
+// a sandbox of its own and is a subtest, so a failure names what does not work.
 // The Python cases are written for the asynchronous SDK; the blocking one runs
 // the same source without its awaits.
 package interop

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { CommandExitError, GitAuthError, GitUpstreamError, InvalidArgumentError } from 'e2b'
-import { test, rejects, eventually } from '../harness.mjs'
+import { test, rejects } from '../harness.mjs'
 
 const author = { authorName: 'Some One', authorEmail: 'some.one@example.com' }
 
@@ -117,20 +117,37 @@ test('errors have their class', async (sandbox) => {
   await rejects(GitUpstreamError, git.pull('repo'))
   await rejects(CommandExitError, git.status('/tmp'))
   await rejects(InvalidArgumentError, git.clone('https://git.example.com/x', { password: 'only' }))
-  // A server that asks for a password, as a host of private repositories does.
-  const server = `import http.server
-class Handler(http.server.BaseHTTPRequestHandler):
+})
+
+// A server that asks for a password, as a host of private repositories does.
+const privately = `
+import http.server
+class Handler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self):
+        if self.headers.get("Authorization") == "Basic c29tZW9uZTpzZWNyZXQ=":
+            return super().do_GET()
         self.send_response(401)
         self.send_header("WWW-Authenticate", 'Basic realm="x"')
         self.end_headers()
-server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-print(server.server_port, flush=True)
-server.serve_forever()`
-  await sandbox.files.write('/tmp/server.py', server)
-  let port = ''
-  const running = await sandbox.commands.run('python3 /tmp/server.py', { background: true, onStdout: (text) => (port += text) })
-  await eventually(() => port.endsWith('\n'))
-  await rejects(GitAuthError, git.clone(`http://127.0.0.1:${port.trim()}/private.git`, { envs: { no_proxy: '127.0.0.1' } }))
-  await running.kill()
+http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()`
+
+test('private repositories ask for credentials', async (sandbox) => {
+  await served(sandbox)
+  const { git, commands, files } = sandbox
+  await commands.run('git -C /tmp/origin.git update-server-info')
+  await files.write('/tmp/server.py', privately)
+  const server = await commands.run('exec python3 /tmp/server.py', { background: true, cwd: '/tmp' })
+  await commands.run('until (echo >/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done')
+  const url = 'http://127.0.0.1:8000/origin.git'
+  const envs = { no_proxy: '127.0.0.1' }
+  await rejects(GitAuthError, git.clone(url, { path: 'refused', envs }))
+  await rejects(GitAuthError, git.clone(url, { path: 'refused', envs, username: 'someone', password: 'wrong' }))
+  const credentials = { username: 'someone', password: 'secret' }
+  await git.clone(url, { path: 'clean', envs, ...credentials })
+  assert.equal(await files.read('clean/readme'), 'first\n')
+  assert.equal(await git.remoteGet('clean', 'origin'), url)
+  await rejects(GitAuthError, git.pull('clean', { envs }))
+  await git.pull('clean', { envs, ...credentials })
+  assert.equal(await git.remoteGet('clean', 'origin'), url)
+  await server.kill()
 })

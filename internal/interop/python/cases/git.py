@@ -123,18 +123,6 @@ async def configuration_and_credentials(sandbox):
     assert re.search("someone:secret@git.example.com", await sandbox.files.read(".git-credentials"))
 
 
-# A server that asks for a password, as a host of private repositories does.
-PRIVATE = """
-import http.server
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(401)
-        self.send_header("WWW-Authenticate", 'Basic realm="x"')
-        self.end_headers()
-http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
-"""
-
-
 @case
 async def errors_have_their_class(sandbox):
     git = sandbox.git
@@ -146,9 +134,41 @@ async def errors_have_their_class(sandbox):
         await git.status("/tmp")
     with raises(InvalidArgumentException):
         await git.clone("https://git.example.com/x", password="only")
-    await sandbox.files.write("/tmp/server.py", PRIVATE)
-    server = await sandbox.commands.run("python3 /tmp/server.py", background=True)
-    await sandbox.commands.run("until (echo >/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
+
+
+# A server that asks for a password, as a host of private repositories does.
+PRIVATELY = """
+import http.server
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if self.headers.get("Authorization") == "Basic c29tZW9uZTpzZWNyZXQ=":
+            return super().do_GET()
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+"""
+
+
+@case
+async def private_repositories_ask_for_credentials(sandbox):
+    await seed(sandbox)
+    git, commands, files = sandbox.git, sandbox.commands, sandbox.files
+    await commands.run("git -C /tmp/origin.git update-server-info")
+    await files.write("/tmp/server.py", PRIVATELY)
+    server = await commands.run("exec python3 /tmp/server.py", background=True, cwd="/tmp")
+    await commands.run("until (echo >/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
+    url, envs = "http://127.0.0.1:8000/origin.git", {"no_proxy": "127.0.0.1"}
     with raises(GitAuthException):
-        await git.clone("http://127.0.0.1:8000/private.git", envs={"no_proxy": "127.0.0.1"})
+        await git.clone(url, path="refused", envs=envs)
+    with raises(GitAuthException):
+        await git.clone(url, path="refused", envs=envs, username="someone", password="wrong")
+    credentials = {"username": "someone", "password": "secret"}
+    await git.clone(url, path="clean", envs=envs, **credentials)
+    same(await files.read("clean/readme"), "first\n")
+    same(await git.remote_get("clean", "origin"), url)
+    with raises(GitAuthException):
+        await git.pull("clean", envs=envs)
+    await git.pull("clean", envs=envs, **credentials)
+    same(await git.remote_get("clean", "origin"), url)
     await server.kill()

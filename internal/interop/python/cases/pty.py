@@ -67,10 +67,9 @@ async def resize_reaches_the_shell(sandbox):
 async def control_c_interrupts(sandbox):
     screen = Screen(sandbox)
     terminal = await screen.create()
-    await sandbox.pty.send_stdin(terminal.pid, b"sleep 1234\n")
-    # The shell has to have handed the terminal to sleep.
-    waiting = "for i in $(seq 400); do ps -eo stat=,args= | grep -q '+ *[s]leep 1234' && exit 0; sleep 0.05; done; exit 1"
-    await sandbox.commands.run(waiting)
+    # What prints is in the foreground already.
+    await sandbox.pty.send_stdin(terminal.pid, b"bash -c 'echo re\"\"ady; exec sleep 1234'\n")
+    await screen.until(terminal, b"ready")
     await sandbox.pty.send_stdin(terminal.pid, b"\x03")
     await sandbox.pty.send_stdin(terminal.pid, b"echo status=$?; exit 0\n")
     await screen.wait(terminal)

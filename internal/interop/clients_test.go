@@ -21,7 +21,10 @@ var generations = []string{"newest", "2.45"}
 // ends a client that hangs, so that its case is named.
 const patience = 4 * time.Minute
 
-func TestSDK(t *testing.T) {
+// TestClients shares one cloud among all clients: they do not disturb each
+// other, or that is found here.
+func TestClients(t *testing.T) {
+	t.Parallel()
 	cloud := localUp(t)
 	for _, generation := range generations {
 		t.Run("js-"+generation, func(t *testing.T) {
@@ -38,6 +41,10 @@ func TestSDK(t *testing.T) {
 					drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), style)
 				})
 			}
+		})
+		t.Run("command-"+generation, func(t *testing.T) {
+			t.Parallel()
+			driveCommand(t, cloud, filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"))
 		})
 	}
 }
