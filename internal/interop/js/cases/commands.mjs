@@ -58,7 +58,7 @@ test('a missing directory and an unknown user are refused', async (sandbox) => {
 test('the timeout ends the process', async (sandbox) => {
   await rejects(TimeoutError, sandbox.commands.run('sleep 1231', { timeoutMs: 300 }))
   await eventually(async () => !(await sandbox.commands.list()).some((one) => one.args.includes('sleep 1231')))
-  const handle = await sandbox.commands.run('sleep 1232', { background: true, timeoutMs: 300 })
+  const handle = await sandbox.commands.run('sleep 1232', { background: true, timeoutMs: 3000 })
   await rejects(TimeoutError, handle.wait())
   const endless = await sandbox.commands.run('sleep 1233', { background: true, timeoutMs: 0 })
   assert.equal(await endless.kill(), true)
@@ -118,7 +118,7 @@ test('connect joins a running command', async (sandbox) => {
 
 test('the timeout of connect ends the stream, not the process', async (sandbox) => {
   const cat = await sandbox.commands.run('cat', { background: true, stdin: true })
-  const joined = await sandbox.commands.connect(cat.pid, { timeoutMs: 300 })
+  const joined = await sandbox.commands.connect(cat.pid, { timeoutMs: 3000 })
   await rejects(TimeoutError, joined.wait())
   await cat.sendStdin('alive\n')
   await cat.closeStdin()

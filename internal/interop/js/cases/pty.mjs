@@ -67,7 +67,7 @@ test('users, kill and timeout', async (sandbox) => {
   assert.equal(await sandbox.pty.kill(root.pid), true)
   await rejects(CommandExitError, root.wait())
   assert.equal(await sandbox.pty.kill(root.pid), false)
-  const short = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {}, timeoutMs: 300 })
+  const short = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {}, timeoutMs: 3000 })
   await rejects(TimeoutError, short.wait())
 })
 

@@ -73,7 +73,7 @@ test('stop ends it and calls onExit once', async ({ files }) => {
 
 test('the timeout ends it with an error', async ({ files }) => {
   const exited = signalled()
-  await files.watchDir('.', () => {}, { timeoutMs: 300, onExit: exited.resolve })
+  await files.watchDir('.', () => {}, { timeoutMs: 3000, onExit: exited.resolve })
   assert.equal((await exited.promise).constructor, TimeoutError)
 })
 

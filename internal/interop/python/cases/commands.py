@@ -93,7 +93,7 @@ async def the_timeout_ends_the_process(sandbox):
         await sandbox.commands.run("sleep 1231", timeout=0.3)
     while any("sleep 1231" in one.args for one in await sandbox.commands.list()):
         await pause(0.02)
-    handle = await sandbox.commands.run("sleep 1232", background=True, timeout=0.3)
+    handle = await sandbox.commands.run("sleep 1232", background=True, timeout=3)
     with raises(TimeoutException):
         await handle.wait()
     endless = await sandbox.commands.run("sleep 1233", background=True, timeout=0)
@@ -172,7 +172,7 @@ async def connect_joins_a_running_command(sandbox):
 @case
 async def the_timeout_of_connect_ends_the_stream_not_the_process(sandbox):
     cat = await sandbox.commands.run("cat", background=True, stdin=True)
-    joined = await sandbox.commands.connect(cat.pid, timeout=0.3)
+    joined = await sandbox.commands.connect(cat.pid, timeout=3)
     with raises(TimeoutException):
         await joined.wait()
     await cat.send_stdin("alive\n")

@@ -100,7 +100,7 @@ async def users_kill_and_timeout(sandbox):
     with raises(CommandExitException):
         await screen.wait(root)
     assert not await sandbox.pty.kill(root.pid)
-    short = await screen.create(timeout=0.3)
+    short = await screen.create(timeout=3)
     with raises(TimeoutException):
         await screen.wait(short)
 

@@ -99,7 +99,7 @@ async def the_timeout_ends_it_with_an_error(sandbox):
     if BLOCKING:
         return  # asks for events and has no timeout
     exits = []
-    await Watch(sandbox).start(".", timeout=0.3, on_exit=exits.append)
+    await Watch(sandbox).start(".", timeout=3, on_exit=exits.append)
     await eventually(lambda: exits)
     same([type(one) for one in exits], [TimeoutException])
 
