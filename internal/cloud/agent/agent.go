@@ -55,6 +55,7 @@ type Agent struct {
 	scratch   string
 	processes *processes
 	watchers  *watchers
+	commits   *commits
 	metrics   *metrics
 	logger    *slog.Logger
 }
@@ -87,6 +88,7 @@ func New(o Options) (*Agent, error) {
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
 		processes: newProcesses(),
 		watchers:  newWatchers(),
+		commits:   newCommits(),
 		metrics:   newMetrics(o.MemoryBytes, o.CPUs),
 		logger:    logger,
 	}, nil
