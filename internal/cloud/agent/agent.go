@@ -115,7 +115,7 @@ func (a *Agent) Handler() http.Handler {
 	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{a},
 		append(options, connect.WithInterceptors(legacyClients{}))...))
 
-	return allowCrossOrigin(a.requireToken(a.resolveUser(r)))
+	return allowCrossOrigin(boundRequests(a.requireToken(a.resolveUser(r))))
 }
 
 // Close kills every process, ends every stream and waits for them. It is
