@@ -178,15 +178,15 @@ func (w *watch) handle(event fsnotify.Event, emit func(*filesystem.FilesystemEve
 
 // created tells of path, unless that was done, and of everything in it.
 func (w *watch) created(path string, tell func(string, filesystem.EventType) error) error {
-	info, err := os.Lstat(path)
+	info, _ := os.Lstat(path) // nil: it is gone already
 	reported, told := w.reported[path]
 	delete(w.reported, path)
-	if !told || err == nil && inodeOf(info) != reported {
+	if !told || info != nil && inodeOf(info) != reported {
 		if err := tell(path, filesystem.EventType_EVENT_TYPE_CREATE); err != nil {
 			return err
 		}
 	}
-	if err != nil || !w.recursive || w.dirs[path] || !info.IsDir() {
+	if info == nil || !w.recursive || w.dirs[path] || !info.IsDir() {
 		return nil
 	}
 	return ignoreGone(w.add(path, func(path string) error {
