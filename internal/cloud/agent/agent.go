@@ -55,6 +55,7 @@ type Agent struct {
 	scratch   string
 	processes *processes
 	watchers  *watchers
+	commits   *commits
 	metrics   *metrics
 	logger    *slog.Logger
 }
@@ -87,6 +88,7 @@ func New(o Options) (*Agent, error) {
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
 		processes: newProcesses(),
 		watchers:  newWatchers(),
+		commits:   newCommits(),
 		metrics:   newMetrics(o.MemoryBytes, o.CPUs),
 		logger:    logger,
 	}, nil
@@ -113,7 +115,7 @@ func (a *Agent) Handler() http.Handler {
 	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{a},
 		append(options, connect.WithInterceptors(legacyClients{}))...))
 
-	return allowCrossOrigin(a.requireToken(a.resolveUser(r)))
+	return allowCrossOrigin(boundRequests(a.requireToken(a.resolveUser(r))))
 }
 
 // Close kills every process, ends every stream and waits for them. It is

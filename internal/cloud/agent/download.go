@@ -20,8 +20,9 @@ import (
 
 // fileTarget is who asks for which file.
 type fileTarget struct {
-	query url.Values
-	user  *User
+	query  url.Values
+	user   *User
+	length int64 // of an upload, as far as it is known
 }
 
 // fileTarget checks what both directions of /files have in common, and answers

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"google.golang.org/protobuf/proto"
@@ -22,30 +23,34 @@ func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 		return nil, err
 	}
 	entry := &filesystem.EntryInfo{
-		Name:         filepath.Base(path),
-		Path:         path,
+		Name:         text(filepath.Base(path)),
+		Path:         text(path),
 		Size:         info.Size(),
 		Permissions:  info.Mode().String(),
 		ModifiedTime: timestamppb.New(info.ModTime()),
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		entry.Owner = a.users.owner(stat.Uid)
-		entry.Group = a.users.ownerGroup(stat.Gid)
+		entry.Owner = text(a.users.owner(stat.Uid))
+		entry.Group = text(a.users.ownerGroup(stat.Gid))
 	}
 	if info.Mode()&fs.ModeSymlink == 0 {
 		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
 		entry.Metadata = readMetadata(path, info)
 		return entry, nil
 	}
-	entry.SymlinkTarget = proto.String(path)
+	entry.SymlinkTarget = proto.String(entry.Path)
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		entry.SymlinkTarget = proto.String(target)
+		entry.SymlinkTarget = proto.String(text(target))
 	}
 	if info, err := os.Stat(path); err == nil {
 		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
 	}
 	return entry, nil
 }
+
+// text makes a name fit for the wire, where strings are UTF-8: one file with another
+// kind of name must not hide the directory it is in. What cannot be said is U+FFFD.
+func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // entryIfAny is for what may be gone since somebody saw it: then it returns nil.
 func (a *Agent) entryIfAny(path string) *filesystem.EntryInfo {

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -131,7 +134,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 	if err != nil {
 		return nil, err
 	}
-	found, err := os.ReadDir(root)
+	found, err := readDir(root)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
 	}
@@ -162,12 +165,12 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 		if entry == nil {
 			continue
 		}
-		entry.Path = name
+		entry.Path = text(name)
 		l.entries = append(l.entries, entry)
 		if !d.IsDir() || depth == 1 {
 			continue
 		}
-		below, err := os.ReadDir(at)
+		below, err := readDir(at)
 		if err != nil {
 			continue
 		}
@@ -176,6 +179,22 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 		}
 	}
 	return nil
+}
+
+// readDir returns what is in dir in the order of names, at most one more than a
+// listing may have: a directory of millions is not to be held in memory.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, nil
 }
 
 // directory follows path to a directory, or returns a Connect error.

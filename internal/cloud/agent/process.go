@@ -40,7 +40,7 @@ type running struct {
 	config *process.ProcessConfig
 	tag    *string
 
-	cmd      *exec.Cmd
+	group    *child.Group
 	output   *output
 	sources  []source
 	stdin    *input   // nil: none; the terminal when there is one
@@ -72,13 +72,13 @@ func (l *launch) start() (*running, *subscriber, error) {
 		}
 	}()
 	if err == nil {
-		r.cmd, err = l.exec(stdio)
+		r.group, err = l.exec(stdio)
 	}
 	if err != nil {
 		r.closeFiles()
 		return nil, nil, err
 	}
-	r.pid = uint32(r.cmd.Process.Pid)
+	r.pid = uint32(r.group.PID())
 	if !l.deadline.IsZero() {
 		r.deadline = time.AfterFunc(time.Until(l.deadline), r.expire)
 	}
@@ -122,23 +122,22 @@ func (l *launch) open(r *running) (stdio, error) {
 // exec starts the command. What cannot be executed is left to a shell, which says
 // so on stderr and exits with 127 or 126: to a client that is a process that
 // failed, not a call that did.
-func (l *launch) exec(files stdio) (*exec.Cmd, error) {
+func (l *launch) exec(files stdio) (*child.Group, error) {
 	name := l.config.GetCmd()
 	if path := l.lookPath(name); path != "" {
-		cmd := l.command(files, path, append([]string{name}, l.config.GetArgs()...))
-		err := child.Start(cmd)
+		group, err := child.StartGroup(l.command(files, path, append([]string{name}, l.config.GetArgs()...)))
 		if err == nil {
-			return cmd, nil
+			return group, nil
 		}
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOEXEC) {
 			return nil, l.startError(err)
 		}
 	}
-	cmd := l.command(files, "/bin/sh", append([]string{"sh", "-c", `exec "$@"`, "sh", name}, l.config.GetArgs()...))
-	if err := child.Start(cmd); err != nil {
+	group, err := child.StartGroup(l.command(files, "/bin/sh", append([]string{"sh", "-c", `exec "$@"`, "sh", name}, l.config.GetArgs()...)))
+	if err != nil {
 		return nil, l.startError(err)
 	}
-	return cmd, nil
+	return group, nil
 }
 
 func (l *launch) startError(err error) error {
@@ -152,7 +151,6 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 		Env:  l.env,
 		Dir:  l.dir,
 		SysProcAttr: &syscall.SysProcAttr{
-			Setsid:     true,
 			Setctty:    l.pty != nil,
 			Credential: l.user.Credential,
 		},
@@ -186,7 +184,7 @@ func (r *running) wait() {
 	for _, s := range r.sources {
 		copies.Go(func() { r.output.copyFrom(s.file, s.of) })
 	}
-	err := child.Wait(r.cmd)
+	err := r.group.Wait()
 	r.mu.Lock()
 	r.reaped = true
 	if r.signalled {
@@ -197,8 +195,9 @@ func (r *running) wait() {
 	if r.deadline != nil {
 		r.deadline.Stop()
 	}
-	r.end = endOf(r.cmd.ProcessState, err)
+	r.end = endOf(r.group.State(), err)
 	r.closeFiles()
+	_ = r.group.Close() // it is a number: nothing is lost
 }
 
 func (r *running) finish() { r.output.end() }
@@ -227,9 +226,8 @@ func (r *running) closeFiles() {
 	}
 }
 
-// signal sends sig to the whole session's first process group. That may well
-// outlive its leader, and the kernel gives the number to nobody else until it is
-// empty.
+// signal sends sig to the whole session's first process group, which may well
+// outlive its leader.
 func (r *running) signal(sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,12 +235,12 @@ func (r *running) signal(sig unix.Signal) error {
 		r.signalled = true
 		close(r.output.impatient)
 	}
-	err := unix.Kill(-int(r.pid), sig)
+	err := r.group.Signal(sig)
 	if r.reaped {
 		r.stopReading()
-		if errors.Is(err, unix.ESRCH) {
-			return nil
-		}
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it has ended, and is about to be known to have
 	}
 	return err
 }

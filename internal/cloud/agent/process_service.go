@@ -74,6 +74,9 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 }
 
 func (s *processService) launch(ctx context.Context, msg *process.StartRequest) (*launch, error) {
+	if n := len(msg.GetTag()); n > maxTag {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("tag of %d bytes: the bound is %d", n, maxTag))
+	}
 	user := s.agent.userOf(ctx)
 	env, err := s.agent.environ(user, msg.GetProcess().GetEnvs())
 	if err != nil {
@@ -106,7 +109,8 @@ func startFailure(err error) error {
 	switch {
 	case errors.Is(err, errClosed):
 		code = connect.CodeUnavailable
-	case errors.Is(err, errTooManyProcesses), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE):
+	case errors.Is(err, errTooManyProcesses), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM),
+		errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		code = connect.CodeResourceExhausted
 	case errors.Is(err, fs.ErrPermission):
 		code = connect.CodePermissionDenied
@@ -289,6 +293,8 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 		return nil
 	case ctx.Err() != nil:
 		return contextFailure(ctx)
+	case errors.Is(err, errInputFull):
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error writing to %s: %w", where, err))
 	}
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }

@@ -18,6 +18,8 @@ const (
 	// retention is how long the end of a process can still be asked for.
 	retention  = 30 * time.Second
 	maxRetired = 1024
+	// maxTag is how long a label may be: those of what ended are kept too.
+	maxTag = 4096
 )
 
 var (

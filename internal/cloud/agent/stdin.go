@@ -5,12 +5,21 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-var errStdinClosed = errors.New("stdin not enabled or closed")
+// maxWaiting bounds the bytes that wait for a process to read them, but for one
+// message, which may be of any size.
+const maxWaiting = 1 << 20
+
+var (
+	errStdinClosed = errors.New("stdin not enabled or closed")
+	errInputFull   = fmt.Errorf("the process does not read: the bound of what may wait for it is %d bytes", maxWaiting)
+)
 
 // input is the writing end of a process's standard input, or of its terminal.
 type input struct {
@@ -19,6 +28,8 @@ type input struct {
 	mu     sync.Mutex
 	file   *os.File
 	closed bool
+
+	waiting atomic.Int64 // bytes
 }
 
 func newInput(file *os.File) *input {
@@ -27,8 +38,14 @@ func newInput(file *os.File) *input {
 	return in
 }
 
-// write writes all of data, or ends with ctx when the process does not read.
+// write writes all of data, or ends with ctx when the process does not read. It
+// returns [errInputFull] when too much waits already.
 func (in *input) write(ctx context.Context, data []byte) error {
+	size := int64(len(data))
+	defer in.waiting.Add(-size)
+	if all := in.waiting.Add(size); all > size && all > maxWaiting {
+		return errInputFull
+	}
 	select {
 	case <-in.turn:
 		defer func() { in.turn <- struct{}{} }()

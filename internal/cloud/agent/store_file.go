@@ -21,6 +21,25 @@ const block = 256 << 10
 
 var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 
+// received is a body that is here as a whole.
+type received struct {
+	head []byte
+	rest *os.File // the head too; nil when that is all
+	size int64
+}
+
+func (c *received) writeTo(f *os.File) error {
+	if c.rest == nil {
+		_, err := f.Write(c.head)
+		return err
+	}
+	if _, err := c.rest.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(f, c.rest)
+	return err
+}
+
 // storeFile writes body to path and gives the file to user. It returns the
 // metadata that the filesystem took.
 //
@@ -29,7 +48,8 @@ var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 // overwritten in place, because hard links, permissions, open descriptors and
 // watches are to go on seeing it, but only once the whole body is here: in memory
 // when it fits a block, else in a nameless file of the scratch directory: watches of
-// the file's own would see it.
+// the file's own would see it. Of several uploads to one file the last one to be
+// complete stays, as a whole.
 func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
@@ -42,77 +62,129 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 	}
 	whole := err != nil // the end came within the block
 
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	kept, err := a.create(path, user, metadata, func(f *os.File) error {
+		if _, err := f.Write(head[:n]); err != nil || whole {
+			return err
+		}
+		return copyBody(f, body, head)
+	})
+	if !errors.Is(err, errTaken) {
+		return kept, err
+	}
+	f, _, err := openExisting(path) // what cannot be written need not be received
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	c := &received{head: head[:n], size: int64(n)}
+	if !whole {
+		if c.rest, err = nameless(a.scratch); err != nil {
+			return nil, err
+		}
+		defer c.rest.Close()
+		if _, err := c.rest.Write(c.head); err != nil {
+			return nil, err
+		}
+		if err := copyBody(c.rest, body, head); err != nil {
+			return nil, err
+		}
+		if c.size, err = c.rest.Seek(0, io.SeekCurrent); err != nil {
+			return nil, err
+		}
+	}
+	return a.overwrite(path, c, user, metadata)
+}
+
+// errTaken is create's when there is something at path.
+var errTaken = errors.New("there is a file already")
+
+// create makes a new file of what write writes.
+func (a *Agent) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
+	f, node, err := a.commits.create(path)
 	if errors.Is(err, fs.ErrExist) {
-		return a.overwrite(path, head, n, whole, body, user, metadata)
+		return nil, errTaken
 	}
 	if err != nil {
 		return nil, openError(path, err)
 	}
 	kept, err := adopt(f, user, metadata)
 	if err == nil {
-		_, err = f.Write(head[:n])
-	}
-	if err == nil && !whole {
-		err = copyBody(f, body, head)
+		err = write(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(path))
+		return nil, errors.Join(err, a.commits.discard(path, node))
 	}
+	a.commits.finish(node)
 	return kept, nil
 }
 
-func (a *Agent) overwrite(path string, head *[block]byte, n int, whole bool, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+// overwrite makes c the content of the file at path.
+func (a *Agent) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+	const tries = 16 // each lost to an upload that was faster
+	for range tries {
+		f, info, err := openExisting(path)
+		if err != nil {
+			return nil, err
+		}
+		superseded, err := a.commits.supersede(path, inodeOf(info))
+		if err == nil && !superseded {
+			kept, err := a.replace(f, c, user, metadata)
+			return kept, errors.Join(err, f.Close())
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		kept, err := a.create(path, user, metadata, c.writeTo)
+		if !errors.Is(err, errTaken) {
+			return kept, err
+		}
+	}
+	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
+}
+
+func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o666)
 	if err != nil {
-		return nil, openError(path, err)
+		return nil, nil, openError(path, err)
 	}
-	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = refuse(http.StatusBadRequest, "path is not a regular file: %s", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// replace writes c over what f holds.
+func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, refuse(http.StatusBadRequest, "path is not a regular file: %s", path)
-	}
-	size := int64(n)
-	var rest *os.File
-	if !whole {
-		if rest, err = nameless(a.scratch); err != nil {
-			return nil, err
-		}
-		defer rest.Close()
-		if _, err := rest.Write(head[:n]); err != nil {
-			return nil, err
-		}
-		if err := copyBody(rest, body, head); err != nil {
-			return nil, err
-		}
-		if size, err = rest.Seek(0, io.SeekCurrent); err != nil {
-			return nil, err
-		}
-		if _, err := rest.Seek(0, io.SeekStart); err != nil {
-			return nil, err
-		}
+	turn := a.commits.turn(inodeOf(info))
+	turn.Lock()
+	defer turn.Unlock()
+	if info, err = f.Stat(); err != nil { // whose turn it was changed the size
+		return nil, err
 	}
 	kept, err := adopt(f, user, metadata)
 	if err != nil {
 		return nil, err
 	}
 	// While the old content is still there, make sure that the new one fits.
-	if size > info.Size() {
-		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size); errors.Is(err, unix.ENOSPC) {
+	if c.size > info.Size() {
+		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, c.size); errors.Is(err, unix.ENOSPC) {
 			return nil, err
 		}
 	}
-	if rest == nil {
-		_, err = f.Write(head[:n])
-	} else {
-		_, err = io.Copy(f, rest)
-	}
-	if err == nil && size < info.Size() {
-		err = f.Truncate(size)
+	err = c.writeTo(f)
+	if err == nil && c.size < info.Size() {
+		err = f.Truncate(c.size)
 	}
 	return kept, err
 }

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -77,6 +78,9 @@ func (a *Agent) receive(r *http.Request, target *fileTarget) ([]written, error) 
 	if err != nil {
 		return nil, &uploadError{http.StatusBadRequest, err}
 	}
+	if body == r.Body {
+		target.length = r.ContentLength
+	}
 	contentType := r.Header.Get("Content-Type")
 	kind, parameters, err := mime.ParseMediaType(contentType)
 	switch {
@@ -130,6 +134,27 @@ func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget,
 	}
 }
 
+// roomFor refuses what is longer than its disk has room for before it fills the
+// disk. Whether the last block fits is left to the write itself: a length may be
+// that of a form around the file.
+func (a *Agent) roomFor(path string, length int64) error {
+	if length <= block {
+		return nil
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		dir = a.scratch
+	}
+	var disk unix.Statfs_t
+	for isMissing(unix.Statfs(dir, &disk)) && dir != "/" {
+		dir = filepath.Dir(dir) // it is about to be made
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); disk.Blocks > 0 && uint64(length-block) > free {
+		return unix.ENOSPC
+	}
+	return nil
+}
+
 // wholeFileName keeps the directories of a part's file name; the library's
 // FileName drops them.
 func wholeFileName(part *multipart.Part) string {
@@ -144,6 +169,12 @@ func (a *Agent) receiveFile(body io.Reader, target *fileTarget, path string, met
 	resolved, err := a.paths.resolve(path, target.user)
 	if err != nil {
 		return written{}, &uploadError{http.StatusBadRequest, err}
+	}
+	// The first file of a form may be as long as the form.
+	length := target.length
+	target.length = 0
+	if err := a.roomFor(resolved, length); err != nil {
+		return written{}, err
 	}
 	kept, err := a.storeFile(resolved, body, target.user, metadata)
 	if err != nil {

@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,8 +18,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// maxWatchedDirs bounds one recursive watch.
-const maxWatchedDirs = 16 << 10
+const (
+	// maxWatchedDirs bounds one recursive watch.
+	maxWatchedDirs = 16 << 10
+	// maxReported bounds what is remembered of new directories. Above it some
+	// creations are told twice.
+	maxReported = 64 << 10
+)
 
 // watch follows the changes below one directory. It belongs to one goroutine.
 type watch struct {
@@ -31,8 +37,9 @@ type watch struct {
 
 	dirs map[string]bool // below root, watched
 	// reported is what was found by looking into a new directory. The kernel may
-	// have seen its creation as well, and would tell again.
-	reported map[string]bool
+	// have seen its creation as well, and would tell again. What has the name later
+	// is another file, whose creation is news.
+	reported map[string]inode
 	// halfChmod is a directory whose change was told by its parent's watch or its
 	// own; the other one tells it next.
 	halfChmod string
@@ -69,7 +76,7 @@ func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
 		recursive: req.GetRecursive(),
 		entries:   req.GetIncludeEntry(),
 		dirs:      make(map[string]bool),
-		reported:  make(map[string]bool),
+		reported:  make(map[string]inode),
 	}
 	if err := w.add(root, nil); err != nil {
 		code := connect.CodeInternal
@@ -87,7 +94,7 @@ func (w *watch) close() error { return w.notify.Close() }
 
 // add watches dir, which just came to be known, and everything below it when the
 // watch is recursive. It calls found with what is in there already.
-func (w *watch) add(dir string, found func(path string)) error {
+func (w *watch) add(dir string, found func(path string) error) error {
 	if err := w.notify.Add(dir); err != nil {
 		return err
 	}
@@ -100,22 +107,34 @@ func (w *watch) add(dir string, found func(path string)) error {
 	if len(w.dirs) > maxWatchedDirs {
 		return errTooManyDirs
 	}
-	list, err := os.ReadDir(dir)
+	f, err := os.Open(dir)
 	if err != nil {
 		return ignoreGone(err)
 	}
-	for _, d := range list {
-		path := filepath.Join(dir, d.Name())
-		if found != nil {
-			found(path)
-		}
-		if d.IsDir() {
-			if err := ignoreGone(w.add(path, found)); err != nil {
-				return err
+	defer f.Close()
+	for {
+		const batch = 256
+		list, err := f.ReadDir(batch)
+		for _, d := range list {
+			path := filepath.Join(dir, d.Name())
+			if found != nil {
+				if err := found(path); err != nil {
+					return err
+				}
+			}
+			if d.IsDir() {
+				if err := ignoreGone(w.add(path, found)); err != nil {
+					return err
+				}
 			}
 		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return ignoreGone(err)
+		}
 	}
-	return nil
 }
 
 func ignoreGone(err error) error {
@@ -125,64 +144,89 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// handle turns one event of the kernel into those of the wire.
-func (w *watch) handle(event fsnotify.Event) ([]*filesystem.FilesystemEvent, error) {
+// handle turns one event of the kernel into those of the wire, one at a time: a
+// directory that was moved here may be of any size.
+func (w *watch) handle(event fsnotify.Event, emit func(*filesystem.FilesystemEvent) error) error {
 	path := event.Name
-	var events []*filesystem.FilesystemEvent
-	tell := func(path string, kind filesystem.EventType) {
-		events = append(events, w.event(path, kind))
-	}
-	var err error
+	tell := func(path string, kind filesystem.EventType) error { return emit(w.event(path, kind)) }
 	if event.Has(fsnotify.Create) {
-		if w.reported[path] {
-			delete(w.reported, path)
-		} else {
-			tell(path, filesystem.EventType_EVENT_TYPE_CREATE)
-		}
-		if w.recursive && !w.dirs[path] && isDir(path) {
-			err = ignoreGone(w.add(path, func(path string) {
-				w.reported[path] = true
-				tell(path, filesystem.EventType_EVENT_TYPE_CREATE)
-			}))
+		if err := w.created(path, tell); err != nil {
+			return err
 		}
 	}
-	if event.Has(fsnotify.Rename) {
-		tell(path, filesystem.EventType_EVENT_TYPE_RENAME)
-	}
-	if event.Has(fsnotify.Chmod) && !w.toldTwice(path) {
-		tell(path, filesystem.EventType_EVENT_TYPE_CHMOD)
-	}
-	if event.Has(fsnotify.Write) {
-		tell(path, filesystem.EventType_EVENT_TYPE_WRITE)
-	}
-	if event.Has(fsnotify.Remove) {
-		tell(path, filesystem.EventType_EVENT_TYPE_REMOVE)
+	for _, kind := range []struct {
+		of   fsnotify.Op
+		kind filesystem.EventType
+	}{
+		{fsnotify.Rename, filesystem.EventType_EVENT_TYPE_RENAME},
+		{fsnotify.Chmod, filesystem.EventType_EVENT_TYPE_CHMOD},
+		{fsnotify.Write, filesystem.EventType_EVENT_TYPE_WRITE},
+		{fsnotify.Remove, filesystem.EventType_EVENT_TYPE_REMOVE},
+	} {
+		if !event.Has(kind.of) || kind.of == fsnotify.Chmod && w.toldTwice(path) {
+			continue
+		}
+		if err := tell(path, kind.kind); err != nil {
+			return err
+		}
 	}
 	if event.Has(fsnotify.Rename) || event.Has(fsnotify.Remove) {
-		w.forget(path)
+		w.forget(path, event.Has(fsnotify.Rename))
 	}
-	return events, err
+	return nil
 }
 
-func isDir(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.IsDir()
+// created tells of path, unless that was done, and of everything in it.
+func (w *watch) created(path string, tell func(string, filesystem.EventType) error) error {
+	info, _ := os.Lstat(path) // nil: it is gone already
+	reported, told := w.reported[path]
+	delete(w.reported, path)
+	if !told || info != nil && inodeOf(info) != reported {
+		if err := tell(path, filesystem.EventType_EVENT_TYPE_CREATE); err != nil {
+			return err
+		}
+	}
+	if info == nil || !w.recursive || w.dirs[path] || !info.IsDir() {
+		return nil
+	}
+	return ignoreGone(w.add(path, func(path string) error {
+		if info, err := os.Lstat(path); err == nil {
+			if len(w.reported) >= maxReported {
+				clear(w.reported)
+			}
+			w.reported[path] = inodeOf(info)
+		}
+		return tell(path, filesystem.EventType_EVENT_TYPE_CREATE)
+	}))
 }
 
-// forget drops what was below path: under a new name it is found again.
-func (w *watch) forget(path string) {
+// forget drops path; of a directory that was renamed also what is below it, which is
+// found again under a new name. A removed one is empty.
+func (w *watch) forget(path string, renamed bool) {
+	delete(w.reported, path)
+	if !w.dirs[path] {
+		return
+	}
+	w.unwatch(path)
+	if !renamed {
+		return
+	}
 	below := path + "/"
 	for reported := range w.reported {
-		if reported == path || strings.HasPrefix(reported, below) {
+		if strings.HasPrefix(reported, below) {
 			delete(w.reported, reported)
 		}
 	}
 	for dir := range w.dirs {
-		if dir == path || strings.HasPrefix(dir, below) {
-			delete(w.dirs, dir)
-			_ = w.notify.Remove(dir) // gone with the directory, most often
+		if strings.HasPrefix(dir, below) {
+			w.unwatch(dir)
 		}
 	}
+}
+
+func (w *watch) unwatch(dir string) {
+	delete(w.dirs, dir)
+	_ = w.notify.Remove(dir) // gone with the directory, most often
 }
 
 func (w *watch) toldTwice(path string) bool {
@@ -202,7 +246,7 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	if err != nil {
 		name = path
 	}
-	event := &filesystem.FilesystemEvent{Name: name, Type: kind}
+	event := &filesystem.FilesystemEvent{Name: text(name), Type: kind}
 	if w.entries && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
 		event.Entry = w.agent.entryIfAny(filepath.Join(w.asked, name))
 	}

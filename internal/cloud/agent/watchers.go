@@ -8,22 +8,28 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
 const (
 	maxWatchers = 64
-	// maxEvents is how many events a watcher keeps until they are asked for.
-	maxEvents = 64 << 10
+	// maxKept is how many bytes of events the watchers together keep until they are
+	// asked for.
+	maxKept = 16 << 20
+	// abandoned is how long a watcher may go unasked before another one may have its
+	// place, where there is none left.
+	abandoned = 10 * time.Minute
 )
 
 var (
 	errTooManyWatchers = fmt.Errorf("too many watchers: the bound is %d", maxWatchers)
-	errTooManyEvents   = fmt.Errorf("more than %d events were not asked for: some are lost", maxEvents)
+	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not asked for: some are lost", maxKept)
 )
 
 // watchers is every watch there is, streamed or polled.
@@ -34,14 +40,19 @@ type watchers struct {
 	mu     sync.Mutex
 	count  int
 	polled map[string]*polled
+
+	kept atomic.Int64 // bytes of events in all polled
 }
 
 // polled keeps the events of a watch for a client that asks.
 type polled struct {
+	all  *watchers
 	stop context.CancelFunc
 
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
+	size   int64 // what they count for in kept
+	asked  time.Time
 	err    error
 }
 
@@ -49,7 +60,7 @@ func newWatchers() *watchers {
 	return &watchers{closed: make(chan struct{}), polled: make(map[string]*polled)}
 }
 
-// enter counts a watch in; its owner calls leave.
+// enter counts a watch in; its owner calls leave, or drop when it is polled.
 func (ws *watchers) enter() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -58,12 +69,39 @@ func (ws *watchers) enter() error {
 		return connect.NewError(connect.CodeUnavailable, errClosed)
 	default:
 	}
-	if ws.count >= maxWatchers {
+	if ws.count >= maxWatchers && !ws.evict() {
 		return connect.NewError(connect.CodeResourceExhausted, errTooManyWatchers)
 	}
 	ws.count++
 	ws.waits.Add(1)
 	return nil
+}
+
+// evict removes the watcher that nobody asked for the longest, if that is long. Its
+// client is gone, most likely: there is no other way to tell.
+func (ws *watchers) evict() bool {
+	var oldest string
+	since := time.Now().Add(-abandoned)
+	for id, p := range ws.polled {
+		p.mu.Lock()
+		if p.asked.Before(since) {
+			oldest, since = id, p.asked
+		}
+		p.mu.Unlock()
+	}
+	if oldest == "" {
+		return false
+	}
+	ws.drop(oldest)
+	return true
+}
+
+// drop ends a polled watcher, and its place is free. It is called with mu held.
+func (ws *watchers) drop(id string) {
+	p := ws.polled[id]
+	delete(ws.polled, id)
+	ws.count--
+	p.stop()
 }
 
 func (ws *watchers) leave() {
@@ -87,7 +125,7 @@ func (ws *watchers) close() error {
 
 // run hands events to emit until ctx ends or something fails. idle is called when
 // nothing happened for an interval; zero is never.
-func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func([]*filesystem.FilesystemEvent) error, idle func() error) error {
+func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
 	var quiet <-chan time.Time
 	var timer *time.Timer
 	if interval > 0 {
@@ -102,12 +140,9 @@ func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, e
 			if !ok {
 				return connect.NewError(connect.CodeUnavailable, errClosed)
 			}
-			var events []*filesystem.FilesystemEvent
-			events, err = w.handle(event)
-			if err == nil {
-				err = emit(events)
-			} else {
-				err = errors.Join(emit(events), connect.NewError(connect.CodeResourceExhausted, err))
+			err = w.handle(event, emit)
+			if coded := (*connect.Error)(nil); err != nil && !errors.As(err, &coded) {
+				err = connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error watching a new directory: %w", err))
 			}
 		case failure := <-w.notify.Errors:
 			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", failure))
@@ -146,13 +181,8 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
 		return err
 	}
-	return ws.run(ctx, w, keepaliveInterval(req.Header()), func(events []*filesystem.FilesystemEvent) error {
-		for _, event := range events {
-			if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: event}}); err != nil {
-				return err
-			}
-		}
-		return nil
+	return ws.run(ctx, w, keepaliveInterval(req.Header()), func(event *filesystem.FilesystemEvent) error {
+		return stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: event}})
 	}, func() error {
 		return stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}})
 	})
@@ -176,12 +206,12 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 	id := "w" + rand.Text()[:20]
 	// It outlives the request.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &polled{stop: stop}
+	p := &polled{all: ws, stop: stop, asked: time.Now()}
 	ws.mu.Lock()
 	ws.polled[id] = p
 	ws.mu.Unlock()
 	go func() {
-		defer ws.leave()
+		defer ws.waits.Done()
 		defer stop()
 		err := ws.run(ctx, w, 0, p.keep, nil)
 		p.fail(errors.Join(err, w.close()))
@@ -190,18 +220,31 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		case <-ctx.Done():
 		case <-ws.closed:
 		}
+		p.forget()
 	}()
 	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), nil
 }
 
-func (p *polled) keep(events []*filesystem.FilesystemEvent) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.events)+len(events) > maxEvents {
+func (p *polled) keep(event *filesystem.FilesystemEvent) error {
+	const overhead = 128 // of an event in memory
+	size := int64(overhead + 2*proto.Size(event))
+	if p.all.kept.Add(size) > maxKept {
+		p.all.kept.Add(-size)
 		return connect.NewError(connect.CodeResourceExhausted, errTooManyEvents)
 	}
-	p.events = append(p.events, events...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, event)
+	p.size += size
 	return nil
+}
+
+// forget drops what was kept.
+func (p *polled) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all.kept.Add(-p.size)
+	p.events, p.size = nil, 0
 }
 
 func (p *polled) fail(err error) {
@@ -214,11 +257,13 @@ func (p *polled) fail(err error) {
 func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked = time.Now()
 	if len(p.events) == 0 && p.err != nil {
 		return nil, p.err
 	}
 	events := p.events
-	p.events = nil
+	p.all.kept.Add(-p.size)
+	p.events, p.size = nil, 0
 	return events, nil
 }
 
@@ -244,13 +289,11 @@ func (s *filesystemService) RemoveWatcher(_ context.Context, req *connect.Reques
 	id := req.Msg.GetWatcherId()
 	ws := s.agent.watchers
 	ws.mu.Lock()
-	p, ok := ws.polled[id]
-	delete(ws.polled, id)
-	ws.mu.Unlock()
-	if !ok {
+	defer ws.mu.Unlock()
+	if _, ok := ws.polled[id]; !ok {
 		return nil, noWatcher(id)
 	}
-	p.stop()
+	ws.drop(id)
 	return connect.NewResponse(&filesystem.RemoveWatcherResponse{}), nil
 }
 

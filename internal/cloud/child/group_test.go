@@ -1,0 +1,200 @@
+//go:build linux
+
+package child
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
+	t.Helper()
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	t.Cleanup(func() { ours.Close() })
+	g, err := StartGroup(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: theirs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g, bufio.NewReader(ours)
+}
+
+// reap takes the orphans of a test.
+func reap(t *testing.T) {
+	t.Helper()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	reaped := make(chan error, 1)
+	go func() { reaped <- Reap(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-reaped; err != nil {
+			t.Errorf("Reap: %v", err)
+		}
+	})
+}
+
+// byNumber is what a kernel without pidfds leaves.
+func (g *Group) byNumber(t *testing.T) {
+	t.Helper()
+	if g.leader == nil {
+		return
+	}
+	if err := g.leader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.leader = nil
+}
+
+// TestGroupOutlivesLeader: what the leader left behind is still reached, and then
+// nothing is.
+func TestGroupOutlivesLeader(t *testing.T) {
+	reap(t)
+	for name, prepare := range map[string]func(*Group){
+		"by descriptor": func(*Group) {},
+		"by number":     func(g *Group) { g.byNumber(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, out := startGroup(t, `sleep 600 & echo left; exit 7`)
+			prepare(g)
+			if exit := (*exec.ExitError)(nil); !errors.As(g.Wait(), &exit) || exit.ExitCode() != 7 || g.State().ExitCode() != 7 {
+				t.Errorf("ended as %v, want exit status 7", g.State())
+			}
+			if line, err := out.ReadString('\n'); line != "left\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			if err := g.Signal(unix.SIGKILL); err != nil {
+				t.Fatalf("Signal: %v", err)
+			}
+			if rest, err := out.ReadString(0); rest != "" { // the pipe ends with its last holder
+				t.Errorf("%q, %v", rest, err)
+			}
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			deadline := time.After(30 * time.Second)
+			for !errors.Is(g.Signal(unix.SIGKILL), unix.ESRCH) {
+				select {
+				case <-tick.C:
+				case <-deadline:
+					t.Fatal("the group does not end")
+				}
+			}
+		})
+	}
+}
+
+// TestSignalSparesSuccessor gives the number of a group that has ended to another
+// one.
+func TestSignalSparesSuccessor(t *testing.T) {
+	const lastPID = "/proc/sys/kernel/ns_last_pid"
+	if f, err := os.OpenFile(lastPID, os.O_WRONLY, 0); err != nil {
+		t.Skipf("this test chooses the number of a process: %v", err)
+	} else {
+		f.Close()
+	}
+	for name, prepare := range map[string]func(*Group){
+		"by descriptor": func(*Group) {},
+		"by number":     func(g *Group) { g.byNumber(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, _ := startGroup(t, `exit 0`)
+			prepare(g)
+			if err := g.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			successor := successorOf(t, g.PID(), lastPID)
+			if err := g.Signal(unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+				t.Errorf("Signal: %v, want no such process", err)
+			}
+			if err := successor.Process.Signal(unix.SIGTERM); err != nil {
+				t.Errorf("the successor: %v", err)
+			}
+			_ = successor.Wait()
+			if status := successor.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+				t.Errorf("the successor ended by %v", status.Signal())
+			}
+		})
+	}
+}
+
+// successorOf starts a group of the given number. Other programs start processes too,
+// so it takes some tries.
+func successorOf(t *testing.T, pid int, lastPID string) *exec.Cmd {
+	t.Helper()
+	for range 200 {
+		if err := os.WriteFile(lastPID, []byte(strconv.Itoa(pid-1)), 0); err != nil {
+			t.Skipf("this test chooses the number of a process: %v", err)
+		}
+		cmd := &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "600"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if cmd.Process.Pid == pid {
+			return cmd
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Skipf("no process got the number %d", pid)
+	return nil
+}
+
+// TestWaitTakesNoThread waits for many at once.
+func TestWaitTakesNoThread(t *testing.T) {
+	const many = 200
+	before := threads(t)
+	groups := make([]*Group, many)
+	var waits sync.WaitGroup
+	for i := range groups {
+		groups[i], _ = startGroup(t, `exec sleep 600`)
+		if groups[i].leader == nil {
+			t.Skip("the kernel has no pidfds")
+		}
+		waits.Go(func() { _ = groups[i].Wait() })
+	}
+	if more := threads(t) - before; more > many/2 {
+		t.Errorf("%d threads more to wait for %d processes", more, many)
+	}
+	for _, g := range groups {
+		if err := g.Signal(unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	waits.Wait()
+	for _, g := range groups {
+		if !strings.Contains(fmt.Sprint(g.State()), "killed") {
+			t.Errorf("ended as %v", g.State())
+		}
+	}
+}
+
+func threads(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
