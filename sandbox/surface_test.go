@@ -15,6 +15,8 @@ import (
 var withoutContext = map[string]string{
 	"Sandbox.ID":            "known since create",
 	"Sandbox.Host":          "computed",
+	"Sandbox.URL":           "computed",
+	"Sandbox.Transport":     "every request has its own",
 	"Sandbox.CodeTransport": "known or not",
 	"Sandbox.Close":         "must work when every context has ended; bounded by itself",
 	"Sandbox.Detach":        "as Close",

@@ -1,0 +1,278 @@
+//go:build linux
+
+package local_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// listen starts a Python program in the background that says "ready" once it
+// listens, and waits for that.
+func listen(t *testing.T, sb *sandbox.Sandbox, name, program string) {
+	t.Helper()
+	if err := sb.Files.Write(t.Context(), name, []byte(program), nil); err != nil {
+		t.Fatal(err)
+	}
+	// The pipe is the program's own: the command ends when its first line came.
+	if got := run(t, sb, "mkfifo "+name+".ready; (setsid python3 "+name+" >"+name+".ready 2>"+name+".log </dev/null &); head -n 1 "+name+".ready"); got != "ready" {
+		t.Fatalf("%s: %q, %s", name, got, run(t, sb, "cat "+name+".log"))
+	}
+}
+
+// webServer answers with what it was asked, on the address and port given.
+const webServer = `
+import http.server, socket, sys
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if ":" in ADDRESS else socket.AF_INET
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.path == "/away":
+            self.send_response(302)
+            self.send_header("Location", "http://example.com/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        names = ("X-Access-Token", "E2b-Traffic-Access-Token", "User-Agent")
+        body = "\n".join([self.path, self.headers["Host"]] + [str(self.headers[n]) for n in names]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args): pass
+server = Server((ADDRESS, PORT), Handler)
+print("ready", flush=True)
+server.serve_forever()
+`
+
+func webServerAt(address string, port int) string {
+	return fmt.Sprintf("ADDRESS, PORT = %q, %d\n", address, port) + webServer
+}
+
+// Servers on any address inside are reached, whatever names the port, and are
+// not told the daemon's token.
+func TestTransport(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud, sandbox.WithPrivateTraffic())
+	if cloud.Isolation() == "full" {
+		listen(t, sb, "all.py", webServerAt("0.0.0.0", 3000))
+		listen(t, sb, "six.py", webServerAt("::1", 3001))
+	}
+	listen(t, sb, "loop.py", webServerAt("127.0.0.1", 3002))
+	for port, base := range map[int]string{3000: "http://localhost:3000", 3001: sb.URL(3001), 3002: "http://127.0.0.1:3002"} {
+		if cloud.Isolation() != "full" && port != 3002 {
+			continue
+		}
+		client := &http.Client{Transport: sb.Transport(port)}
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/a%2Fb?c", nil)
+		r.Header.Set("User-Agent", "mine")
+		response, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		lines := strings.Split(string(body), "\n")
+		if err != nil || len(lines) != 5 || lines[0] != "/a%2Fb?c" || lines[2] != "None" || len(lines[3]) != 64 || lines[4] != "mine" {
+			t.Errorf("port %d: %q, %v", port, body, err)
+		}
+		r, _ = http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/away", nil)
+		if _, err := client.Do(r); err == nil || !strings.Contains(err.Error(), "does not carry requests to example.com") {
+			t.Errorf("port %d: a redirect was followed: %v", port, err)
+		}
+	}
+	get := func(base string) error {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, base, nil)
+		response, err := (&http.Client{Transport: sb.Transport(4000)}).Do(r)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return err
+	}
+	if err := get("http://localhost:4000"); !errors.Is(err, sandbox.ErrPortClosed) || !strings.Contains(err.Error(), "port 4000") {
+		t.Errorf("closed port: %v", err)
+	}
+	if u, err := url.Parse(sb.URL(3000)); err != nil || u.Scheme != "http" || u.Host != sb.Host(3000) {
+		t.Errorf("URL %q, %v", sb.URL(3000), err)
+	}
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := get("http://localhost:4000"); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("gone: %v", err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := get("http://localhost:4000"); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// The kernels' own endpoint is a websocket as any other.
+func TestDialWebsocket(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	_, response, err := sb.DialWebsocket(t.Context(), 8888, "/api/kernels/none/channels", nil)
+	if !errors.Is(err, websocket.ErrBadHandshake) || response == nil || response.StatusCode != http.StatusNotFound {
+		t.Errorf("no kernel: %v, %v", response, err)
+	}
+	if _, _, err := sb.DialWebsocket(t.Context(), 4000, "", nil); !errors.Is(err, sandbox.ErrPortClosed) {
+		t.Errorf("closed port: %v", err)
+	}
+	listen(t, sb, "ws.py", websocketServer)
+	conn, _, err := sb.DialWebsocket(t.Context(), 3000, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, message, err := conn.ReadMessage(); string(message) != "hello" {
+		t.Errorf("%q, %v", message, err)
+	}
+}
+
+// websocketServer accepts one websocket and says hello.
+const websocketServer = `
+import base64, hashlib, socket
+s = socket.create_server(("127.0.0.1", 3000))
+print("ready", flush=True)
+c, _ = s.accept()
+head = b""
+while b"\r\n\r\n" not in head:
+    head += c.recv(4096)
+key = [l.split(b":")[1].strip() for l in head.split(b"\r\n") if l.lower().startswith(b"sec-websocket-key:")][0]
+accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n\x81\x05hello")
+c.recv(1)
+`
+
+// rawServer repeats what it hears on 3000 and closes when it hears a line "end";
+// on 3001 it talks without end and reads nothing.
+const rawServer = `
+import socket, threading
+def echo(c):
+    with c:
+        tail = b""
+        while data := c.recv(65536):
+            c.sendall(data)
+            tail = (tail + data)[-4:]
+            if tail == b"end\n": return
+def talk(c):
+    with c:
+        try:
+            while True: c.sendall(b"x" * 65536)
+        except OSError: pass
+        open("talked", "w").close()
+def serve(port, handle):
+    s = socket.create_server(("127.0.0.1", port))
+    def loop():
+        while True: threading.Thread(target=handle, args=(s.accept()[0],), daemon=True).start()
+    return loop
+loops = [serve(3000, echo), serve(3001, talk)]
+print("ready", flush=True)
+for l in loops: threading.Thread(target=l).start()
+`
+
+func TestDial(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	listen(t, sb, "raw.py", rawServer)
+	dial := func(port int) net.Conn {
+		t.Helper()
+		conn, err := sb.Dial(t.Context(), port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+
+	conn := dial(3000)
+	want := make([]byte, 1<<20)
+	_, _ = rand.Read(want)
+	want = append(want, "end\n"...)
+	go func() { _, _ = conn.Write(want) }()
+	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := conn.Write([]byte("x")); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		t.Errorf("write after the end: %v", err)
+	}
+
+	conn = dial(3000)
+	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("deadline: %v", err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	_, _ = io.WriteString(conn, "still\n")
+	if got := make([]byte, 6); true {
+		if _, err := io.ReadFull(conn, got); string(got) != "still\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+
+	// Closing ends the relay, although the server talks and nobody reads.
+	talker := dial(3001)
+	if err := talker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := talker.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("read after Close: %v", err)
+	}
+	run(t, sb, "for i in $(seq 200); do test -e talked && exit; sleep 0.1; done; exit 1")
+
+	if _, err := sb.Dial(t.Context(), 4000); !errors.Is(err, sandbox.ErrPortClosed) {
+		t.Errorf("closed port: %v", err)
+	}
+	if _, err := sb.Dial(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "0 is not a port") {
+		t.Errorf("port 0: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sb.Dial(ctx, 3000); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+
+	// It is a connection as any other: HTTP over it, for instance.
+	listen(t, sb, "loop.py", webServerAt("127.0.0.1", 3002))
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.Dial(ctx, 3002) }}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://inside/x", nil)
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); !strings.HasPrefix(string(body), "/x\ninside\n") {
+		t.Errorf("%q, %v", body, err)
+	}
+	_ = response.Body.Close()
+	transport.CloseIdleConnections()
+
+	// The handle's Close ends it.
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("read after the handle's Close: %v", err)
+	}
+}
