@@ -138,7 +138,7 @@ func (t *tunnel) carry() error {
 	if err != nil {
 		return err
 	}
-	defer events.Close()
+	defer func() { _ = events.Close() }()
 	if !events.Receive() {
 		if err := events.Err(); err != nil {
 			return err

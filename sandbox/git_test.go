@@ -78,7 +78,7 @@ func TestGitErrors(t *testing.T) {
 	} {
 		result := &CommandResult{ExitCode: 128, Stderr: text}
 		err := explained(result, &ExitError{result})
-		if _, ok := errors.AsType[*ExitError](err); !ok || errors.Is(err, ErrGitAuth) != (want == ErrGitAuth) || errors.Is(err, ErrGitUpstream) != (want == ErrGitUpstream) {
+		if _, ok := errors.AsType[*ExitError](err); !ok || errors.Is(err, ErrGitAuth) != errors.Is(want, ErrGitAuth) || errors.Is(err, ErrGitUpstream) != errors.Is(want, ErrGitUpstream) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -5,10 +5,16 @@ package local_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -127,6 +133,84 @@ func TestTransport(t *testing.T) {
 	}
 }
 
+// tlsServer answers over TLS with the Host that it was called by.
+const tlsServer = `
+import http.server, ssl
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = (self.headers["Host"] + " " + self.headers["X-Forwarded-Host"]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("tls.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print("ready", flush=True)
+server.serve_forever()
+`
+
+// The network part of a create request takes effect at the ports: TLS where it
+// says so, with a certificate that nobody knows, and a Host of its choice.
+func TestNetworkOptions(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+"/v2/sandboxes", strings.NewReader(
+		`{"templateID":"base","network":{"httpsPorts":[8443],"maskRequestHost":"app.example.com:${PORT}"}}`))
+	r.Header.Set("X-Api-Key", string(cloud.APIKey()))
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made struct{ SandboxID string }
+	err = json.NewDecoder(response.Body).Decode(&made)
+	_ = response.Body.Close()
+	if err != nil || response.StatusCode != http.StatusCreated {
+		t.Fatal(response.Status, err)
+	}
+	sb, err := sandbox.Connect(t.Context(), made.SandboxID, cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	if err := sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, sb, "tls.py", tlsServer)
+	r, _ = http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(8443), nil)
+	if response, err = sb.Transport(8443).RoundTrip(r); err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); string(body) != "app.example.com:8443 "+strings.TrimPrefix(cloud.URL(), "http://") {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
+// selfSigned is a key and a certificate that it signed itself.
+func selfSigned(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})...)
+}
+
 // The kernels' own endpoint is a websocket as any other.
 func TestDialWebsocket(t *testing.T) {
 	t.Parallel()
@@ -208,7 +292,7 @@ func TestDial(t *testing.T) {
 	conn := dial(3000)
 	want := make([]byte, 1<<20)
 	_, _ = rand.Read(want)
-	want = append(want, "end\n"...)
+	copy(want[len(want)-4:], "end\n")
 	go func() { _, _ = conn.Write(want) }()
 	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes, %v", len(got), err)
