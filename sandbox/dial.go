@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -157,10 +158,13 @@ func (t *tunnel) carry() error {
 	end, err := t.receive(events)
 	if end == nil {
 		t.endRelay()
-		if t.life.Err() != nil {
+		switch cause := context.Cause(t.life); {
+		case errors.Is(cause, ErrClosed):
+			return cause
+		case cause != nil:
 			return net.ErrClosed
 		}
-		return err
+		return t.sb.cause(t.life, err)
 	}
 	return err
 }
@@ -265,8 +269,11 @@ func (c *portConn) reason(op string, err error) error {
 	if failed := c.failed.Load(); failed != nil {
 		why = *failed
 	}
-	if op == "read" && errors.Is(why, io.EOF) {
-		return io.EOF
+	if errors.Is(why, io.EOF) {
+		if op == "read" {
+			return io.EOF
+		}
+		why = syscall.EPIPE
 	}
 	return &net.OpError{Op: op, Net: "tcp", Addr: c.port, Err: why}
 }

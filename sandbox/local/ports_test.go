@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,21 +232,43 @@ func TestDialWebsocket(t *testing.T) {
 	if _, message, err := conn.ReadMessage(); string(message) != "hello" {
 		t.Errorf("%q, %v", message, err)
 	}
+	conn.Close()
+
+	// Other clients upgrade through the transport.
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:3000/", nil)
+	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Sec-Websocket-Version": {"13"}}
+	response, err = sb.Transport(3000).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	socket, ok := response.Body.(io.ReadWriteCloser)
+	if response.StatusCode != http.StatusSwitchingProtocols || !ok {
+		t.Fatalf("%s, %T", response.Status, response.Body)
+	}
+	frame := make([]byte, 7)
+	if _, err := io.ReadFull(socket, frame); string(frame) != "\x81\x05hello" {
+		t.Errorf("%q, %v", frame, err)
+	}
+	if _, err := socket.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
 }
 
-// websocketServer accepts one websocket and says hello.
+// websocketServer accepts websockets, one after another, and says hello.
 const websocketServer = `
 import base64, hashlib, socket
 s = socket.create_server(("127.0.0.1", 3000))
 print("ready", flush=True)
-c, _ = s.accept()
-head = b""
-while b"\r\n\r\n" not in head:
-    head += c.recv(4096)
-key = [l.split(b":")[1].strip() for l in head.split(b"\r\n") if l.lower().startswith(b"sec-websocket-key:")][0]
-accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n\x81\x05hello")
-c.recv(1)
+while True:
+    c, _ = s.accept()
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += c.recv(4096)
+    key = [l.split(b":")[1].strip() for l in head.split(b"\r\n") if l.lower().startswith(b"sec-websocket-key:")][0]
+    accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+    c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n\r\n\x81\x05hello")
+    c.recv(1)
 `
 
 // rawServer repeats what it hears on 3000 and closes when it hears a line "end";
@@ -277,7 +300,8 @@ for l in loops: threading.Thread(target=l).start()
 
 func TestDial(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
 	listen(t, sb, "raw.py", rawServer)
 	dial := func(port int) net.Conn {
 		t.Helper()
@@ -297,7 +321,7 @@ func TestDial(t *testing.T) {
 	if got, err := io.ReadAll(conn); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if _, err := conn.Write([]byte("x")); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+	if _, err := conn.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("write after the end: %v", err)
 	}
 
@@ -352,11 +376,24 @@ func TestDial(t *testing.T) {
 	_ = response.Body.Close()
 	transport.CloseIdleConnections()
 
-	// The handle's Close ends it.
+	// It ends with the handle, and with the sandbox.
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	orphan, err := other.Dial(t.Context(), 3000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer orphan.Close()
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("read after the handle's Close: %v", err)
+	}
+	if _, err := orphan.Read(make([]byte, 1)); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("read after the sandbox's end: %v", err)
 	}
 }
