@@ -88,11 +88,15 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 		return response, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	_ = response.Body.Close()
 	if err := p.routed(body); err != nil {
+		_ = response.Body.Close()
 		return nil, err
 	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
+	// It is a server's own, and as long as that likes.
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), response.Body), response.Body}
 	return response, nil
 }
 
