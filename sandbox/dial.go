@@ -22,12 +22,12 @@ import (
 // so with one byte. It needs bash and cat, which every template has. It ends
 // when the server closes the connection, and by SIGTERM.
 const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
-trap 'kill $r $w' TERM
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+trap exit TERM
 printf +
-cat <&3 & r=$!
-cat <&0 >&3 & w=$!
+cat <&3 &
+cat <&0 >&3 &
 wait -n
-kill $r $w 2>/dev/null
 exit 0`
 
 // relayRefused is the relay's status when nothing listens.

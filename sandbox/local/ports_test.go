@@ -348,7 +348,14 @@ func TestDial(t *testing.T) {
 	if _, err := talker.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("read after Close: %v", err)
 	}
-	run(t, sb, "for i in $(seq 200); do test -e talked && exit; sleep 0.1; done; exit 1")
+	for range 20 { // at once, while the relay gets ready
+		if err := dial(3001).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = conn.Close()
+	run(t, sb, `for i in $(seq 200); do test -e talked && ! grep -qx cat /proc/[0-9]*/comm && exit; sleep 0.1; done; grep -ax cat /proc/[0-9]*/comm; exit 1`)
+	conn = dial(3000)
 
 	if _, err := sb.Dial(t.Context(), 4000); !errors.Is(err, sandbox.ErrPortClosed) {
 		t.Errorf("closed port: %v", err)
