@@ -62,7 +62,9 @@ func (p portClient) header(h http.Header) {
 	h.Set("E2b-Sandbox-Id", p.sb.ID())
 	h.Set("E2b-Sandbox-Port", strconv.Itoa(p.port))
 	h.Set("User-Agent", p.sb.client.api.UserAgent())
-	if token := p.sb.remote.AccessToken; token != "" {
+	// A user's server has no business with the daemon's token.
+	own := p.port == daemonPort || p.port == interpreterPort || p.port == jupyterPort
+	if token := p.sb.remote.AccessToken; token != "" && own {
 		h.Set("X-Access-Token", string(token))
 	}
 	if token := p.sb.remote.TrafficToken; token != "" && p.port != daemonPort {
@@ -74,7 +76,11 @@ func (p portClient) header(h http.Header) {
 // listens on the port a [*portClosedError]; any other answer is the caller's.
 func (p portClient) Do(r *http.Request) (*http.Response, error) {
 	p.header(r.Header)
-	response, err := p.sb.client.http.Do(r)
+	return p.answer(p.sb.client.http.Do(r))
+}
+
+// answer makes an error of what the service's router answered, as Do does.
+func (p portClient) answer(response *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +88,15 @@ func (p portClient) Do(r *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	_ = response.Body.Close()
 	if err := p.routed(body); err != nil {
+		_ = response.Body.Close()
 		return nil, err
 	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
+	// It is a server's own, and as long as that likes.
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), response.Body), response.Body}
 	return response, nil
 }
 

@@ -32,12 +32,19 @@
 // what this program created and leaves running what it connected to;
 // [Sandbox.Detach] leaves both.
 //
+// # Ports
+//
+// Servers in a sandbox, on whatever address inside, are reached with
+// [Sandbox.Transport] for HTTP, [Sandbox.DialWebsocket], and [Sandbox.Dial] for
+// all else; [Sandbox.URL] is for browsers. None needs a name to resolve, so
+// that they work alike with the local cloud.
+//
 // # Errors
 //
 // What the service refuses is an [*api.Error] with its classes
 // ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable] tells whether
 // the same call can succeed later. [ErrGone], with [*GoneError], is a sandbox
-// that is no more; [ErrKernelDied] and [ErrKernelLost] are about the kernel
+// that is no more, [ErrPortClosed] a port on which nothing listens; [ErrKernelDied] and [ErrKernelLost] are about the kernel
 // behind RunCode. A command that fails is an [*ExitError], and an exception an
 // [*ExecutionError]; both come beside a complete result. Files have
 // [*fs.PathError].

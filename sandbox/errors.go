@@ -11,6 +11,8 @@ var (
 	ErrClosed = errors.New("sandbox: closed")
 	// ErrGone: the sandbox is not there any more. See [GoneError].
 	ErrGone = errors.New("sandbox: gone")
+	// ErrPortClosed: the sandbox runs, but nothing listens on the port.
+	ErrPortClosed = errors.New("sandbox: port closed")
 	// ErrUnknownTemplate: the service has no template of that name for this key.
 	ErrUnknownTemplate = errors.New("unknown template")
 	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
@@ -44,12 +46,14 @@ func (e *GoneError) Is(target error) bool { return target == ErrGone }
 // Unwrap gives what the service said.
 func (e *GoneError) Unwrap() error { return e.cause }
 
-// portClosedError: the sandbox runs, but nothing listens on that port.
+// portClosedError is an [ErrPortClosed] that names the port.
 type portClosedError struct{ port int }
 
 func (e *portClosedError) Error() string {
 	return fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
 }
+
+func (e *portClosedError) Is(target error) bool { return target == ErrPortClosed }
 
 // errStreamCut: the stream of a command broke. It is not started again.
 var errStreamCut = errors.New("the command's stream broke before its end; it was not started again")

@@ -15,6 +15,8 @@ import (
 var withoutContext = map[string]string{
 	"Sandbox.ID":            "known since create",
 	"Sandbox.Host":          "computed",
+	"Sandbox.URL":           "computed",
+	"Sandbox.Transport":     "every request has its own",
 	"Sandbox.CodeTransport": "known or not",
 	"Sandbox.Close":         "must work when every context has ended; bounded by itself",
 	"Sandbox.Detach":        "as Close",
@@ -35,7 +37,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	ctx := reflect.TypeFor[context.Context]()
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
-		reflect.TypeFor[*Packages](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
 	} {
 		for m := range handle.Methods() {
 			name := handle.Elem().Name() + "." + m.Name

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
@@ -187,6 +189,16 @@ func TestLife(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"POST /v2/sandboxes  Created", "GET /health " + id + " OK", "GET / " + id + " Bad Gateway", "GET /health  Bad Gateway"}, last); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// What a room says about a port keeps its meaning.
+func TestErrorsOfPorts(t *testing.T) {
+	t.Parallel()
+	for from, to := range map[error]error{runtime.ErrPortClosed: edge.ErrPortClosed, runtime.ErrGone: edge.ErrGone, runtime.ErrTooMany: edge.ErrTooMany} {
+		if err := edgeError(fmt.Errorf("dial: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
+			t.Errorf("%v became %v", from, err)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 		return nil, err
 	}
 	c.router.Add(edge.Sandbox{
-		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost,
+		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
 		Dial: func(ctx context.Context, port int) (net.Conn, error) {
 			conn, err := sandbox.Dial(ctx, port)
 			return conn, edgeError(err)
@@ -71,6 +71,8 @@ func edgeError(err error) error {
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
 	case errors.Is(err, runtime.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
+	case errors.Is(err, runtime.ErrTooMany):
+		return fmt.Errorf("%w: %w", edge.ErrTooMany, err)
 	}
 	return err
 }

@@ -188,7 +188,10 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"denyOut":["1.1.1.1"]}}`, 400, "not supported by this local cloud: the field network.denyOut"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "not supported by this local cloud: the field network.rules"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443]}}`, 400, "not supported by this local cloud: the field network.httpsPorts"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[65536]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, the daemon's port"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[` + strings.Repeat("1,", 1024) + `1]}}`, 400, "validation error: network.httpsPorts has more than 1024 ports"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"maskRequestHost":"a/b"}}`, 400, "validation error: network.maskRequestHost is not a host name"},
 		{"POST", "/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "validation error: network.allowPublicTraffic false needs secure true"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","envVars":{"A=B":""}}`, 400, `validation error: envVars has "A=B", which cannot be an environment variable`},
@@ -283,6 +286,7 @@ func TestCreate(t *testing.T) {
 		alias                     string
 		lifetime                  time.Duration
 		mask                      string
+		https                     []int
 		ignored                   []string
 	}{
 		{name: "v1 defaults", path: "/sandboxes", body: `{"templateID":"base"}`, alias: "base", lifetime: 15 * time.Second},
@@ -292,6 +296,7 @@ func TestCreate(t *testing.T) {
 			alias: "code-interpreter-v1", lifetime: 300 * time.Second, secured: true},
 		{name: "by id, offline", path: "/v2/sandboxes", body: `{"templateID":" LocalBaseTemplate000:default","timeout":86400,"allow_internet_access":false}`, alias: "base", lifetime: 24 * time.Hour, secured: true, offline: true},
 		{name: "private traffic, mask", path: "/v2/sandboxes", body: `{"templateID":"base","network":{"allowPublicTraffic":false,"maskRequestHost":"a.b:${PORT}","egressProxy":null,"rules":{}}}`, alias: "base", lifetime: 300 * time.Second, secured: true, traffic: true, mask: "a.b:${PORT}"},
+		{name: "ports with TLS", path: "/v2/sandboxes", body: `{"templateID":"base","network":{"httpsPorts":[443,8443]}}`, alias: "base", lifetime: 300 * time.Second, secured: true, https: []int{443, 8443}},
 		{name: "future fields", path: "/v2/sandboxes", body: `{"templateID":"base","zeta":1,"alpha":{},"network":{"beta":2}}`, alias: "base", lifetime: 300 * time.Second, secured: true, ignored: []string{"alpha", "network.beta", "zeta"}},
 	}
 	for _, tt := range tests {
@@ -302,7 +307,7 @@ func TestCreate(t *testing.T) {
 			if len(id) != 21 || id[0] != 'i' || strings.ContainsFunc(id, notLowerAlphanumeric) {
 				t.Errorf("id %q", id)
 			}
-			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Internet == tt.offline || spec.MaskHost != tt.mask {
+			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Internet == tt.offline || spec.MaskHost != tt.mask || !slices.Equal(spec.HTTPSPorts, tt.https) {
 				t.Errorf("spec %+v", spec)
 			}
 			want := map[string]any{
@@ -335,7 +340,7 @@ func TestCreate(t *testing.T) {
 func TestDetail(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base","metadata":{"a":"b"},"allow_internet_access":false,"network":{"allowPublicTraffic":false}}`)
+	id := s.mustCreate(t, `{"templateID":"base","metadata":{"a":"b"},"allow_internet_access":false,"network":{"allowPublicTraffic":false,"httpsPorts":[443]}}`)
 	got := s.must(t, "GET", "/sandboxes/"+id+"-client", "", 200)
 	for _, at := range []string{"startedAt", "endAt"} {
 		if _, err := time.Parse(time.RFC3339Nano, got[at].(string)); err != nil {
@@ -347,7 +352,7 @@ func TestDetail(t *testing.T) {
 		"templateID": "localbasetemplate000", "sandboxID": id, "clientID": "local", "alias": "base",
 		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 1024.0, "state": "running", "envdVersion": "0.6.13",
 		"metadata": map[string]any{"a": "b"}, "volumeMounts": []any{}, "envdAccessToken": s.fakes.spec(id).AccessToken,
-		"allowInternetAccess": false, "domain": "localhost:1", "network": map[string]any{"allowPublicTraffic": false},
+		"allowInternetAccess": false, "domain": "localhost:1", "network": map[string]any{"allowPublicTraffic": false, "httpsPorts": []any{443.0}},
 		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

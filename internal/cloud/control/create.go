@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,8 +139,12 @@ func (n *networkRequest) validate(secure bool) error {
 		return unsupported("network.egressProxy")
 	case given(n.Rules):
 		return unsupported("network.rules")
-	case len(n.HTTPSPorts) > 0:
-		return unsupported("network.httpsPorts")
+	case len(n.HTTPSPorts) > maxHTTPSPorts:
+		return invalid("network.httpsPorts has more than %d ports", maxHTTPSPorts)
+	case slices.ContainsFunc(n.HTTPSPorts, notPort):
+		return invalid("network.httpsPorts must be ports from 1 to 65535")
+	case slices.Contains(n.HTTPSPorts, daemonPort):
+		return invalid("network.httpsPorts must not have %d, the daemon's port", daemonPort)
 	case n.private() && !secure:
 		return invalid("network.allowPublicTraffic false needs secure true")
 	case n.MaskRequestHost != "" && !validHost(n.MaskRequestHost):
@@ -147,6 +152,13 @@ func (n *networkRequest) validate(secure bool) error {
 	}
 	return nil
 }
+
+const (
+	daemonPort    = 49983
+	maxHTTPSPorts = 1024
+)
+
+func notPort(n int) bool { return n < 1 || n > 65535 }
 
 // private tells whether user ports ask for the traffic token.
 func (n *networkRequest) private() bool {
@@ -181,7 +193,7 @@ func (s *Service) launch(ctx context.Context, q *createRequest, t template, life
 		spec.TrafficToken = sb.trafficToken
 	}
 	if q.Network != nil {
-		spec.MaskHost = q.Network.MaskRequestHost
+		spec.MaskHost, spec.HTTPSPorts = q.Network.MaskRequestHost, q.Network.HTTPSPorts
 		// Nulls and empty objects in what was sent are nothing to report.
 		q.Network.EgressProxy, q.Network.Rules = nil, nil
 	}

@@ -30,6 +30,7 @@ type Spec struct {
 	AccessToken  string            // the daemon's token, "" for a sandbox that is not secured
 	TrafficToken string            // asked for on every port but the daemon's, "" for public ones
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
+	HTTPSPorts   []int             // whose servers speak TLS
 	Envs         map[string]string // create-time environment
 	Internet     bool
 }

@@ -40,7 +40,11 @@ func start(t *testing.T) *cloud {
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "api "+r.URL.Path) })
 	rt := New(Options{API: api, Domain: "cloud.test:4000"})
 	rt.pauses = []time.Duration{time.Millisecond}
-	server := httptest.NewServer(rt)
+	server := httptest.NewUnstartedServer(rt)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
 	t.Cleanup(server.Close)
 	return &cloud{rt, server.URL}
 }

@@ -16,7 +16,9 @@ const (
 	messageTrafficInvalid = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
 	messageTooMany        = "The sandbox has too many open connections"
 	messageBroken         = "The connection to the sandbox broke before it answered. Try again in a moment."
-	messageConnect        = "CONNECT is not possible through the sandbox URL"
+	messageNoTLS          = "The port is one of httpsPorts, but what listens there does not speak TLS"
+	messageMethod         = "CONNECT and TRACE are not possible through the sandbox URL"
+	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 
 // sandboxError is the answer when a request cannot be carried. The order of the
@@ -42,17 +44,30 @@ type misdirected struct {
 	Message string `json:"message"`
 }
 
-func (e sandboxError) status() int  { return e.Code }
-func (e reservedRoute) status() int { return e.Code }
-func (e misdirected) status() int   { return e.Code }
+func (e sandboxError) page() page {
+	return page{Status: e.Code, Message: e.Message, Sandbox: e.SandboxID, Port: e.Port}
+}
 
-func writeError(w http.ResponseWriter, e interface{ status() int }) {
+func (e reservedRoute) page() page { return page{Status: e.Code, Message: e.Message} }
+
+func (e misdirected) page() page { return page{Status: e.Code, Message: e.Message} }
+
+// writeError answers with the error as JSON, or as a page for people.
+func writeError(w http.ResponseWriter, r *http.Request, e interface{ page() page }) {
+	p := e.page()
+	kind := "application/json; charset=utf-8"
 	body, err := json.Marshal(e)
+	if wantsPage(r) {
+		kind = "text/html; charset=utf-8"
+		body, err = p.render()
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	}
 	if err != nil {
 		panic(err) // only our own types come here
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(e.status())
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(body)
 }

@@ -4,11 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -132,6 +137,60 @@ func TestHostileAnswers(t *testing.T) {
 			}
 			if _, body := c.do(t, ask{path: "/sandboxes"}); body != "api /sandboxes" {
 				t.Errorf("the API says %q", body)
+			}
+		})
+	}
+}
+
+// TestSmuggling: no reading of one request's bytes makes two of them inside.
+func TestSmuggling(t *testing.T) {
+	t.Parallel()
+	const inner = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+	length := strconv.Itoa(len(inner))
+	tests := []struct {
+		name, header, body string
+		status             int
+	}{
+		{"length and chunks", "Content-Length: 4\r\nTransfer-Encoding: chunked", "0\r\n\r\n" + inner, 0},
+		{"two lengths", "Content-Length: 0\r\nContent-Length: " + length, inner, 400},
+		{"a list of lengths", "Content-Length: 0, " + length, inner, 400},
+		{"signed length", "Content-Length: +0", inner, 400},
+		{"unknown coding", "Transfer-Encoding: xchunked", inner, 501},
+		{"two codings", "Transfer-Encoding: chunked, identity", inner, 501},
+		{"two codings, two lines", "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked", inner, 501},
+		{"space before the colon", "Transfer-Encoding : chunked", inner, 400},
+		{"folded line", "X: y\r\n Transfer-Encoding: chunked", inner, 0},
+		{"bare return", "X: y\rTransfer-Encoding: chunked", inner, 400},
+		{"chunk too long for a number", "Transfer-Encoding: chunked", "fffffffffffffffff\r\n" + inner, 0},
+		{"chunk without end of line", "Transfer-Encoding: chunked", "1\r\nxx\r\n0\r\n\r\n", 0},
+		{"named hop by hop", "Connection: Content-Length\r\nContent-Length: " + length, inner, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var paths []string
+			t.Cleanup(func() { // when the servers have ended
+				if slices.ContainsFunc(paths, func(path string) bool { return path != "/outer" }) || len(paths) > 1 {
+					t.Errorf("inside came %q", paths)
+				}
+			})
+			c := start(t)
+			c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				mu.Lock()
+				defer mu.Unlock()
+				paths = append(paths, r.URL.Path)
+			}})})
+			conn := c.dial(t)
+			const last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+			fmt.Fprintf(conn, "POST /outer HTTP/1.1\r\nHost: 3000-%s.localhost\r\n%s\r\n\r\n%s"+last, id, tt.header, tt.body)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if tt.status != 0 && (err != nil || resp.StatusCode != tt.status) {
+				t.Errorf("%v, %v, want %d", resp, err, tt.status)
+			}
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection stays open")
 			}
 		})
 	}

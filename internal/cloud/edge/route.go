@@ -56,7 +56,7 @@ func find(r *http.Request, domain string) route {
 		if shared || domain != "" && rest == domain {
 			return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid host"}
 		}
-		return route{kind: refused, status: http.StatusMisdirectedRequest, reason: "this host is not served here: use localhost or an IP address"}
+		return route{kind: refused, status: http.StatusMisdirectedRequest, reason: messageHost}
 	}
 	id, _, _ = strings.Cut(id, "-") // old clients append the client id
 	return parse(port, id)

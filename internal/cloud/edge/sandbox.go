@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ const maxRequests = 1000
 var (
 	ErrPortClosed = errors.New("edge: nothing listens on the port")
 	ErrGone       = errors.New("edge: the sandbox is gone")
+	ErrTooMany    = errors.New("edge: too many connections to the sandbox")
 )
 
 // A Sandbox is one that requests can be carried to.
@@ -34,8 +36,12 @@ type Sandbox struct {
 	TrafficToken string // asked for on all ports but the daemon's; "" when they are public
 	MaskHost     string // Host that services on those ports see, ${PORT} replaced; "" for the original
 
+	// HTTPSPorts are ports whose servers speak TLS; their certificates are not
+	// verified, for the connection never leaves the machine.
+	HTTPSPorts []int
+
 	// Dial opens a connection to a port. Its errors are (by errors.Is)
-	// ErrPortClosed, ErrGone, or something that may pass.
+	// ErrPortClosed, ErrGone, ErrTooMany, or something that may pass.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 }
 
@@ -46,6 +52,7 @@ type upstream struct {
 	gone     chan struct{}   // closed when the sandbox is removed
 	own      *http.Transport // to the service's own servers
 	user     *http.Transport // to the user's
+	user2    *http.Transport // to the user's that speak HTTP/2 only
 	pauses   []time.Duration
 }
 
@@ -63,8 +70,13 @@ func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
 			MaxIdleConnsPerHost:    idle,
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,
-			WriteBufferSize:        bufferSize,
-			ReadBufferSize:         bufferSize,
+			// Whether a client should send a body that it asks about is for the
+			// server inside to say; of one that says nothing we think no more.
+			ExpectContinueTimeout: time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
+			WriteBufferSize:       bufferSize,
+			ReadBufferSize:        bufferSize,
 		}
 	}
 	u.own = transport(32)
@@ -72,15 +84,12 @@ func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
 	// as idle in the moment it is used again would fail a request that cannot
 	// be repeated, and to open one costs microseconds.
 	u.user = transport(-1)
+	u.user2 = transport(-1)
+	u.user2.DisableKeepAlives = true
+	u.user2.Protocols = new(http.Protocols)
+	u.user2.Protocols.SetHTTP2(true)
+	u.user2.Protocols.SetUnencryptedHTTP2(true)
 	return u
-}
-
-func (u *upstream) transport(port int) *http.Transport {
-	switch port {
-	case PortDaemon, portInterpreter, portJupyter:
-		return u.own
-	}
-	return u.user
 }
 
 // dial connects to the port in address, which [Router] put there. A server
@@ -128,4 +137,5 @@ func (u *upstream) close() {
 	close(u.gone)
 	u.own.CloseIdleConnections()
 	u.user.CloseIdleConnections()
+	u.user2.CloseIdleConnections()
 }

@@ -1,0 +1,436 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// The listener speaks HTTP/2 without TLS to a client that begins with it, as
+// the cloud's does; what is inside sees HTTP/1.1, trailers included.
+func TestHTTP2Client(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Proto, r.Method, body, r.Trailer.Get("X-Part"))
+		w.Header().Set("X-Sum", "7")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "8")
+	}})})
+	transport := http2Transport()
+	defer transport.CloseIdleConnections()
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url, io.MultiReader(strings.NewReader("body")))
+	r.Host = "3000-" + id + ".localhost"
+	r.Trailer = http.Header{"X-Part": {"six"}}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || string(body) != "HTTP/1.1 POST body six" || resp.ProtoMajor != 2 {
+		t.Errorf("%s %q, %v", resp.Proto, body, err)
+	}
+	if resp.Trailer.Get("X-Sum") != "7" || resp.Trailer.Get("X-Late") != "8" {
+		t.Errorf("trailers %v", resp.Trailer)
+	}
+}
+
+func http2Transport() *http.Transport {
+	t := &http.Transport{Protocols: new(http.Protocols)}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}
+
+// A gRPC server has no HTTP/1: its calls, which stream both ways and end with
+// trailers, come to it over HTTP/2, with TLS where the port is one of
+// httpsPorts. Every call has a connection of its own, which ends with it.
+func TestGRPC(t *testing.T) {
+	t.Parallel()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 || r.Header.Get("Te") != "trailers" {
+			w.WriteHeader(http.StatusHTTPVersionNotSupported)
+			return
+		}
+		w.Header().Set("Content-Type", "application/grpc")
+		rc := http.NewResponseController(w)
+		_ = rc.Flush()
+		_, _ = io.Copy(flusher{w, rc}, r.Body)
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+	})
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewUnstartedServer(handler)
+			ended := make(chan struct{}, 16)
+			server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateClosed {
+					ended <- struct{}{}
+				}
+			}
+			server.Config.Protocols = new(http.Protocols)
+			sb := Sandbox{ID: id, Dial: func(ctx context.Context, _ int) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+			}}
+			if secure {
+				sb.HTTPSPorts = []int{5000}
+				server.EnableHTTP2 = true
+				server.Config.Protocols.SetHTTP2(true)
+				server.StartTLS()
+			} else {
+				server.Config.Protocols.SetUnencryptedHTTP2(true)
+				server.Start()
+			}
+			defer server.Close()
+			c := start(t)
+			c.Add(sb)
+			transport := http2Transport()
+			defer transport.CloseIdleConnections()
+			for range 2 {
+				up, send := io.Pipe()
+				r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url+"/service/Method", up)
+				r.Host = "5000-" + id + ".localhost"
+				r.Header.Set("Content-Type", "application/grpc+proto")
+				r.Header.Set("Te", "trailers")
+				resp, err := transport.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp.StatusCode != 200 {
+					t.Fatal(resp.Status)
+				}
+				in := bufio.NewReader(resp.Body)
+				for _, message := range []string{"one\n", "two\n"} {
+					_, _ = io.WriteString(send, message)
+					if got, err := in.ReadString('\n'); got != message {
+						t.Fatalf("%q, %v", got, err)
+					}
+				}
+				_ = send.Close()
+				if _, err := io.ReadAll(in); err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
+					t.Errorf("trailers %v, %v", resp.Trailer, err)
+				}
+				_ = resp.Body.Close()
+				select {
+				case <-ended:
+				case <-time.After(20 * time.Second):
+					t.Fatal("the connection to the server stays")
+				}
+			}
+		})
+	}
+}
+
+// Ports that are listed are spoken to with TLS, websockets included; no other
+// is, and the daemon's never.
+func TestHTTPSPorts(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	upgrader := websocket.Upgrader{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS.ServerName != "" {
+			t.Errorf("server name %q", r.TLS.ServerName)
+		}
+		if !websocket.IsWebSocketUpgrade(r) {
+			_, _ = io.WriteString(w, "secure "+r.Host)
+			return
+		}
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if kind, message, err := conn.ReadMessage(); err == nil {
+			_ = conn.WriteMessage(kind, message)
+		}
+	}))
+	server.Config.ErrorLog = nil
+	t.Cleanup(server.Close)
+	plain := serve(t, map[int]http.HandlerFunc{8080: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "plain") }})
+	c.Add(Sandbox{ID: id, HTTPSPorts: []int{443, 8443}, Dial: func(ctx context.Context, port int) (net.Conn, error) {
+		if port == 8443 {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
+		}
+		return plain(ctx, 8080)
+	}})
+	for port, want := range map[string]string{
+		"8443": "200 secure 127.0.0.1", "8080": "200 plain", "49983": "200 plain",
+		"443": `503 {"sandboxId":"` + id + `","message":"` + messageNoTLS + `","port":443,"code":503}`,
+	} {
+		resp, body := c.do(t, ask{method: "GET", host: "127.0.0.1", header: by(id, port)})
+		if got := fmt.Sprint(resp.StatusCode, " ", body); got != want {
+			t.Errorf("port %s: %s, want %s", port, got, want)
+		}
+	}
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), http.Header{headerSandbox: {id}, headerPort: {"8443"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.WriteMessage(websocket.TextMessage, []byte("hello"))
+	if _, got, err := conn.ReadMessage(); string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A private port wants the token of a websocket, too.
+func TestPrivateWebsocket(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	upgrader := websocket.Upgrader{}
+	c.Add(Sandbox{ID: id, TrafficToken: traffic, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		if conn, err := upgrader.Upgrade(w, r, nil); err == nil {
+			conn.Close()
+		}
+	}})})
+	header := http.Header{headerSandbox: {id}, headerPort: {"3000"}}
+	for token, want := range map[string]int{"": 403, "wrong": 403, traffic: 101} {
+		header.Set(headerTraffic, token)
+		conn, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), header)
+		if err == nil {
+			conn.Close()
+		}
+		if resp == nil || resp.StatusCode != want {
+			t.Errorf("token %q: %v, want %d", token, err, want)
+		}
+	}
+}
+
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Method", r.Method)
+		w.Header().Set("Content-Length", "5")
+		if r.Method != http.MethodHead {
+			_, _ = io.WriteString(w, "hello")
+		}
+	}})})
+	for method, want := range map[string]string{
+		"HEAD": "200 HEAD 5 ", "OPTIONS": "200 OPTIONS 5 hello", "PROPFIND": "200 PROPFIND 5 hello", "DELETE": "200 DELETE 5 hello",
+		"TRACE": fmt.Sprintf("405  %d %s", len(refusedMethod), refusedMethod),
+	} {
+		resp, body := c.do(t, ask{method: method, header: by(id, "3000")})
+		if got := fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("X-Method"), " ", resp.ContentLength, " ", body); got != want {
+			t.Errorf("%s: %s, want %s", method, got, want)
+		}
+	}
+	conn := c.dial(t)
+	fmt.Fprintf(conn, "CONNECT 3000-%s.localhost:80 HTTP/1.1\r\nHost: 3000-%[1]s.localhost:80\r\n\r\n", id)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 405 || string(body) != refusedMethod {
+		t.Errorf("CONNECT: %s %s, %v", resp.Status, body, err)
+	}
+}
+
+const refusedMethod = `{"sandboxId":"` + id + `","message":"` + messageMethod + `","code":405}`
+
+// dial opens a bare connection to the listener.
+func (c *cloud) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// A client that asks whether its body is wanted hears what the server inside
+// says, and sends nothing that is refused.
+func TestExpectContinue(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refuse" {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	}})})
+	ask := func(path string) (net.Conn, *bufio.Reader, *http.Response) {
+		conn := c.dial(t)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 3000-%s.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", path, id)
+		in := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn, in, resp
+	}
+	if _, _, resp := ask("/refuse"); resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("refused: %s", resp.Status)
+	}
+	conn, in, resp := ask("/take")
+	if resp.StatusCode != http.StatusContinue {
+		t.Fatalf("taken: %s", resp.Status)
+	}
+	_, _ = io.WriteString(conn, "body")
+	for resp.StatusCode == http.StatusContinue { // the server here and the one inside may both say so
+		var err error
+		if resp, err = http.ReadResponse(in, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != "body" {
+		t.Errorf("taken: %s %q, %v", resp.Status, body, err)
+	}
+}
+
+// A stream that is silent for longer than any proxy of the hosted service waits
+// stays open, in both directions.
+func TestSilentStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inside, outside := newPipeListener(), newPipeListener()
+		service := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			_ = rc.EnableFullDuplex()
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: begin\n")
+			_ = rc.Flush()
+			line, _ := bufio.NewReader(r.Body).ReadString('\n')
+			_, _ = io.WriteString(w, line)
+		})}
+		go service.Serve(inside)
+		defer service.Close()
+		rt := New(Options{})
+		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return inside.dial() }})
+		defer rt.Remove(id)
+		front := &http.Server{Handler: rt}
+		go front.Serve(outside)
+		defer front.Close()
+
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return outside.dial() }}
+		defer transport.CloseIdleConnections()
+		up, send := io.Pipe()
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", "http://3000-"+id+".localhost/", up)
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		in := bufio.NewReader(resp.Body)
+		if line, err := in.ReadString('\n'); line != "data: begin\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		<-time.After(2 * time.Hour)
+		_, _ = io.WriteString(send, "data: still here\n")
+		if line, err := in.ReadString('\n'); line != "data: still here\n" {
+			t.Errorf("%q, %v", line, err)
+		}
+		_ = send.Close()
+	})
+}
+
+// pipeListener is a listener in memory, for the clock of a bubble.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial() (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.closed); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// The end of a sandbox is not the end of an answer whose length nobody knows.
+func TestKilledWhileAnswering(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"until the connection ends": "HTTP/1.0 200 OK\r\n\r\npart",
+		"chunked":                   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+		"of a length":               "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			cut := make(chan struct{})
+			c.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					_, _ = http.ReadRequest(bufio.NewReader(far))
+					_, _ = io.WriteString(far, head)
+					<-cut
+					far.Close()
+				}()
+				return near, nil
+			}})
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", c.url, nil)
+			r.Host = "3000-" + id + ".localhost"
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			resp, err := transport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			part := make([]byte, 4)
+			if _, err := io.ReadFull(resp.Body, part); err != nil || string(part) != "part" {
+				t.Fatalf("%q, %v", part, err)
+			}
+			c.Remove(id)
+			close(cut)
+			if rest, err := io.ReadAll(resp.Body); err == nil {
+				t.Errorf("it ended as if it were whole, with %q", rest)
+			}
+			if resp, body := c.do(t, ask{method: "GET", host: r.Host}); resp.StatusCode != 502 || !strings.Contains(body, messageNotFound) {
+				t.Errorf("the next request: %d %s", resp.StatusCode, body)
+			}
+		})
+	}
+}
+
+// What a room cannot open any more is told apart from what is broken.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, fmt.Errorf("room: %w", ErrTooMany) }})
+	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
+	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","code":429}`; resp.StatusCode != 429 || body != want {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if isPlain(errors.New("x")) || !isPlain(fmt.Errorf("dial: %w", tls.RecordHeaderError{})) {
+		t.Error("isPlain")
+	}
+}

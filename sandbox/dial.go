@@ -1,0 +1,294 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// relay connects its input and output with a port, over IPv4 or IPv6, and says
+// so with one byte. It needs bash and cat, which every template has. It ends
+// when the server closes the connection, and by SIGTERM.
+const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+trap exit TERM
+printf +
+cat <&3 &
+cat <&0 >&3 &
+wait -n
+exit 0`
+
+// relayRefused is the relay's status when nothing listens.
+const relayRefused = 7
+
+// maxRelayError bounds what is kept of the relay's error output.
+const maxRelayError = 4 << 10
+
+// Dial opens a connection to a port of the sandbox, remote or local, for what
+// is not HTTP: databases, ssh, protocols of your own. ctx bounds the dialling
+// alone. Nothing listening is [ErrPortClosed].
+//
+// The bytes travel through a process in the sandbox: opening takes as long as
+// a command takes to start, and a message as long as a request. Deadlines
+// work; a write returns when the bytes are on their way. There is no closing
+// of one direction: Close ends both, and so does the server's end. The handle's
+// Close closes the connection. Use [Sandbox.Transport] for HTTP.
+func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	// The connection outlives ctx, and is a call that the handle's Close cuts.
+	life, end, err := sb.begin(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	c, err := sb.dial(ctx, life, end, port)
+	if err != nil {
+		if cause := context.Cause(life); errors.Is(cause, ErrClosed) {
+			err = cause
+		}
+		return nil, sb.failed(ctx, fmt.Sprintf("dial port %d", port), err)
+	}
+	return c, nil
+}
+
+// dial starts a relay and waits for its word; end is called when all of it is
+// over.
+func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portConn, error) {
+	if port < 1 || port > 65535 {
+		end()
+		return nil, fmt.Errorf("%d is not a port", port)
+	}
+	near, far := net.Pipe()
+	c := &portConn{Conn: near, port: portAddr{sb.ID(), port}}
+	t := &tunnel{sb: sb, port: port, conn: c, far: far, connected: make(chan error, 1)}
+	t.life, t.close = context.WithCancel(life)
+	c.close = sync.OnceValue(func() error { t.close(); return near.Close() })
+	go func() {
+		defer end()
+		t.run()
+	}()
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	var err error
+	select {
+	case err = <-t.connected:
+		if err == nil {
+			return c, nil
+		}
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-life.Done():
+		err = context.Cause(life)
+	case <-timeout.C:
+		err = fmt.Errorf("no connection in %v: %w", startTimeout, context.DeadlineExceeded)
+	}
+	_ = c.Close()
+	return nil, err
+}
+
+// tunnel carries what goes through a connection to a relay and back.
+type tunnel struct {
+	sb        *Sandbox
+	port      int
+	conn      *portConn
+	far       net.Conn // the other end of conn
+	connected chan error
+	relay     *process.ProcessSelector // set before anything is carried
+	writing   sync.WaitGroup
+	life      context.Context //nolint:containedctx // that of the connection, which is no call
+	close     context.CancelFunc
+}
+
+// run starts the relay and carries its output until it or the connection ends.
+func (t *tunnel) run() {
+	err := t.carry()
+	t.conn.failed.CompareAndSwap(nil, &err)
+	select {
+	case t.connected <- err:
+	default: // it was connected, and says err to who reads
+	}
+	t.close()
+	_ = t.far.Close()
+	t.writing.Wait()
+}
+
+func (t *tunnel) carry() error {
+	stdin := true
+	request := connect.NewRequest(&process.StartRequest{
+		Process: &process.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", relay, "relay", strconv.Itoa(t.port)}},
+		Stdin:   &stdin,
+	})
+	request.Header().Set("Keepalive-Ping-Interval", keepalive)
+	// The stream outlives the connection until its first message came: only
+	// that tells what to end.
+	stream, cancel := context.WithCancel(context.WithoutCancel(t.life))
+	defer cancel()
+	stop := context.AfterFunc(t.life, func() { time.AfterFunc(closeTimeout/2, cancel) })
+	defer stop()
+	events, err := t.sb.processes.Start(stream, request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }()
+	if !events.Receive() {
+		if err := events.Err(); err != nil {
+			return err
+		}
+		return errStreamCut
+	}
+	pid := events.Msg().GetEvent().GetStart().GetPid()
+	if pid == 0 {
+		return errors.New("the daemon's first word is not that the relay started")
+	}
+	t.relay = &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
+	defer context.AfterFunc(t.life, func() {
+		_ = t.far.Close() // first: a write to it may be waited for
+		cancel()
+	})()
+	end, err := t.receive(events)
+	if end == nil {
+		t.endRelay()
+		switch cause := context.Cause(t.life); {
+		case errors.Is(cause, ErrClosed):
+			return cause
+		case cause != nil:
+			return net.ErrClosed
+		}
+		return t.sb.cause(t.life, err)
+	}
+	return err
+}
+
+// receive carries the relay's output. end is nil unless the relay has ended.
+func (t *tunnel) receive(events *connect.ServerStreamForClient[process.StartResponse]) (end *process.ProcessEvent_EndEvent, err error) {
+	opened := false
+	var stderr []byte
+	for events.Receive() {
+		event := events.Msg().GetEvent()
+		if end := event.GetEnd(); end != nil {
+			switch {
+			case opened && end.GetExitCode() == 0:
+				return end, io.EOF
+			case !opened && end.GetExitCode() == relayRefused:
+				return end, &portClosedError{t.port}
+			}
+			return end, fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), lastLine(string(stderr)))
+		}
+		if text := event.GetData().GetStderr(); len(stderr) < maxRelayError {
+			stderr = append(stderr, text[:min(len(text), maxRelayError)]...)
+		}
+		data := event.GetData().GetStdout()
+		if len(data) > 0 && !opened {
+			opened, data = true, data[1:]
+			t.connected <- nil
+			t.writing.Go(t.write)
+		}
+		if len(data) == 0 {
+			continue
+		}
+		if _, err := t.far.Write(data); err != nil {
+			return nil, err // closed on this side
+		}
+	}
+	if err := events.Err(); err != nil {
+		return nil, err
+	}
+	return nil, errStreamCut
+}
+
+// write carries what is written to the connection to the relay.
+func (t *tunnel) write() {
+	buffer := make([]byte, stdinChunk)
+	for {
+		n, err := t.far.Read(buffer)
+		if err != nil {
+			t.close()
+			return
+		}
+		request := connect.NewRequest(&process.SendInputRequest{
+			Process: t.relay, Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: buffer[:n]}},
+		})
+		if _, err := t.sb.processes.SendInput(t.life, request); err != nil {
+			if connect.CodeOf(err) == connect.CodeNotFound {
+				return // the relay has ended, and its last event tells why
+			}
+			err = translated(err)
+			t.conn.failed.CompareAndSwap(nil, &err)
+			t.close()
+			return
+		}
+	}
+}
+
+// endRelay ends the relay, also when the handle is being closed.
+func (t *tunnel) endRelay() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.life), closeTimeout/2)
+	defer cancel()
+	_, err := t.sb.processes.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: t.relay, Signal: process.Signal_SIGNAL_SIGTERM}))
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) {
+		t.sb.client.api.Logger().WarnContext(ctx, "the relay of a connection may still run", "sandbox", t.sb.ID(), "port", t.port, "error", err)
+	}
+}
+
+// portConn is a connection to a port.
+type portConn struct {
+	net.Conn // half of a pipe
+	port     portAddr
+	close    func() error
+	failed   atomic.Pointer[error] // why the other half was closed
+}
+
+// Read reads; that the connection broke is an error, that the server closed it
+// io.EOF.
+func (c *portConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	return n, c.reason("read", err)
+}
+
+func (c *portConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.reason("write", err)
+}
+
+// reason puts the end of the tunnel in the place of the pipe's.
+func (c *portConn) reason(op string, err error) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
+		return err
+	}
+	why := net.ErrClosed
+	if failed := c.failed.Load(); failed != nil {
+		why = *failed
+	}
+	if errors.Is(why, io.EOF) {
+		if op == "read" {
+			return io.EOF
+		}
+		why = syscall.EPIPE
+	}
+	return &net.OpError{Op: op, Net: "tcp", Addr: c.port, Err: why}
+}
+
+func (c *portConn) Close() error         { return c.close() }
+func (c *portConn) RemoteAddr() net.Addr { return c.port }
+func (c *portConn) LocalAddr() net.Addr  { return portAddr{"local", 0} }
+
+// portAddr is a port of a sandbox.
+type portAddr struct {
+	sandbox string
+	port    int
+}
+
+func (a portAddr) Network() string { return "tcp" }
+func (a portAddr) String() string  { return net.JoinHostPort(a.sandbox, strconv.Itoa(a.port)) }
+
+var _ http.RoundTripper = (*portTransport)(nil)

@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// relayed is a service whose relay does what it is told.
+func relayed(t *testing.T, do func(context.Context, *connect.ServerStream[process.StartResponse]) error) *service {
+	t.Helper()
+	s := newService(t)
+	s.start = func(ctx context.Context, r *process.StartRequest, stream *connect.ServerStream[process.StartResponse]) error {
+		if args := r.GetProcess().GetArgs(); r.GetProcess().GetCmd() != "/bin/bash" || args[len(args)-1] != "5432" || !r.GetStdin() {
+			t.Errorf("started %v", r)
+		}
+		return do(ctx, stream)
+	}
+	return s
+}
+
+// A relay that does not come to be is an error of Dial that says why.
+func TestDialRefused(t *testing.T) {
+	t.Parallel()
+	type stream = connect.ServerStream[process.StartResponse]
+	for name, test := range map[string]struct {
+		do   func(context.Context, *stream) error
+		want string
+		is   error
+	}{
+		"nothing listens": {func(_ context.Context, s *stream) error {
+			return errors.Join(started(s, 7), stderr(s, []byte("connect: Connection refused\n")), ended(s, relayRefused, "exit status 7"))
+		}, "nothing listens on port 5432", ErrPortClosed},
+		"no bash": {func(_ context.Context, s *stream) error {
+			return errors.Join(started(s, 7), stderr(s, []byte("no such file\n")), ended(s, 127, "exit status 127"))
+		}, "the relay in the sandbox failed: exit status 127: no such file", nil},
+		"another first word": {func(_ context.Context, s *stream) error { return stdout(s, []byte("+")) }, "first word", nil},
+		"process 0":          {func(_ context.Context, s *stream) error { return started(s, 0) }, "first word", nil},
+		"no word":            {func(context.Context, *stream) error { return nil }, "stream broke", nil},
+		"cut":                {func(_ context.Context, s *stream) error { return started(s, 7) }, "stream broke", nil},
+		"refused": {func(context.Context, *stream) error {
+			return connect.NewError(connect.CodeResourceExhausted, errors.New("too many processes"))
+		}, "too many processes", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := relayed(t, test.do).sandbox().Dial(t.Context(), 5432)
+			if conn != nil || err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("%v, %v", conn, err)
+			}
+		})
+	}
+}
+
+// A connection that breaks does not look as if the server had closed it, and
+// what came before is not lost.
+func TestDialCut(t *testing.T) {
+	t.Parallel()
+	s := relayed(t, func(_ context.Context, s *connect.ServerStream[process.StartResponse]) error {
+		return errors.Join(started(s, 7), stdout(s, []byte("+he")), stdout(s, []byte("llo")))
+	})
+	conn, err := s.sandbox().Dial(t.Context(), 5432)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	got, err := io.ReadAll(conn)
+	if string(got) != "hello" || err == nil || !strings.Contains(err.Error(), "stream broke") {
+		t.Errorf("%q, %v", got, err)
+	}
+	eventually(t, "the end of the relay", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.Equal(s.signals, []uint32{7})
+	})
+}
+
+// Input that does not arrive ends the connection: bytes would be missing.
+func TestDialInputLost(t *testing.T) {
+	t.Parallel()
+	s := relayed(t, func(ctx context.Context, s *connect.ServerStream[process.StartResponse]) error {
+		_ = errors.Join(started(s, 7), stdout(s, []byte("+")))
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	s.input = func(*process.SendInputRequest) { panic("the daemon fails") }
+	conn, err := s.sandbox().Dial(t.Context(), 5432)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("read: %v", err)
+	}
+}
+
+// Who gives up while the relay starts is answered at once, and the relay is
+// ended as soon as it can be named.
+func TestDialCancelled(t *testing.T) {
+	t.Parallel()
+	asked, release := make(chan struct{}), make(chan struct{})
+	s := relayed(t, func(ctx context.Context, s *connect.ServerStream[process.StartResponse]) error {
+		close(asked)
+		<-release
+		_ = started(s, 7)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	sb := s.sandbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if _, err := sb.Dial(ctx, 5432); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	close(release)
+	eventually(t, "the end of the relay", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.Equal(s.signals, []uint32{7})
+	})
+}

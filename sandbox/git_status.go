@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// GitStatus is the state of a repository.
+type GitStatus struct {
+	// Branch is checked out; empty when Detached.
+	Branch string
+	// Upstream is the branch it follows; empty when it follows none.
+	Upstream string
+	// Ahead and Behind count the commits that only one of the two has.
+	Ahead, Behind int
+	// Detached: a commit is checked out, no branch.
+	Detached bool
+	// Files are those that changed or are not known to git; ignored ones are
+	// left out.
+	Files []GitFile
+}
+
+// Clean tells that nothing changed.
+func (s *GitStatus) Clean() bool { return len(s.Files) == 0 }
+
+// GitFile is a file that changed.
+type GitFile struct {
+	// Path is relative to the repository, as it is: no quotes, and perhaps no
+	// UTF-8. RenamedFrom is the path before a rename or copy.
+	Path, RenamedFrom string
+	// Index and Worktree are git's letters for the change in the index and that
+	// which is not there yet: ' ', M, T, A, D, R, C, U, ?.
+	Index, Worktree byte
+}
+
+// Staged tells whether the next commit has a change of the file.
+func (f GitFile) Staged() bool { return f.Index != ' ' && f.Index != '?' && !f.Conflict() }
+
+// Conflict tells that a merge could not decide about the file.
+func (f GitFile) Conflict() bool {
+	return f.Index == 'U' || f.Worktree == 'U' || f.Index == f.Worktree && (f.Index == 'A' || f.Index == 'D')
+}
+
+// gitLabels are the words for changes; of two, the earlier one counts.
+var gitLabels = []struct {
+	letter byte
+	label  string
+}{{'R', "renamed"}, {'C', "copied"}, {'D', "deleted"}, {'A', "added"}, {'M', "modified"}, {'T', "typechange"}, {'?', "untracked"}}
+
+// Label is the change in one word: conflict, renamed, copied, deleted, added,
+// modified, typechange, untracked or unknown.
+func (f GitFile) Label() string {
+	if f.Conflict() {
+		return "conflict"
+	}
+	for _, l := range gitLabels {
+		if f.Index == l.letter || f.Worktree == l.letter {
+			return l.label
+		}
+	}
+	return "unknown"
+}
+
+// Status gives the state of a repository.
+func (g *Git) Status(ctx context.Context, repo string, p *GitParams) (*GitStatus, error) {
+	out, err := g.run(ctx, "status", gitLine([]string{"-C", repo, "status", "--porcelain=2", "--branch", "-z"}), given(p))
+	if err != nil {
+		return nil, err
+	}
+	status, err := parseStatus(out)
+	if err != nil {
+		return nil, g.failed("status", err)
+	}
+	return status, nil
+}
+
+// parseStatus reads version 2 of git's format for programs.
+func parseStatus(out []byte) (*GitStatus, error) {
+	s := &GitStatus{}
+	next := func() (string, bool) {
+		text, rest, found := bytes.Cut(out, []byte{0})
+		out = rest
+		return string(text), found
+	}
+	for len(out) > 0 {
+		entry, ended := next()
+		kind, rest, _ := strings.Cut(entry, " ")
+		// How many fields stand before the path.
+		fields, known := map[string]int{"1": 7, "2": 8, "u": 9}[kind]
+		switch {
+		case kind == "#":
+			s.header(rest)
+			continue
+		case kind == "?" && ended:
+			s.Files = append(s.Files, GitFile{Path: rest, Index: '?', Worktree: '?'})
+			continue
+		case kind == "!" && ended:
+			continue
+		}
+		words := strings.SplitN(rest, " ", fields+1)
+		if !known || !ended || len(words) != fields+1 || len(words[0]) != 2 {
+			return nil, fmt.Errorf("git's status has an entry that is not understood: %q", shorten(entry, 128))
+		}
+		file := GitFile{Path: words[fields], Index: letter(words[0][0]), Worktree: letter(words[0][1])}
+		if kind == "2" {
+			if file.RenamedFrom, ended = next(); !ended {
+				return nil, fmt.Errorf("git's status ends in the middle of %q", shorten(entry, 128))
+			}
+		}
+		s.Files = append(s.Files, file)
+	}
+	return s, nil
+}
+
+// letter is a letter of version 1, which has a space where nothing changed.
+func letter(c byte) byte {
+	if c == '.' {
+		return ' '
+	}
+	return c
+}
+
+func (s *GitStatus) header(text string) {
+	name, value, _ := strings.Cut(text, " ")
+	switch name {
+	case "branch.head":
+		if s.Detached = value == "(detached)"; !s.Detached {
+			s.Branch = value
+		}
+	case "branch.upstream":
+		s.Upstream = value
+	case "branch.ab":
+		ahead, behind, _ := strings.Cut(value, " ")
+		s.Ahead, _ = strconv.Atoi(strings.TrimPrefix(ahead, "+"))
+		s.Behind, _ = strconv.Atoi(strings.TrimPrefix(behind, "-"))
+	}
+}

@@ -1,0 +1,231 @@
+//go:build linux
+
+package local_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// gitServer serves the repositories below ~/served over HTTP to who knows the
+// password, whose hash alone it has. While it answers, it looks for the
+// password on every command line, in every environment and in every file of
+// the sandbox's user, and writes down where it is.
+const gitServer = `
+import base64, glob, hashlib, http.server, os, subprocess
+HOME = os.path.expanduser("~")
+def look(secret):
+    seen = []
+    for kind in ("cmdline", "environ"):
+        for path in glob.glob("/proc/[0-9]*/" + kind):
+            try:
+                with open(path, "rb") as f:
+                    if secret in f.read(): seen.append(path)
+            except OSError: pass
+    for top in (HOME, "/tmp", "/dev/shm", "/var/tmp"):
+        for root, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(root, name)
+                if not os.path.isfile(path): continue
+                try:
+                    with open(path, "rb") as f:
+                        if secret in f.read(): seen.append(path)
+                except OSError: pass
+    with open(HOME + "/looked", "a") as f: f.write("looked " + " ".join(seen) + "\n")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def handle_git(self):
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        user, _, secret = base64.b64decode(token).partition(b":")
+        if secret: look(secret)
+        if (user, hashlib.sha256(secret).hexdigest()) != (b"me", HASH):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        env = dict(os.environ, GIT_PROJECT_ROOT=HOME + "/served", GIT_HTTP_EXPORT_ALL="1", PATH_INFO=path, QUERY_STRING=query, REMOTE_USER="me",
+            REQUEST_METHOD=self.command, CONTENT_TYPE=self.headers.get("Content-Type", ""), CONTENT_LENGTH=str(len(body)), HTTP_CONTENT_ENCODING=self.headers.get("Content-Encoding", ""))
+        answer = subprocess.run(["git", "http-backend"], input=body, env=env, stdout=subprocess.PIPE).stdout
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        fields = dict(l.split(b": ", 1) for l in head.split(b"\r\n"))
+        self.send_response(int(fields.pop(b"Status", b"200").split()[0]))
+        for name, value in fields.items(): self.send_header(name.decode(), value.decode())
+        self.end_headers()
+        self.wfile.write(rest)
+    do_GET = do_POST = handle_git
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 3000), Handler)
+print("ready", flush=True)
+server.serve_forever()
+`
+
+const (
+	gitSecret = "tok-3n with 'quotes' $and \\more"
+	gitRemote = "http://127.0.0.1:3000/project.git"
+)
+
+func sum(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
+
+func gitSandbox(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	sb := create(t, sandboxtest.New(t))
+	if _, err := sb.Commands.Run(t.Context(), "git --version", nil); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("this machine has no git: %v", err)
+	}
+	run(t, sb, `git config --global user.name Tester; git config --global user.email tester@example.com; git config --global init.defaultBranch main
+		git init -q --bare served/project.git; git -C served/project.git config http.receivepack true
+		git init -q seed; cd seed; echo one >a; git add a; git commit -qm one; git push -q ../served/project.git main`)
+	return sb
+}
+
+// stderrHas tells whether git failed with these words.
+func stderrHas(err error, words string) bool {
+	exit, ok := errors.AsType[*sandbox.ExitError](err)
+	return ok && strings.Contains(exit.Result.Stderr, words)
+}
+
+func TestGit(t *testing.T) {
+	t.Parallel()
+	sb := gitSandbox(t)
+	git := sb.Git
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(git.Clone(t.Context(), "served/project.git", &sandbox.GitCloneParams{Path: "it's here"}))
+	const repo = "it's here"
+	status, err := git.Status(t.Context(), repo, nil)
+	must(err)
+	if diff := cmp.Diff(&sandbox.GitStatus{Branch: "main", Upstream: "origin/main"}, status); diff != "" {
+		t.Errorf("fresh (-want +got):\n%s", diff)
+	}
+	must(git.CreateBranch(t.Context(), repo, "topic", nil))
+	run(t, sb, `cd "it's here"; git mv a b; echo two >"c d"; printf x >$'e\nf'`)
+	must(git.Add(t.Context(), repo, &sandbox.GitAddParams{Files: []string{"c d"}}))
+	status, err = git.Status(t.Context(), repo, nil)
+	must(err)
+	want := []sandbox.GitFile{{Path: "b", RenamedFrom: "a", Index: 'R', Worktree: ' '}, {Path: "c d", Index: 'A', Worktree: ' '}, {Path: "e\nf", Index: '?', Worktree: '?'}}
+	if diff := cmp.Diff(want, status.Files); diff != "" || status.Branch != "topic" || status.Upstream != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	must(git.Add(t.Context(), repo, nil))
+	hash, err := git.Commit(t.Context(), repo, "it's \"two\"\n\n$HOME", &sandbox.GitCommitParams{AuthorName: "A B", AuthorEmail: "a@example.com"})
+	must(err)
+	if got := run(t, sb, `git -C "it's here" log -1 '--format=%H %an %ae %B'`); got != hash+" A B a@example.com it's \"two\"\n\n$HOME" {
+		t.Errorf("commit %q", got)
+	}
+	if _, err := git.Commit(t.Context(), repo, "nothing", nil); err == nil || !strings.Contains(err.Error(), "nothing to commit") {
+		t.Errorf("empty commit: %v", err)
+	}
+	if err := git.Push(t.Context(), repo, nil); !errors.Is(err, sandbox.ErrGitUpstream) {
+		t.Errorf("push without upstream: %v", err)
+	}
+	if err := git.Pull(t.Context(), repo, nil); !errors.Is(err, sandbox.ErrGitUpstream) {
+		t.Errorf("pull without upstream: %v", err)
+	}
+	must(git.Push(t.Context(), repo, &sandbox.GitPushParams{Remote: "origin"}))
+	branches, err := git.Branches(t.Context(), repo, nil)
+	must(err)
+	if diff := cmp.Diff(&sandbox.GitBranches{All: []string{"main", "topic"}, Current: "topic"}, branches); diff != "" {
+		t.Errorf("branches (-want +got):\n%s", diff)
+	}
+	_, err = git.Commit(t.Context(), repo, "three", &sandbox.GitCommitParams{AllowEmpty: true})
+	must(err)
+	if status, err := git.Status(t.Context(), repo, nil); err != nil || status.Upstream != "origin/topic" || status.Ahead != 1 || !status.Clean() {
+		t.Errorf("ahead: %+v, %v", status, err)
+	}
+	must(git.Checkout(t.Context(), repo, "main", nil))
+	if err := git.DeleteBranch(t.Context(), repo, "topic", nil); !stderrHas(err, "not fully merged") {
+		t.Errorf("delete of unmerged: %v", err)
+	}
+	must(git.DeleteBranch(t.Context(), repo, "topic", &sandbox.GitDeleteBranchParams{Force: true}))
+	must(git.Pull(t.Context(), repo, &sandbox.GitPullParams{Remote: "origin", Branch: "topic"}))
+	if status, err := git.Status(t.Context(), repo, nil); err != nil || status.Ahead != 1 {
+		t.Errorf("pulled: %+v, %v", status, err)
+	}
+	must(git.Clone(t.Context(), "file://"+run(t, sb, "echo ~")+"/served/project.git", &sandbox.GitCloneParams{Path: "shallow", Branch: "topic", Depth: 1}))
+	if got := run(t, sb, "git -C shallow rev-list --count HEAD; git -C shallow rev-parse HEAD; git -C shallow branch -r"); got != "1\n"+hash+"\n  origin/topic" {
+		t.Errorf("shallow clone: %q", got)
+	}
+	if err := git.Clone(t.Context(), "served/none.git", nil); err == nil || errors.Is(err, sandbox.ErrGitAuth) {
+		t.Errorf("clone of nothing: %v", err)
+	}
+	if _, ok := errors.AsType[*sandbox.ExitError](git.Checkout(t.Context(), "none", "main", nil)); !ok {
+		t.Error("no exit error")
+	}
+}
+
+// A password comes to the remote and to nowhere else: not to a command line,
+// an environment or a file, whether the call succeeds or not, although git is
+// told to store passwords.
+func TestGitCredentials(t *testing.T) {
+	t.Parallel()
+	sb := gitSandbox(t)
+	git := sb.Git
+	run(t, sb, `git config --global credential.helper store; git config --global credential.http://127.0.0.1:3000.helper store`)
+	listen(t, sb, "server.py", strings.Replace(gitServer, "HASH", `"`+sum(gitSecret)+`"`, 1))
+	right := &sandbox.GitCredentials{Username: "me", Password: gitSecret}
+	wrong := &sandbox.GitCredentials{Username: "me", Password: "wr0ng-secret"}
+
+	if err := git.Clone(t.Context(), gitRemote, nil); !errors.Is(err, sandbox.ErrGitAuth) {
+		t.Errorf("clone without credentials: %v", err)
+	}
+	if err := git.Clone(t.Context(), gitRemote, &sandbox.GitCloneParams{Credentials: wrong}); !errors.Is(err, sandbox.ErrGitAuth) || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("clone with wrong credentials: %v", err)
+	}
+	if err := git.Clone(t.Context(), gitRemote, &sandbox.GitCloneParams{Credentials: right}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := git.Commit(t.Context(), "project", "two", &sandbox.GitCommitParams{AllowEmpty: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: wrong}); !errors.Is(err, sandbox.ErrGitAuth) {
+		t.Errorf("push with wrong credentials: %v", err)
+	}
+	for range 2 { // what was given once is gone
+		if err := git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: right}); err != nil {
+			t.Fatal(err)
+		}
+		if err := git.Push(t.Context(), "project", nil); !errors.Is(err, sandbox.ErrGitAuth) {
+			t.Errorf("push without credentials: %v", err)
+		}
+	}
+	if err := git.Pull(t.Context(), "project", &sandbox.GitPullParams{Remote: "origin", Branch: "main", Credentials: right}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := run(t, sb, "git -C served/project.git rev-parse main; git -C project remote get-url origin"), run(t, sb, "git -C project rev-parse main")+"\n"+gitRemote; got != want {
+		t.Errorf("pushed %q, want %q", got, want)
+	}
+
+	looked := run(t, sb, "cat looked")
+	if strings.Count(looked, "looked") < 5 {
+		t.Errorf("the server looked too seldom: %q", looked)
+	}
+	for found := range strings.Lines(looked) {
+		if strings.TrimSpace(found) != "looked" {
+			t.Errorf("while git ran the password was in %q", found)
+		}
+	}
+	// The words come by input, so that the search does not find itself.
+	result, err := sb.Commands.Run(t.Context(), `cat >/dev/shm/words; grep -rlFf /dev/shm/words --exclude=words ~ /tmp /var/tmp /dev/shm 2>/dev/null; rm /dev/shm/words; test ! -e ~/.git-credentials`,
+		&sandbox.CommandParams{Stdin: strings.NewReader(gitSecret + "\nwr0ng-secret\n")})
+	if err != nil || result.Stdout != "" {
+		t.Errorf("left in %q, %v", result.Stdout, err)
+	}
+}

@@ -1,0 +1,163 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+)
+
+// URL is the address of a port for browsers and other programs outside, such
+// as https://3000-i1a2.e2b.app: the scheme is that of the sandbox URL, or
+// https without one, the host is [Sandbox.Host]. Whether the name resolves is
+// for the service's domain to say; programs in Go use [Sandbox.Transport],
+// which needs no name.
+func (sb *Sandbox) URL(port int) string {
+	scheme := "https"
+	if base, err := url.Parse(sb.client.api.SandboxURL()); err == nil && base.Scheme != "" {
+		scheme = base.Scheme
+	}
+	return scheme + "://" + sb.Host(port)
+}
+
+// Transport carries HTTP requests to a port of the sandbox, remote or local,
+// with what routes and admits them. Requests name the port as it is named
+// inside or outside: http://localhost:3000/path, or URL(3000)+"/path"; other
+// addresses, to which a redirect may lead, are refused. That the sandbox is
+// gone is [ErrGone], that nothing listens on the port [ErrPortClosed]; after
+// the handle's Close, requests fail with [ErrClosed]. It needs no closing.
+//
+//	client := &http.Client{Transport: sb.Transport(3000)}
+//	response, err := client.Get("http://localhost:3000/health")
+func (sb *Sandbox) Transport(port int) http.RoundTripper { return &portTransport{sb, port} }
+
+type portTransport struct {
+	sb   *Sandbox
+	port int
+}
+
+func (t *portTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.roundTrip(r)
+	if err != nil && r.Body != nil {
+		_ = r.Body.Close() // as a RoundTripper must; a second Close does no harm
+	}
+	return response, err
+}
+
+func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
+	sb := t.sb
+	address, err := t.address(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	ctx, end, err := sb.begin(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	end = sync.OnceFunc(end)
+	out := r.Clone(ctx)
+	out.URL = address
+	if r.Host == r.URL.Host {
+		out.Host = "" // that of the address
+	}
+	to := portClient{sb, t.port}
+	to.callerHeader(out.Header)
+	response, err := to.answer(sb.client.http.Transport.RoundTrip(out))
+	if err != nil {
+		defer end()
+		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, shorten(r.URL.Path, 256), t.port), err)
+	}
+	// The handle's Close must not wait for one who has given up reading.
+	context.AfterFunc(ctx, end)
+	body := &portBody{ReadCloser: response.Body, end: end}
+	response.Body = body
+	if w, ok := body.ReadCloser.(io.Writer); ok { // a connection that was upgraded
+		response.Body = struct {
+			*portBody
+			io.Writer
+		}{body, w}
+	}
+	return response, nil
+}
+
+// portBody ends its call when it is closed.
+type portBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *portBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}
+
+// address is where a request for u goes. It checks that u means the port.
+func (t *portTransport) address(u *url.URL) (*url.URL, error) {
+	base, err := url.Parse(t.sb.baseURL(t.port))
+	if err != nil {
+		return nil, err
+	}
+	inside := u.Port() == strconv.Itoa(t.port) && (strings.EqualFold(u.Hostname(), "localhost") || isLoopback(u.Hostname()))
+	if !inside && !strings.EqualFold(u.Host, t.sb.Host(t.port)) && !strings.EqualFold(u.Host, base.Host) {
+		return nil, fmt.Errorf("sandbox: a transport for port %d of %s does not carry requests to %s: use http://localhost:%d", t.port, t.sb.ID(), shorten(u.Host, 256), t.port)
+	}
+	to := *u
+	to.Scheme, to.Host, to.User = base.Scheme, base.Host, nil
+	return &to, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// callerHeader routes and admits a request of the caller's, who may have a name
+// of its own.
+func (p portClient) callerHeader(h http.Header) {
+	agent, given := h["User-Agent"]
+	p.header(h)
+	if given {
+		h["User-Agent"] = agent
+	}
+}
+
+// DialWebsocket opens a websocket on a port of the sandbox at path, which may
+// have a query. header may be nil. ctx bounds the dialling alone; the
+// connection is the caller's to close. A refused handshake comes with the
+// answer, as [websocket.Dialer.DialContext] gives it.
+func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer end()
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	all := header.Clone()
+	if all == nil {
+		all = http.Header{}
+	}
+	to := portClient{sb, port}
+	to.callerHeader(all)
+	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
+	if err != nil {
+		if response != nil && response.StatusCode == http.StatusBadGateway {
+			body, _ := io.ReadAll(response.Body) // at most 1 KiB, which gorilla has read already
+			response.Body = io.NopCloser(bytes.NewReader(body))
+			if routed := to.routed(body); routed != nil {
+				err = routed
+			}
+		}
+		return nil, response, sb.failed(ctx, fmt.Sprintf("open a websocket on port %d", port), err)
+	}
+	return conn, response, nil
+}
