@@ -33,7 +33,7 @@ func TestEscape(t *testing.T) {
 	tests := []struct{ name, command string }{
 		{"host file", "cat " + secret},
 		{"host file through the agent's root", "cat /proc/1/root" + secret},
-		{"host directories", "for d in /root/.ssh /var/lib/dpkg /boot /sys/kernel; do ls $d >/dev/null 2>&1 && echo ESCAPED $d; done"},
+		{"host directories", "for d in /root/.ssh /var/lib/systemd /boot /sys/kernel /etc/apt/auth.conf.d; do ls $d >/dev/null 2>&1 && echo ESCAPED $d; done"},
 		{"host process", fmt.Sprintf("kill -0 %d && echo ESCAPED; kill -0 %d && echo ESCAPED", r.keeper.cmd.Process.Pid, agentPID(r)+1<<16)},
 		{"host processes", "test $(ls /proc | grep -c '^[0-9]') -lt 10 || echo ESCAPED"},
 		{"host loopback", fmt.Sprintf("bash -c 'exec 5<>/dev/tcp/127.0.0.1/%d' && echo ESCAPED", port)},

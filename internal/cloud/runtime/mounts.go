@@ -148,13 +148,14 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 			return "", err
 		}
 	}
-	if path == "/usr" {
-		if err := openLocal(upper); err != nil {
-			return "", err
-		}
-		if err := addSudo(upper, spec.Ranged); err != nil {
-			return "", err
-		}
+	switch path {
+	case "/usr":
+		err = errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
+	case dpkgTree:
+		err = openDpkg(upper)
+	}
+	if err != nil {
+		return "", err
 	}
 	// New directories on the way are traversable and empty: what else the host
 	// has beside the tree is not there.
