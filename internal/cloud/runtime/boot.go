@@ -170,14 +170,20 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	if err != nil {
 		return err
 	}
-	defer config.Close()
+	files := []*os.File{config}
+	defer func() { closeAll(files) }()
+	if kills, err := s.group.openOOMKills(); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	} else if kills != nil {
+		files = append(files, kills)
+	}
 	if s.place == nil {
 		if err := s.name(); err != nil {
 			return err
 		}
 	}
 	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
-	if err := s.agent.appoint(ctx, as, spec, config); err != nil {
+	if err := s.agent.appoint(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
 	if err := s.agent.await(ctx, bootTimeout); err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -249,21 +250,37 @@ func (s *group) add(pid int) error {
 
 // oomKills is how many processes of the group were killed for want of memory.
 func (s *group) oomKills() int {
-	if s.memory.dir == "" {
+	f, err := s.openOOMKills()
+	if f == nil || err != nil {
 		return 0
 	}
-	name := "memory.events"
-	if s.memory.version == 1 {
-		name = "memory.oom_control"
+	defer f.Close()
+	return countOOMKills(f)
+}
+
+// openOOMKills opens the file with that number; nil where there is none. Its
+// reader sees nothing of the host but this.
+func (s *group) openOOMKills() (*os.File, error) {
+	switch {
+	case s == nil || s.memory.dir == "":
+		return nil, nil
+	case s.memory.version == 1:
+		return os.Open(filepath.Join(s.memory.dir, "memory.oom_control"))
 	}
-	data, err := os.ReadFile(filepath.Join(s.memory.dir, name))
-	if err != nil {
+	return os.Open(filepath.Join(s.memory.dir, "memory.events"))
+}
+
+// countOOMKills reads the number from an open file, as it is now.
+func countOOMKills(f *os.File) int {
+	text := make([]byte, 512) // a few short lines
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0
 	}
-	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(value)) // the kernel's own number
-			return n
+	for line := range bytes.Lines(text[:n]) {
+		if value, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			kills, _ := strconv.Atoi(string(bytes.TrimSpace(value))) // the kernel's own number
+			return kills
 		}
 	}
 	return 0

@@ -53,9 +53,10 @@ type Guest struct {
 	// namespaces it is false: nothing inside could reach a proxy of the agent's.
 	Internet bool
 
-	line    *control
-	inside  bool          // the loopback is the sandbox's own
-	streams chan struct{} // one for each stream being opened or carried
+	line     *control
+	oomKills *os.File      // the group's own count; nil where there is none
+	inside   bool          // the loopback is the sandbox's own
+	streams  chan struct{} // one for each stream being opened or carried
 
 	mu        sync.Mutex
 	listeners map[uint16]*guestListener
@@ -89,8 +90,8 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: an agent without a configuration", ErrProtocol)
+	if len(files) < 1 || len(files) > 2 {
+		return fmt.Errorf("%w: an agent with %d files", ErrProtocol, len(files))
 	}
 	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
 	files[0].Close()
@@ -120,6 +121,9 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 			return err
 		}
 	}
+	if len(files) == 2 {
+		g.oomKills = files[1]
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -144,6 +148,15 @@ func users(spec agentSpec) []User {
 		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
 	}
 	return []User{root, user}
+}
+
+// OOMKills is how many processes of the sandbox were killed so far because it
+// reached its memory limit; 0 where no control group counts them.
+func (g *Guest) OOMKills() int {
+	if g.oomKills == nil {
+		return 0
+	}
+	return countOOMKills(g.oomKills)
 }
 
 // Ready tells the server that the sandbox can be used: its ports listen.
