@@ -3,12 +3,12 @@
 package runtime
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 )
 
 // This file is what apt and dpkg need besides programs, on hosts that have them:
@@ -52,8 +52,19 @@ Mode: 644
 Filename: /var/cache/debconf/templates.dat
 `
 
-// hasPassword matches an address with a user in it.
-var hasPassword = regexp.MustCompile(`://[^/\s]*@`)
+// hasPassword says whether there is an address with a user in it.
+func hasPassword(text []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(text, []byte("://"))
+		if !found {
+			return false
+		}
+		if end := bytes.IndexAny(rest, "@/ \t\n"); end >= 0 && rest[end] == '@' {
+			return true
+		}
+		text = rest
+	}
+}
 
 // writeApt fills the part of the skeleton that apt and dpkg read.
 func writeApt() error {
@@ -93,7 +104,7 @@ func copyAptFile(name string) error {
 		return err
 	}
 	text, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrPermission) || hasPassword.Match(text) {
+	if errors.Is(err, fs.ErrPermission) || hasPassword(text) {
 		return nil
 	}
 	if err != nil {

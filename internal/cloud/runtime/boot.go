@@ -139,26 +139,55 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.group, err = s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits); err != nil {
-		return fmt.Errorf("limit: %w", err)
+	// To join a group the kernel may wait for all processors, which takes longer
+	// than the rest; the first stage needs no limits, as nothing of it is the
+	// sandbox's yet, and goes no further without them.
+	limited := make(chan error, 1)
+	var group *group // handed to s when this function looks at s alone again
+	go func() {
+		var err error
+		group, err = s.join(pid)
+		limited <- err
+	}()
+	err = s.sendInit(ctx, pid)
+	if err == nil {
+		err = s.awaitBuilt(ctx)
 	}
-	if err := s.group.add(pid); err != nil {
-		return fmt.Errorf("limit: %w", err)
+	joined := <-limited
+	s.group = group
+	if joined != nil {
+		return fmt.Errorf("limit: %w", joined)
 	}
-	if err := s.sendInit(ctx, pid); err != nil {
+	if err != nil {
 		return err
 	}
-	stop := s.agent.deadline(ctx, bootTimeout)
-	prepared, _, err := s.agent.expect(kindReady, 0)
-	stop()
-	if err != nil {
-		return s.explain(ctx, "build", err)
+	if err := s.agent.send(message{Kind: kindGo}); err != nil {
+		return s.explain(ctx, "restrict", err)
 	}
-	s.notes = append(s.notes, prepared.Notes...)
-	s.hidden = prepared.Hidden
 	if err := s.agent.hello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
+	return nil
+}
+
+// join makes the groups of the sandbox and puts its first process there. With an
+// error there may be groups all the same.
+func (s *Sandbox) join(pid int) (*group, error) {
+	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.add(pid)
+}
+
+// awaitBuilt waits for the end of the first stage's work.
+func (s *Sandbox) awaitBuilt(ctx context.Context) error {
+	defer s.agent.deadline(ctx, bootTimeout)()
+	built, _, err := s.agent.expect(kindReady, 0)
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	s.notes, s.hidden = append(s.notes, built.Notes...), built.Hidden
 	return nil
 }
 
