@@ -210,8 +210,9 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 		if controller == "memory" {
 			s.memory = hierarchy{dir: dir, version: h.version}
 		}
-		for _, setting := range settings(controller, h.version, l) {
-			if err := os.WriteFile(filepath.Join(dir, setting[0]), []byte(setting[1]), 0); err != nil {
+		for _, set := range settings(controller, h.version, l) {
+			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
+			if err != nil && (!set.optional || !errors.Is(err, fs.ErrNotExist)) {
 				return nil, errors.Join(err, s.remove())
 			}
 		}
@@ -219,21 +220,30 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 	return s, nil
 }
 
-func settings(controller string, version int, l Limits) [][2]string {
+// setting is what is written to a file of a group. An optional one is of kernels
+// with a feature, which are those that need it.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+// settings are in the order in which the kernel takes them.
+func settings(controller string, version int, l Limits) []setting {
 	const period = 100_000 // µs
 	quota := strconv.Itoa(int(l.CPUs * period))
 	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
 	switch {
 	case controller == "memory" && version == 1:
-		return [][2]string{{"memory.limit_in_bytes", memory}}
+		// With swap it is memory and swap together that count.
+		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}}
 	case controller == "memory":
-		return [][2]string{{"memory.max", memory}}
+		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}}
 	case controller == "pids":
-		return [][2]string{{"pids.max", processes}}
+		return []setting{{"pids.max", processes, false}}
 	case controller == "cpu" && version == 1:
-		return [][2]string{{"cpu.cfs_period_us", strconv.Itoa(period)}, {"cpu.cfs_quota_us", quota}}
+		return []setting{{"cpu.cfs_period_us", strconv.Itoa(period), false}, {"cpu.cfs_quota_us", quota, false}}
 	case controller == "cpu":
-		return [][2]string{{"cpu.max", quota + " " + strconv.Itoa(period)}}
+		return []setting{{"cpu.max", quota + " " + strconv.Itoa(period), false}}
 	}
 	return nil
 }

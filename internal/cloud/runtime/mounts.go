@@ -204,6 +204,9 @@ func (h hostFiles) close() {
 	}
 }
 
+// maxTerminals is how many pseudoterminals a sandbox may have.
+const maxTerminals = 256
+
 func mountDevices(host hostFiles, ranged bool) error {
 	for name, fd := range host.devices {
 		path := "root/dev/" + name
@@ -214,7 +217,8 @@ func mountDevices(host hostFiles, ranged bool) error {
 			return fmt.Errorf("show /dev/%s: %w", name, err)
 		}
 	}
-	options := "newinstance,ptmxmode=0666,mode=0620"
+	// The kernel has a few thousand terminals for the whole machine.
+	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if ranged {
 		options += ",gid=5" // tty; a single id has no such group
 	}

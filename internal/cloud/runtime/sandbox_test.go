@@ -293,6 +293,16 @@ func TestLimits(t *testing.T) {
 			t.Errorf("afterwards: %+v", got)
 		}
 	})
+	t.Run("terminals", func(t *testing.T) {
+		got := sh(t, s, `python3 -c 'import os
+n = 0
+try:
+  while n < 10**5: os.openpty(); n += 1
+except OSError: print(n)'`)
+		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > maxTerminals {
+			t.Errorf("got %+v", got)
+		}
+	})
 	t.Run("processes", func(t *testing.T) {
 		got := sh(t, s, "for i in $(seq 200); do sleep 1 >/dev/null 2>&1 & done")
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
