@@ -53,50 +53,91 @@ func (g *groups) directories() []string {
 // createGroups makes the instance's groups wherever this process may. A machine
 // where it may not is no error: why says what was answered.
 func createGroups(name string) *groups {
-	g := &groups{byController: make(map[string]hierarchy), why: make(map[string]string)}
 	mounts, err := cgroupMounts()
-	for _, controller := range []string{"memory", "cpu", "pids"} {
-		if err != nil {
-			g.why[controller] = err.Error()
+	return createGroupsIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+}
+
+func createGroupsIn(mounts []cgroupMount, err error, name string, controllers []string) *groups {
+	g := &groups{byController: make(map[string]hierarchy), why: make(map[string]string)}
+	if err == nil {
+		err = errors.New("no control group controller")
+	}
+	var unified []string // controllers that no hierarchy of version 1 has
+	for _, controller := range controllers {
+		g.why[controller] = err.Error()
+		i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.version == 1 && slices.Contains(m.controllers, controller) })
+		if i < 0 {
+			unified = append(unified, controller)
 			continue
 		}
-		h, err := createHierarchy(mounts, controller, name)
-		if err != nil {
-			g.why[controller] = err.Error()
-			continue
+		g.made(controller, hierarchy{dir: filepath.Join(mounts[i].own, name), version: 1}, mkdirGroup(filepath.Join(mounts[i].own, name)))
+	}
+	for _, m := range mounts {
+		if m.version == 2 {
+			g.createUnified(m, name, unified)
+			break // a process is in one group of it, however often it is mounted
 		}
-		g.byController[controller] = h
 	}
 	return g
 }
 
-func createHierarchy(mounts []cgroupMount, controller, name string) (hierarchy, error) {
-	err := errors.New("no control group controller")
-	for _, m := range mounts {
-		if m.version == 1 && slices.Contains(m.controllers, controller) {
-			dir := filepath.Join(m.own, name)
-			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return hierarchy{}, err
+// made takes a group that was made for a controller, or the reason why not.
+func (g *groups) made(controller string, h hierarchy, err error) {
+	if err != nil {
+		g.why[controller] = err.Error()
+		return
+	}
+	delete(g.why, controller)
+	g.byController[controller] = h
+}
+
+// createUnified makes one group for the controllers, as a process can be in one
+// only. A group with processes in it, as ours is, cannot hand controllers to its
+// children: of those above it is the nearest one that can hand down the most.
+func (g *groups) createUnified(m cgroupMount, name string, controllers []string) {
+	var best string
+	handed := 0
+	for dir := m.own; handed < len(controllers); dir = filepath.Dir(dir) {
+		group := filepath.Join(dir, name)
+		var errs []error
+		failed := 0
+		for _, controller := range controllers {
+			err := delegate(dir, controller, name)
+			if err != nil {
+				failed++
 			}
-			return hierarchy{dir: dir, version: 1}, nil
+			errs = append(errs, err)
+		}
+		switch {
+		case len(controllers)-failed > handed:
+			if best != "" {
+				_ = os.Remove(best) // it is empty
+			}
+			best, handed = group, len(controllers)-failed
+			for i, controller := range controllers {
+				delete(g.byController, controller)
+				g.made(controller, hierarchy{dir: group, version: 2}, errs[i])
+			}
+		case best == "":
+			for i, controller := range controllers {
+				g.why[controller] = errs[i].Error()
+			}
+		}
+		if best != group {
+			_ = os.Remove(group) // where it was made, it is empty
+		}
+		if dir == m.point {
+			return
 		}
 	}
-	for _, m := range mounts {
-		if m.version != 2 {
-			continue
-		}
-		// A group with processes in it, as ours is, cannot hand controllers to
-		// its children; the nearest one above that can is the place.
-		for dir := m.own; ; dir = filepath.Dir(dir) {
-			if err = delegate(dir, controller, name); err == nil {
-				return hierarchy{dir: filepath.Join(dir, name), version: 2}, nil
-			}
-			if dir == m.point {
-				break
-			}
-		}
+}
+
+func mkdirGroup(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	return hierarchy{}, err
+	return err
 }
 
 // delegate makes the group name in dir, with the controller handed down to its
