@@ -66,10 +66,11 @@ func hasPassword(text []byte) bool {
 	}
 }
 
-// writeApt fills the part of the skeleton that apt and dpkg read.
-func writeApt() error {
-	if !exists(dpkgTree) {
-		return nil // not a host of theirs
+// writeApt fills the part of the skeleton that apt and dpkg read. With one id they
+// can list packages, and install none: the host's root owns what they would change.
+func writeApt(ranged bool) error {
+	if !ranged || !exists(dpkgTree) {
+		return nil
 	}
 	for _, dir := range aptDirectories {
 		if err := os.Mkdir("root"+dir, 0o755); err != nil {

@@ -143,20 +143,20 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// than the rest; the first stage needs no limits, as nothing of it is the
 	// sandbox's yet, and goes no further without them.
 	limited := make(chan error, 1)
-	var group *group // handed to s when this function looks at s alone again
+	var joined *group // not in s yet: others look there when a start fails
 	go func() {
 		var err error
-		group, err = s.join(pid)
+		joined, err = s.join(pid)
 		limited <- err
 	}()
 	err = s.sendInit(ctx, pid)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
 	}
-	joined := <-limited
-	s.group = group
-	if joined != nil {
-		return fmt.Errorf("limit: %w", joined)
+	refused := <-limited
+	s.group = joined
+	if refused != nil {
+		return fmt.Errorf("limit: %w", refused)
 	}
 	if err != nil {
 		return err

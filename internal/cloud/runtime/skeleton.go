@@ -81,7 +81,7 @@ func writeSkeleton(spec *initSpec) error {
 			return err
 		}
 	}
-	return errors.Join(writeApt(), writeHome(spec.Ranged))
+	return errors.Join(writeApt(spec.Ranged), writeHome(spec.Ranged))
 }
 
 func writeHome(ranged bool) error {
