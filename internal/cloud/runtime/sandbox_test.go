@@ -386,6 +386,36 @@ func TestNewSandboxCancelled(t *testing.T) {
 	}
 }
 
+// TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
+func TestInARow(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{Spare: &Limits{}})
+	for i := range 100 {
+		s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.spares.end() // so that none is being made
+	r.mu.Lock()
+	sandboxes, slots := len(r.sandboxes), len(r.slots)
+	r.mu.Unlock()
+	if sandboxes > 1 || slots > 1 { // the spare
+		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
+	}
+	for _, dir := range r.groups.directories() {
+		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
+			t.Errorf("groups left: %v, %v", below, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{})
