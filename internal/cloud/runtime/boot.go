@@ -155,11 +155,11 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	refused := <-limited
 	s.group = joined
+	if err != nil {
+		return err // why there may be no process to limit
+	}
 	if refused != nil {
 		return fmt.Errorf("limit: %w", refused)
-	}
-	if err != nil {
-		return err
 	}
 	if err := s.agent.send(message{Kind: kindGo}); err != nil {
 		return s.explain(ctx, "restrict", err)
