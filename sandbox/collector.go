@@ -218,7 +218,8 @@ func (c *collector) line(text []byte) error {
 	case "error":
 		switch {
 		case l.Traceback == "" && l.Name == "ContextRestarting":
-			return ErrKernelDied
+			_, reason, _ := strings.Cut(l.Value, "restarted: ")
+			return kernelDied(reason)
 		case l.Traceback == "" && (l.Name == "WebSocketError" || l.Name == "UnexpectedEndOfExecution"):
 			return fmt.Errorf("%w: %s", ErrKernelLost, shorten(l.Value, 256))
 		}

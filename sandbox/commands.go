@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ type CommandParams struct {
 type CommandResult struct {
 	// ExitCode is its exit status; -1 when a signal ended it.
 	ExitCode int
-	// Status says it in words: "exit status 3", "signal: killed".
+	// Status says it in words: "exit status 3", "signal: killed (out of memory: the sandbox's limit is 2 GiB)".
 	Status string
 	// Stdout and Stderr are the output, as far as it is kept; where bytes were
 	// dropped, a line says so.
@@ -228,7 +229,7 @@ func (r *command) wait(ctx context.Context) (*CommandResult, error) {
 	}
 	end, err := r.read()
 	result := &CommandResult{
-		ExitCode: int(end.GetExitCode()), Status: end.GetStatus(),
+		ExitCode: int(end.GetExitCode()), Status: cmp.Or(end.GetError(), end.GetStatus()),
 		Stdout: r.stdout.text(), StdoutDropped: r.stdout.dropped(),
 		Stderr: r.stderr.text(), StderrDropped: r.stderr.dropped(),
 	}

@@ -107,15 +107,24 @@ func (k *kernel) receive() {
 
 // deadly tells a status that ends every execution, whoever asked.
 func deadly(m *jupyter.Message) bool {
-	return m.Header.MsgType == "status" && (stateOf(m) == "restarting" || stateOf(m) == "dead")
+	return m.Header.MsgType == "status" && (statusOf(m).ExecutionState == "restarting" || statusOf(m).ExecutionState == "dead")
 }
 
-func stateOf(m *jupyter.Message) string {
+// statusOf is zero where the content is none.
+func statusOf(m *jupyter.Message) jupyter.StatusContent {
 	var status jupyter.StatusContent
 	if json.Unmarshal(m.Content, &status) != nil {
-		return ""
+		return jupyter.StatusContent{}
 	}
-	return status.ExecutionState
+	return status
+}
+
+// kernelDied is [ErrKernelDied], with the reason where the service knows it.
+func kernelDied(reason string) error {
+	if reason == "" {
+		return ErrKernelDied
+	}
+	return fmt.Errorf("%w: %s", ErrKernelDied, shorten(reason, 256))
 }
 
 // send starts an execution.
@@ -339,14 +348,14 @@ func (e *execution) note(m *jupyter.Message) error {
 	case "execute_input", "stream", "execute_result", "display_data", "error":
 		e.began = true
 	case "status":
-		switch stateOf(m) {
+		switch status := statusOf(m); status.ExecutionState {
 		case "busy":
 			e.busy = true
 		case "idle":
 			e.idle = true
 		case "restarting", "dead":
 			e.over = true
-			return ErrKernelDied
+			return kernelDied(status.Reason)
 		}
 	}
 	e.over = e.replied && e.idle

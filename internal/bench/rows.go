@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -34,6 +36,8 @@ const bulk = 64 << 20
 func rows(client *sandbox.Client, command string) []row {
 	list := []row{
 		{name: "create to first command", runs: 20, measure: created(client, runTrue)},
+		{name: "100 sandboxes in a row", runs: 2, measure: crowd(client, 1)},
+		{name: "100 sandboxes at once", runs: 2, measure: crowd(client, 100)},
 		{
 			name: "create to first Python result", runs: 10, measure: created(client, onePlusOne),
 			floor: ipythonStart, floorName: "starting IPython on the host",
@@ -125,6 +129,36 @@ func created(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox
 		})
 		return result{median: middle}, err
 	}
+}
+
+// crowd measures until each of 100 sandboxes has run a command, all being there
+// by then; so many are created at once. To close them does not count.
+func crowd(client *sandbox.Client, atOnce int) func(context.Context, int) (result, error) {
+	return func(ctx context.Context, runs int) (result, error) {
+		middle, err := median(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+			var sandboxes [100]*sandbox.Sandbox
+			start := time.Now()
+			err := each(atOnce, len(sandboxes), func(i int) (err error) {
+				if sandboxes[i], err = client.Create(ctx); err != nil {
+					return err
+				}
+				return runTrue(ctx, sandboxes[i])
+			})
+			took := time.Since(start)
+			return took, errors.Join(err, each(len(sandboxes), len(sandboxes), func(i int) error { return sandboxes[i].Close() }))
+		})
+		return result{median: middle}, err
+	}
+}
+
+// each calls do for 0 to n-1, so many at once.
+func each(atOnce, n int, do func(i int) error) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i := range n {
+		group.Go(func() error { return do(i) })
+	}
+	return group.Wait()
 }
 
 // inOne measures calls in one sandbox.

@@ -107,6 +107,9 @@ type StatusContent struct {
 	// ExecutionState is "busy", "idle" or "starting"; a server also says
 	// "restarting" and "dead".
 	ExecutionState string `json:"execution_state"`
+	// Reason says why a kernel that died did, where that is known. It is an
+	// addition of the local cloud.
+	Reason string `json:"reason,omitempty"`
 }
 
 // ExecuteInput is the content of execute_input.

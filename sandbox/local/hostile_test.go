@@ -86,13 +86,18 @@ func TestBombs(t *testing.T) {
 	other := create(t, cloud)
 	run(t, other, "true")
 	bombs := map[string]string{
-		"processes":  `bomb() { bomb | bomb & }; bomb; sleep 5`,
-		"memory":     `for i in 1 2 3 4; do python3 -c 'x = [bytearray(b"x" * (1 << 24)) for _ in range(1000)]' & done; wait`,
-		"disk":       `for i in $(seq 1000); do head -c 64M /dev/zero > /tmp/$i || break; done; sleep 2`,
-		"files":      `mkdir /tmp/f; cd /tmp/f; python3 -c 'for i in range(10**8): open(str(i), "w").close()'; sleep 2`,
-		"sockets":    `python3 -c 'import socket; s = [socket.socketpair() for _ in range(10**6)]'; sleep 2`,
-		"tunnels":    `for i in $(seq 10000); do (exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT 192.0.2.1:9 HTTP/1.1\r\nHost: x\r\n\r\n" >&5; sleep 3) & done; sleep 3`,
-		"own daemon": `python3 -c 'import socket; s = [socket.create_connection(("127.0.0.1", 49983)) for _ in range(10**4)]'; sleep 2`,
+		"processes":   `bomb() { bomb | bomb & }; bomb; sleep 5`,
+		"memory":      `for i in 1 2 3 4; do python3 -c 'x = [bytearray(b"x" * (1 << 24)) for _ in range(1000)]' & done; wait`,
+		"disk":        `for i in $(seq 1000); do head -c 64M /dev/zero > /tmp/$i || break; done; sleep 2`,
+		"files":       `mkdir /tmp/f; cd /tmp/f; python3 -c 'for i in range(10**8): open(str(i), "w").close()'; sleep 2`,
+		"sockets":     `python3 -c 'import socket; s = [socket.socketpair() for _ in range(10**6)]'; sleep 2`,
+		"tunnels":     `for i in $(seq 10000); do (exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT 192.0.2.1:9 HTTP/1.1\r\nHost: x\r\n\r\n" >&5; sleep 3) & done; sleep 3`,
+		"descriptors": `bomb() { python3 -c 'import os; r, w = os.pipe(); l = [os.dup(r) for _ in range(10**7)]'; }; for i in $(seq 100); do bomb & done; wait`,
+		"watches":     `python3 -c 'import ctypes; l = ctypes.CDLL(None); n = [l.inotify_init() for _ in range(10**5)]; [l.inotify_add_watch(n[0], b"/proc/%d" % i, 2) for i in range(10**5)]; e = l.epoll_create1(0); f = [l.eventfd(0, 0) for _ in range(10**5)]; [l.epoll_ctl(e, 1, i, ctypes.create_string_buffer(12)) for i in f]'; sleep 2`,
+		"queues":      `python3 -c 'import ctypes; l = ctypes.CDLL("librt.so.1"); [l.mq_open(b"/q%d" % i, 0o100 | 2, 0o600, None) for i in range(10**5)]'; python3 -c 'import ctypes; l = ctypes.CDLL(None); [l.shmget(0, 1 << 24, 0o1600) for i in range(10**5)]; [l.semget(0, 250, 0o1600) for i in range(10**5)]; [l.msgget(0, 0o1600) for i in range(10**5)]'; sleep 2`,
+		"terminals":   `python3 -c 'import os; l = [os.openpty() for _ in range(10**5)]'; sleep 2`,
+		"signals":     `python3 -c 'import os, signal, ctypes; signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64)); l = ctypes.CDLL(None); [l.sigqueue(os.getpid(), 34 + i % 30, 0) for i in range(10**6)]; t = ctypes.c_void_p(); [l.timer_create(1, None, ctypes.byref(t)) for i in range(10**6)]'; sleep 2`,
+		"own daemon":  `python3 -c 'import socket; s = [socket.create_connection(("127.0.0.1", 49983)) for _ in range(10**4)]'; sleep 2`,
 	}
 	for name, bomb := range bombs {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Isolation:    runtime.Isolation(s.isolation),
 		Agent:        s.agent,
 		MaxSandboxes: s.maxSandboxes,
+		Limits:       s.limits,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		Logger:       s.logger,
 	})

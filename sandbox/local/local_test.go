@@ -212,7 +212,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	defer client.Close()
 	var work sync.WaitGroup
-	for i := range 10 {
+	for i := range 100 {
 		work.Go(func() {
 			sb, err := client.Create(t.Context())
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
 // Isolation is how far a sandbox is kept from the machine.
@@ -35,6 +36,7 @@ type settings struct {
 	address      string
 	key          api.Key
 	maxSandboxes int
+	limits       Limits
 	denyPrivate  bool
 	logger       *slog.Logger
 }
@@ -58,6 +60,13 @@ func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 // WithMaxSandboxes sets how many sandboxes there may be at once; 0 is the
 // default, 100. More are refused with [api.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
+
+// Limits are what one sandbox may use; fields that are zero are defaults.
+type Limits = runtime.Limits
+
+// WithLimits sets what each sandbox may use. [Report] says which of it this
+// machine enforces.
+func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
 
 // WithPrivateNetworks says whether sandboxes with internet reach private
 // addresses too, such as a package mirror of a company. The default is that

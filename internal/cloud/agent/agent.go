@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
@@ -41,6 +42,8 @@ type Options struct {
 
 	MemoryBytes uint64 // what the sandbox may use, for metrics; 0 is what the machine has
 	CPUs        int    // the same
+
+	Memory *child.Memory // tells who was killed for want of it; nil tells nobody
 
 	Logger *slog.Logger // nil discards
 }
@@ -86,7 +89,7 @@ func New(o Options) (*Agent, error) {
 		envs:      envs,
 		path:      o.Path,
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
-		processes: newProcesses(),
+		processes: newProcesses(o.Memory),
 		watchers:  newWatchers(),
 		commits:   newCommits(),
 		metrics:   newMetrics(o.MemoryBytes, o.CPUs),

@@ -31,6 +31,7 @@ type launch struct {
 	pty    *process.PTY // nil: pipes
 	// deadline ends the process, whoever is connected by then; zero is none.
 	deadline time.Time
+	memory   *child.Memory
 }
 
 // running is a process and its output. It leads a session of its own, so that a
@@ -46,6 +47,8 @@ type running struct {
 	stdin    *input   // nil: none; the terminal when there is one
 	terminal *os.File // nil: pipes
 	deadline *time.Timer
+	// starved says whether it was killed for want of memory.
+	starved func(*os.ProcessState) error
 
 	mu        sync.Mutex
 	reaped    bool // the leader; others of its session may go on
@@ -64,7 +67,7 @@ type source struct {
 // caller calls wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
-	r := &running{config: l.config, tag: l.tag, output: output}
+	r := &running{config: l.config, tag: l.tag, output: output, starved: l.memory.Watch()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
@@ -195,7 +198,11 @@ func (r *running) wait() {
 	if r.deadline != nil {
 		r.deadline.Stop()
 	}
-	r.end = endOf(r.group.State(), err)
+	state := r.group.State()
+	r.end = endOf(state, err)
+	if err := r.starved(state); err != nil {
+		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
+	}
 	r.closeFiles()
 	_ = r.group.Close() // it is a number: nothing is lost
 }

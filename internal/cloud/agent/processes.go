@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
@@ -30,7 +31,8 @@ var (
 
 // processes is every process that was started by a client.
 type processes struct {
-	waits sync.WaitGroup
+	memory *child.Memory
+	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
@@ -47,8 +49,8 @@ type retired struct {
 	at  time.Time
 }
 
-func newProcesses() *processes {
-	return &processes{live: make(map[uint32]*running)}
+func newProcesses(memory *child.Memory) *processes {
+	return &processes{memory: memory, live: make(map[uint32]*running)}
 }
 
 func (ps *processes) start(l *launch) (*running, *subscriber, error) {
@@ -65,6 +67,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	ps.waits.Add(1)
 	ps.mu.Unlock()
 
+	l.memory = ps.memory
 	r, first, err := l.start()
 
 	ps.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -38,6 +39,8 @@ type Options struct {
 	Token string
 	// Scratch is a directory for the driver's files.
 	Scratch string
+	// Memory tells which kernels were killed for want of it; nil tells of none.
+	Memory *child.Memory
 	// Logger is where kernels' starts and deaths are told; nil is nowhere.
 	Logger *slog.Logger
 }
@@ -133,7 +136,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	}
 	k.Kernel = kernel.New(kernel.Spec{
 		Python: s.options.Python, Driver: s.driver, Environ: s.options.Environ, Credential: s.options.Credential,
-		Dir: k.cwd, Logger: s.options.Logger.With("kernel", k.id),
+		Dir: k.cwd, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)
 	return k, nil

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -29,6 +30,8 @@ type Spec struct {
 	// Dir is the working directory of user code. When it cannot be entered the
 	// kernel says so on stderr and runs in "/".
 	Dir string
+	// Memory tells whether a kernel was killed for want of it; nil does not.
+	Memory *child.Memory
 	// Logger is never nil.
 	Logger *slog.Logger
 }
@@ -362,11 +365,15 @@ func (k *Kernel) ended(p *process) {
 	if died {
 		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err)
 	}
-	state := StateRestarting
+	state := jupyter.StatusContent{ExecutionState: StateRestarting}
 	if over {
-		state = StateDead
+		state.ExecutionState = StateDead
 	}
-	k.status(k.ctx, nil, state)
+	if died && errors.Is(p.err, child.ErrOutOfMemory) {
+		state.Reason = p.err.Error()
+		why.Value += ": " + state.Reason
+	}
+	k.broadcast(k.ctx, Event{Type: "status", Content: marshal(state)})
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}

@@ -43,7 +43,9 @@ type process struct {
 	cancel context.CancelFunc
 	// done is closed when the process is gone and all that it said is delivered.
 	done chan struct{}
-	err  error // how it ended; valid when done is closed
+	// starved says whether it was killed for want of memory.
+	starved func(*os.ProcessState) error
+	err     error // how it ended; valid when done is closed
 	// reason is what ends its request when somebody here ended it, zero when it
 	// died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
@@ -107,6 +109,7 @@ func startProcess(k *Kernel) (_ *process, err error) {
 	p.conn = ours
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.starved = k.spec.Memory.Watch()
 	if err := child.Start(p.cmd); err != nil {
 		p.cancel()
 		_ = ours.Close()
@@ -157,6 +160,9 @@ func (p *process) supervise() {
 	p.cancel()
 	if err == nil {
 		err = errors.New("exit status 0")
+	}
+	if starved := p.starved(p.cmd.ProcessState); starved != nil {
+		err = fmt.Errorf("%w (%w)", err, starved)
 	}
 	p.err = errors.Join(lines, err)
 	p.kernel.ended(p)

@@ -53,10 +53,11 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		}
 		users[i] = agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential}
 	}
+	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
 		System: config.environment(g.Internet, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
-		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Logger: logger,
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	kernels, err := interpreter.New(interpreter.Options{
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
-		Dir:     workdir, Token: config.AccessToken, Scratch: g.Run, Logger: logger,
+		Dir:     workdir, Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
 	})
 	if err != nil {
 		return err

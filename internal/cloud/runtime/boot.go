@@ -139,26 +139,55 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.group, err = s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits); err != nil {
-		return fmt.Errorf("limit: %w", err)
+	// To join a group the kernel may wait for all processors, which takes longer
+	// than the rest; the first stage needs no limits, as nothing of it is the
+	// sandbox's yet, and goes no further without them.
+	limited := make(chan error, 1)
+	var joined *group // not in s yet: others look there when a start fails
+	go func() {
+		var err error
+		joined, err = s.join(pid)
+		limited <- err
+	}()
+	err = s.sendInit(ctx, pid)
+	if err == nil {
+		err = s.awaitBuilt(ctx)
 	}
-	if err := s.group.add(pid); err != nil {
-		return fmt.Errorf("limit: %w", err)
-	}
-	if err := s.sendInit(ctx, pid); err != nil {
-		return err
-	}
-	stop := s.agent.deadline(ctx, bootTimeout)
-	prepared, _, err := s.agent.expect(kindReady, 0)
-	stop()
+	refused := <-limited
+	s.group = joined
 	if err != nil {
-		return s.explain(ctx, "build", err)
+		return err // why there may be no process to limit
 	}
-	s.notes = append(s.notes, prepared.Notes...)
-	s.hidden = prepared.Hidden
+	if refused != nil {
+		return fmt.Errorf("limit: %w", refused)
+	}
+	if err := s.agent.send(message{Kind: kindGo}); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
 	if err := s.agent.hello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
+	return nil
+}
+
+// join makes the groups of the sandbox and puts its first process there. With an
+// error there may be groups all the same.
+func (s *Sandbox) join(pid int) (*group, error) {
+	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.add(pid)
+}
+
+// awaitBuilt waits for the end of the first stage's work.
+func (s *Sandbox) awaitBuilt(ctx context.Context) error {
+	defer s.agent.deadline(ctx, bootTimeout)()
+	built, _, err := s.agent.expect(kindReady, 0)
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	s.notes, s.hidden = append(s.notes, built.Notes...), built.Hidden
 	return nil
 }
 
@@ -170,14 +199,20 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	if err != nil {
 		return err
 	}
-	defer config.Close()
+	files := []*os.File{config}
+	defer func() { closeAll(files) }()
+	if kills, err := s.group.openOOMKills(); err != nil {
+		return fmt.Errorf("limit: %w", err)
+	} else if kills != nil {
+		files = append(files, kills)
+	}
 	if s.place == nil {
 		if err := s.name(); err != nil {
 			return err
 		}
 	}
 	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
-	if err := s.agent.appoint(ctx, as, spec, config); err != nil {
+	if err := s.agent.appoint(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
 	if err := s.agent.await(ctx, bootTimeout); err != nil {

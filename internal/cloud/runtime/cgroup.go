@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -52,50 +53,91 @@ func (g *groups) directories() []string {
 // createGroups makes the instance's groups wherever this process may. A machine
 // where it may not is no error: why says what was answered.
 func createGroups(name string) *groups {
-	g := &groups{byController: make(map[string]hierarchy), why: make(map[string]string)}
 	mounts, err := cgroupMounts()
-	for _, controller := range []string{"memory", "cpu", "pids"} {
-		if err != nil {
-			g.why[controller] = err.Error()
+	return createGroupsIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+}
+
+func createGroupsIn(mounts []cgroupMount, err error, name string, controllers []string) *groups {
+	g := &groups{byController: make(map[string]hierarchy), why: make(map[string]string)}
+	if err == nil {
+		err = errors.New("no control group controller")
+	}
+	var unified []string // controllers that no hierarchy of version 1 has
+	for _, controller := range controllers {
+		g.why[controller] = err.Error()
+		i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.version == 1 && slices.Contains(m.controllers, controller) })
+		if i < 0 {
+			unified = append(unified, controller)
 			continue
 		}
-		h, err := createHierarchy(mounts, controller, name)
-		if err != nil {
-			g.why[controller] = err.Error()
-			continue
+		g.made(controller, hierarchy{dir: filepath.Join(mounts[i].own, name), version: 1}, mkdirGroup(filepath.Join(mounts[i].own, name)))
+	}
+	for _, m := range mounts {
+		if m.version == 2 {
+			g.createUnified(m, name, unified)
+			break // a process is in one group of it, however often it is mounted
 		}
-		g.byController[controller] = h
 	}
 	return g
 }
 
-func createHierarchy(mounts []cgroupMount, controller, name string) (hierarchy, error) {
-	err := errors.New("no control group controller")
-	for _, m := range mounts {
-		if m.version == 1 && slices.Contains(m.controllers, controller) {
-			dir := filepath.Join(m.own, name)
-			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return hierarchy{}, err
+// made takes a group that was made for a controller, or the reason why not.
+func (g *groups) made(controller string, h hierarchy, err error) {
+	if err != nil {
+		g.why[controller] = err.Error()
+		return
+	}
+	delete(g.why, controller)
+	g.byController[controller] = h
+}
+
+// createUnified makes one group for the controllers, as a process can be in one
+// only. A group with processes in it, as ours is, cannot hand controllers to its
+// children: of those above it is the nearest one that can hand down the most.
+func (g *groups) createUnified(m cgroupMount, name string, controllers []string) {
+	var best string
+	handed := 0
+	for dir := m.own; handed < len(controllers); dir = filepath.Dir(dir) {
+		group := filepath.Join(dir, name)
+		var errs []error
+		failed := 0
+		for _, controller := range controllers {
+			err := delegate(dir, controller, name)
+			if err != nil {
+				failed++
 			}
-			return hierarchy{dir: dir, version: 1}, nil
+			errs = append(errs, err)
+		}
+		switch {
+		case len(controllers)-failed > handed:
+			if best != "" {
+				_ = os.Remove(best) // it is empty
+			}
+			best, handed = group, len(controllers)-failed
+			for i, controller := range controllers {
+				delete(g.byController, controller)
+				g.made(controller, hierarchy{dir: group, version: 2}, errs[i])
+			}
+		case best == "":
+			for i, controller := range controllers {
+				g.why[controller] = errs[i].Error()
+			}
+		}
+		if best != group {
+			_ = os.Remove(group) // where it was made, it is empty
+		}
+		if dir == m.point {
+			return
 		}
 	}
-	for _, m := range mounts {
-		if m.version != 2 {
-			continue
-		}
-		// A group with processes in it, as ours is, cannot hand controllers to
-		// its children; the nearest one above that can is the place.
-		for dir := m.own; ; dir = filepath.Dir(dir) {
-			if err = delegate(dir, controller, name); err == nil {
-				return hierarchy{dir: filepath.Join(dir, name), version: 2}, nil
-			}
-			if dir == m.point {
-				break
-			}
-		}
+}
+
+func mkdirGroup(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	return hierarchy{}, err
+	return err
 }
 
 // delegate makes the group name in dir, with the controller handed down to its
@@ -209,8 +251,9 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 		if controller == "memory" {
 			s.memory = hierarchy{dir: dir, version: h.version}
 		}
-		for _, setting := range settings(controller, h.version, l) {
-			if err := os.WriteFile(filepath.Join(dir, setting[0]), []byte(setting[1]), 0); err != nil {
+		for _, set := range settings(controller, h.version, l) {
+			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
+			if err != nil && (!set.optional || !errors.Is(err, fs.ErrNotExist)) {
 				return nil, errors.Join(err, s.remove())
 			}
 		}
@@ -218,21 +261,30 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 	return s, nil
 }
 
-func settings(controller string, version int, l Limits) [][2]string {
+// setting is what is written to a file of a group. An optional one is of kernels
+// with a feature, which are those that need it.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+// settings are in the order in which the kernel takes them.
+func settings(controller string, version int, l Limits) []setting {
 	const period = 100_000 // µs
 	quota := strconv.Itoa(int(l.CPUs * period))
 	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
 	switch {
 	case controller == "memory" && version == 1:
-		return [][2]string{{"memory.limit_in_bytes", memory}}
+		// With swap it is memory and swap together that count.
+		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}}
 	case controller == "memory":
-		return [][2]string{{"memory.max", memory}}
+		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}}
 	case controller == "pids":
-		return [][2]string{{"pids.max", processes}}
+		return []setting{{"pids.max", processes, false}}
 	case controller == "cpu" && version == 1:
-		return [][2]string{{"cpu.cfs_period_us", strconv.Itoa(period)}, {"cpu.cfs_quota_us", quota}}
+		return []setting{{"cpu.cfs_period_us", strconv.Itoa(period), false}, {"cpu.cfs_quota_us", quota, false}}
 	case controller == "cpu":
-		return [][2]string{{"cpu.max", quota + " " + strconv.Itoa(period)}}
+		return []setting{{"cpu.max", quota + " " + strconv.Itoa(period), false}}
 	}
 	return nil
 }
@@ -249,21 +301,37 @@ func (s *group) add(pid int) error {
 
 // oomKills is how many processes of the group were killed for want of memory.
 func (s *group) oomKills() int {
-	if s.memory.dir == "" {
+	f, err := s.openOOMKills()
+	if f == nil || err != nil {
 		return 0
 	}
-	name := "memory.events"
-	if s.memory.version == 1 {
-		name = "memory.oom_control"
+	defer f.Close()
+	return countOOMKills(f)
+}
+
+// openOOMKills opens the file with that number; nil where there is none. Its
+// reader sees nothing of the host but this.
+func (s *group) openOOMKills() (*os.File, error) {
+	switch {
+	case s == nil || s.memory.dir == "":
+		return nil, nil
+	case s.memory.version == 1:
+		return os.Open(filepath.Join(s.memory.dir, "memory.oom_control"))
 	}
-	data, err := os.ReadFile(filepath.Join(s.memory.dir, name))
-	if err != nil {
+	return os.Open(filepath.Join(s.memory.dir, "memory.events"))
+}
+
+// countOOMKills reads the number from an open file, as it is now.
+func countOOMKills(f *os.File) int {
+	text := make([]byte, 512) // a few short lines
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0
 	}
-	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(value)) // the kernel's own number
-			return n
+	for line := range bytes.Lines(text[:n]) {
+		if value, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			kills, _ := strconv.Atoi(string(bytes.TrimSpace(value))) // the kernel's own number
+			return kills
 		}
 	}
 	return 0

@@ -3,6 +3,13 @@
 package runtime
 
 import (
+	"context"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +58,143 @@ func TestParseCgroupMounts(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(cgroupMount{})); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
+	}
+}
+
+// unifiedMount is a group of the version 2 hierarchy with a process in it, as an
+// ordinary one is, below groups without, and a controller to hand down.
+func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
+	t.Helper()
+	mounts, err := cgroupMounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.version == 2 })
+	if i < 0 || os.Geteuid() != 0 {
+		t.Skip("no version 2 hierarchy that this user may change")
+	}
+	m = mounts[i]
+	text, err := os.ReadFile(filepath.Join(m.point, "cgroup.controllers"))
+	names := strings.Fields(string(text))
+	if err != nil || len(names) == 0 {
+		t.Skipf("no controller in the version 2 hierarchy: %v", err)
+	}
+	controller = names[len(names)-1]
+	dir := m.point
+	for _, name := range []string{"e2bctl-test-" + rand.Text(), "slice", "scope"} {
+		subtree := filepath.Join(dir, "cgroup.subtree_control")
+		if have, err := os.ReadFile(subtree); err == nil && !slices.Contains(strings.Fields(string(have)), controller) {
+			if err := os.WriteFile(subtree, []byte("+"+controller), 0); err != nil {
+				t.Skipf("hand down %s: %v", controller, err)
+			}
+			if dir == m.point {
+				t.Cleanup(func() {
+					if err := os.WriteFile(subtree, []byte("-"+controller), 0); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		below := filepath.Join(dir, name)
+		if err := os.Mkdir(below, 0o755); err != nil {
+			t.Skip(err)
+		}
+		dir = below
+		t.Cleanup(func() {
+			if err := removeGroup(context.Background(), below); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	m.own = dir
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test's context killed it
+	if err := (&group{dirs: []string{dir}}).add(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	return m, controller
+}
+
+// TestUnified: the group is made beside that of the process, not below it, and
+// what cannot be handed down there leaves no second group.
+func TestUnified(t *testing.T) {
+	t.Parallel()
+	m, controller := unifiedMount(t)
+	g := createGroupsIn([]cgroupMount{m, m}, nil, "instance", []string{"nonsense", controller})
+	want := filepath.Join(filepath.Dir(m.own), "instance")
+	if h := g.byController[controller]; h.dir != want || h.version != 2 || len(g.byController) != 1 {
+		t.Errorf("%+v, want %s", g, want)
+	}
+	if g.why["nonsense"] == "" || g.why[controller] != "" {
+		t.Errorf("why: %v", g.why)
+	}
+	if exists(filepath.Join(m.own, "instance")) || exists(filepath.Join(filepath.Dir(filepath.Dir(m.own)), "instance")) {
+		t.Error("groups are left elsewhere")
+	}
+	s, err := g.create("1", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(want, "1", "cgroup.controllers"))
+	if err != nil || !slices.Contains(strings.Fields(string(text)), controller) {
+		t.Errorf("the sandbox's group has %q, %v", text, err)
+	}
+	if err := s.remove(); err != nil {
+		t.Error(err)
+	}
+	if f, err := s.openOOMKills(); f != nil || err != nil {
+		t.Errorf("a count of kills without a memory group: %v, %v", f, err)
+	}
+	none := createGroupsIn([]cgroupMount{m}, nil, "instance", []string{"nonsense"})
+	if len(none.byController) != 0 || none.why["nonsense"] == "" || len(none.directories()) != 0 {
+		t.Errorf("%+v", none)
+	}
+}
+
+// TestSettings: what is written where, by the version of the hierarchy.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	limits := Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Processes: 100}
+	tests := map[string][]setting{
+		"memory 1": {{"memory.limit_in_bytes", "1073741824", false}, {"memory.memsw.limit_in_bytes", "1073741824", true}},
+		"memory 2": {{"memory.max", "1073741824", false}, {"memory.swap.max", "0", true}},
+		"cpu 1":    {{"cpu.cfs_period_us", "100000", false}, {"cpu.cfs_quota_us", "150000", false}},
+		"cpu 2":    {{"cpu.max", "150000 100000", false}},
+		"pids 1":   {{"pids.max", "100", false}},
+		"pids 2":   {{"pids.max", "100", false}},
+	}
+	for name, want := range tests {
+		controller, version, _ := strings.Cut(name, " ")
+		if diff := cmp.Diff(want, settings(controller, int(version[0]-'0'), limits), cmp.AllowUnexported(setting{})); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestCountOOMKills(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n":                3,
+		"low 0\nhigh 0\nmax 12\noom 4\noom_kill 2\noom_group_kill 9\n": 2,
+		"oom_kill x\n": 0, "": 0,
+	} {
+		name := filepath.Join(t.TempDir(), "events")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it is read again and again
+			if got := countOOMKills(f); got != want {
+				t.Errorf("%q: %d", text, got)
+			}
+		}
+		f.Close()
 	}
 }
 

@@ -20,4 +20,9 @@
 // They speak JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of each child.
 // The server treats the agent as hijacked: it never receives a descriptor from
 // it, follows no path it names, and ends a sandbox that breaks the protocol.
+//
+// What no code in a sandbox may do is the table of TestEscape. To end its own
+// sandbox is not in it: root inside can starve the agent, whose id it has. Where
+// there is one id, what the kernel counts by user (inotify instances, queued
+// signals, locked memory) is shared with the server's other processes.
 package runtime

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -53,9 +54,10 @@ type Guest struct {
 	// namespaces it is false: nothing inside could reach a proxy of the agent's.
 	Internet bool
 
-	line    *control
-	inside  bool          // the loopback is the sandbox's own
-	streams chan struct{} // one for each stream being opened or carried
+	line     *control
+	oomKills *os.File      // the group's own count; nil where there is none
+	inside   bool          // the loopback is the sandbox's own
+	streams  chan struct{} // one for each stream being opened or carried
 
 	mu        sync.Mutex
 	listeners map[uint16]*guestListener
@@ -85,12 +87,13 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	if err := restrictAgent(); err != nil {
 		return err
 	}
+	endureSignals()
 	var spec agentSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: an agent without a configuration", ErrProtocol)
+	if len(files) < 1 || len(files) > 2 {
+		return fmt.Errorf("%w: an agent with %d files", ErrProtocol, len(files))
 	}
 	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
 	files[0].Close()
@@ -120,6 +123,9 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 			return err
 		}
 	}
+	if len(files) == 2 {
+		g.oomKills = files[1]
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -129,6 +135,14 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		time.AfterFunc(time.Second, func() { unix.Exit(1) })
 	}()
 	return serve(ctx, g)
+}
+
+// endureSignals keeps the agent alive whatever its own root sends it. The kernel
+// spares the first process of a sandbox what it does not handle, but the Go runtime
+// handles all of these. They are taken, not ignored, which children would inherit.
+func endureSignals() {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
+		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
 }
 
 func users(spec agentSpec) []User {
@@ -144,6 +158,15 @@ func users(spec agentSpec) []User {
 		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
 	}
 	return []User{root, user}
+}
+
+// OOMKills is how many processes of the sandbox were killed so far because it
+// reached its memory limit; 0 where no control group counts them.
+func (g *Guest) OOMKills() int {
+	if g.oomKills == nil {
+		return 0
+	}
+	return countOOMKills(g.oomKills)
 }
 
 // Ready tells the server that the sandbox can be used: its ports listen.

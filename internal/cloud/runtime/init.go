@@ -41,10 +41,6 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 		return enterPlace(c, &spec)
 	}
 	unix.Umask(0) // modes are as written; set again before the exec
-	// The group was joined after the clone, so that its namespace begins here.
-	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("unshare cgroup namespace: %w", err)
-	}
 	notes, err := build(&spec, mounts)
 	if err != nil {
 		return err
@@ -55,10 +51,23 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := limit(&spec); err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindReady, Notes: notes}); err != nil {
+	if err := c.built(message{Kind: kindReady, Notes: notes}); err != nil {
 		return err
 	}
+	// The group was joined after the clone, so that its namespace begins here.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
 	return executeAgent(c, spec.Ranged, nil)
+}
+
+// built says that the first stage's work is done, and waits for the limits.
+func (c *control) built(ready message) error {
+	if err := c.send(ready); err != nil {
+		return err
+	}
+	_, _, err := c.expect(kindGo, 0)
+	return err
 }
 
 func loopbackUp() error {

@@ -101,7 +101,7 @@ func enterPlace(c *control, spec *initSpec) error {
 		return err
 	}
 	trees, hidden := reachable(spec.Trees)
-	if err := c.send(message{Kind: kindReady, Hidden: hidden}); err != nil {
+	if err := c.built(message{Kind: kindReady, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Place.Restricted {

@@ -1,10 +1,12 @@
-//go:build linux
-
 package runtime
 
 import (
 	"fmt"
+	"runtime"
 )
+
+// processors is what a sandbox may use at most.
+var processors = runtime.NumCPU()
 
 // Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
 // memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,

@@ -148,13 +148,14 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 			return "", err
 		}
 	}
-	if path == "/usr" {
-		if err := openLocal(upper); err != nil {
-			return "", err
-		}
-		if err := addSudo(upper, spec.Ranged); err != nil {
-			return "", err
-		}
+	switch path {
+	case "/usr":
+		err = errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
+	case dpkgTree:
+		err = openDpkg(upper)
+	}
+	if err != nil {
+		return "", err
 	}
 	// New directories on the way are traversable and empty: what else the host
 	// has beside the tree is not there.
@@ -203,6 +204,9 @@ func (h hostFiles) close() {
 	}
 }
 
+// maxTerminals is how many pseudoterminals a sandbox may have.
+const maxTerminals = 256
+
 func mountDevices(host hostFiles, ranged bool) error {
 	for name, fd := range host.devices {
 		path := "root/dev/" + name
@@ -213,7 +217,8 @@ func mountDevices(host hostFiles, ranged bool) error {
 			return fmt.Errorf("show /dev/%s: %w", name, err)
 		}
 	}
-	options := "newinstance,ptmxmode=0666,mode=0620"
+	// The kernel has a few thousand terminals for the whole machine.
+	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if ranged {
 		options += ",gid=5" // tty; a single id has no such group
 	}

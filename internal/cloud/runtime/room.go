@@ -15,7 +15,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -90,6 +89,11 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	if o.Path == "" {
 		o.Path = DefaultPath
+	}
+	if o.Spare != nil {
+		if err := o.Spare.WithDefaults().check(); err != nil {
+			return nil, fmt.Errorf("runtime: start a room: %w", err)
+		}
 	}
 	r := &Room{
 		options:   o,
@@ -458,6 +462,3 @@ func (r *Room) probe(ctx context.Context) error {
 }
 
 var _ io.Closer = (*Room)(nil)
-
-// processors is what a sandbox may use at most.
-var processors = runtime.NumCPU()

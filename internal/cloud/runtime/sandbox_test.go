@@ -293,6 +293,16 @@ func TestLimits(t *testing.T) {
 			t.Errorf("afterwards: %+v", got)
 		}
 	})
+	t.Run("terminals", func(t *testing.T) {
+		got := sh(t, s, `python3 -c 'import os
+n = 0
+try:
+  while n < 10**5: os.openpty(); n += 1
+except OSError: print(n)'`)
+		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > maxTerminals {
+			t.Errorf("got %+v", got)
+		}
+	})
 	t.Run("processes", func(t *testing.T) {
 		got := sh(t, s, "for i in $(seq 200); do sleep 1 >/dev/null 2>&1 & done")
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
@@ -373,6 +383,36 @@ func TestNewSandboxCancelled(t *testing.T) {
 	}
 	if len(r.sandboxes) > 0 || len(r.slots) > 0 {
 		t.Errorf("%d sandboxes and %d slots are left", len(r.sandboxes), len(r.slots))
+	}
+}
+
+// TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
+func TestInARow(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{Spare: &Limits{}})
+	for i := range 100 {
+		s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.spares.end() // so that none is being made
+	r.mu.Lock()
+	sandboxes, slots := len(r.sandboxes), len(r.slots)
+	r.mu.Unlock()
+	if sandboxes > 1 || slots > 1 { // the spare
+		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
+	}
+	for _, dir := range r.groups.directories() {
+		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
+			t.Errorf("groups left: %v, %v", below, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -81,7 +81,7 @@ func writeSkeleton(spec *initSpec) error {
 			return err
 		}
 	}
-	return writeHome(spec.Ranged)
+	return errors.Join(writeApt(spec.Ranged), writeHome(spec.Ranged))
 }
 
 func writeHome(ranged bool) error {
@@ -144,14 +144,8 @@ func etc(spec *initSpec) map[string]file {
 		slices.Reverse(accounts)
 		slices.Reverse(own)
 	}
-	passwd := strings.Join(append(accounts,
-		"daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin",
-		"_apt:x:42:65534::/nonexistent:/usr/sbin/nologin",
-		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin",
-	), "\n") + "\n"
-	group := strings.Join(append(own,
-		"daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "sudo:x:27:user", "shadow:x:42:", "staff:x:50:", "nogroup:x:65534:",
-	), "\n") + "\n"
+	passwd := withSystem(accounts, "passwd", "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin")
+	group := withSystem(append(own, "sudo:x:27:user"), "group", "daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "staff:x:50:", "nogroup:x:65534:")
 	return map[string]file{
 		"/etc/passwd": {passwd, 0o644},
 		"/etc/group":  {group, 0o644},
@@ -170,6 +164,22 @@ func etc(spec *initSpec) map[string]file {
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
 		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
 	}
+}
+
+// withSystem adds the accounts that the distribution's packages count on: its
+// own list where it has one, else these. The host's accounts are its own affair.
+func withSystem(ours []string, name string, otherwise ...string) string {
+	system := otherwise
+	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
+		system = strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for _, line := range system {
+		account, _, _ := strings.Cut(line, ":")
+		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, account+":") }) {
+			ours = append(ours, line)
+		}
+	}
+	return strings.Join(ours, "\n") + "\n"
 }
 
 // openLocal makes the directories of /usr/local everybody's to write to, as the
@@ -206,9 +216,10 @@ func profile(path string) string {
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // systemTrees are directories of the host that every sandbox shows: programs
-// and libraries, their alternatives, and the certificates the machine trusts.
+// and libraries, their alternatives, the certificates the machine trusts, and
+// the list of packages.
 var systemTrees = []string{
-	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted",
+	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", dpkgTree,
 }
 
 // rootLinks are links at the host's root, or directories on a host without a merged /usr.

@@ -19,7 +19,7 @@ import (
 
 // protocol is the version of the messages. Both ends are the same binary unless
 // Options.Agent names another one, so it must match exactly.
-const protocol = 2
+const protocol = 3
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
@@ -37,6 +37,7 @@ const (
 	kindRole     kind = "role"     // server: be this
 	kindFailed   kind = "failed"   // child: it did not work
 	kindReady    kind = "ready"    // child: done, go on
+	kindGo       kind = "go"       // server to the first stage: the limits are in force
 	kindSpawn    kind = "spawn"    // server to room, with the agent's socket
 	kindSpawned  kind = "spawned"  // room to server, with a pidfd
 	kindExited   kind = "exited"   // room to server

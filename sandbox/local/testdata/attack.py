@@ -51,6 +51,28 @@ if os.uname().machine == "x86_64":
     attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
     attempt("packet socket", lambda: socket.socket(17, socket.SOCK_RAW))
     attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+    memory = ctypes.create_string_buffer(64)
+    local = (ctypes.c_size_t * 2)(ctypes.addressof(memory), 64)
+    remote = (ctypes.c_size_t * 2)(0x400000, 64)
+    attempt("read the agent's memory", lambda: libc.syscall(310, 1, local, 1, remote, 1, 0) > 0)
+    attempt("write the agent's memory", lambda: libc.syscall(311, 1, local, 1, remote, 1, 0) > 0)
+    for name, number, args in (
+        ("pivot_root", 155, (b"/tmp", b"/tmp")), ("umount2", 166, (b"/proc/sys", 2)), ("swapon", 167, (b"/tmp/x", 0)), ("reboot", 169, (0xFEE1DEAD, 672274793, 0)),
+        ("sethostname", 170, (b"x", 1)), ("iopl", 172, (3,)), ("ioperm", 173, (0, 1, 1)), ("init_module", 175, (zero, 0, b"")),
+        ("delete_module", 176, (b"x", 0)), ("quotactl", 179, (0, 0, 0, 0)), ("acct", 163, (0,)), ("settimeofday", 164, (zero, 0)),
+        ("syslog", 103, (3, zero, 64)), ("vhangup", 153, ()), ("modify_ldt", 154, (0, zero, 64)), ("clock_settime", 227, (0, zero)),
+        ("setns", 308, (os.open("/proc/self/ns/mnt", os.O_RDONLY), 0)), ("kcmp", 312, (os.getpid(), os.getpid(), 0, 0, 0)), ("finit_module", 313, (0, b"", 0)),
+        ("fanotify_init", 300, (0, 0)), ("lookup_dcookie", 212, (0, zero, 64)), ("move_pages", 279, (1, 0, 0, 0, 0, 0)), ("migrate_pages", 256, (1, 0, 0, 0)),
+    ):
+        attempt(name, syscall(number, *args))
+for family in (29, 30, 31, 38, 41, 44):  # CAN, TIPC, Bluetooth, the kernel's cryptography, KCM, XDP
+    attempt("sockets of family %d" % family, lambda: socket.socket(family, socket.SOCK_SEQPACKET))
+for protocol in (4, 6, 9, 10, 11, 12, 15, 16):  # what the kernel says and hears about more than routes
+    attempt("netlink %d" % protocol, lambda: socket.socket(16, socket.SOCK_RAW, protocol))
+for name in ("shm", "msg", "sem"):
+    attempt("System V " + name, lambda: open("/proc/sysvipc/" + name).read().splitlines()[1:])
+attempt("move_mount", syscall(429, -100, b"/tmp", -100, b"/mnt", 0))
+attempt("mount_setattr", syscall(442, -100, b"/", 0, ctypes.create_string_buffer(32), 32))
 attempt("io_uring_setup", syscall(425, 1, ctypes.create_string_buffer(256)))
 attempt("pidfd_getfd", lambda: libc.syscall(438, os.pidfd_open(1), 3, 0) >= 0)
 attempt("fsopen", syscall(430, b"tmpfs", 0))

@@ -1,0 +1,59 @@
+//go:build linux
+
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// ErrOutOfMemory: a process was killed because the sandbox reached its memory limit.
+var ErrOutOfMemory = errors.New("out of memory")
+
+// Memory is the memory limit of the sandbox. A nil one is none.
+type Memory struct {
+	// Limit is in bytes.
+	Limit uint64
+	// Kills is how many processes were killed so far because of it. It is asked
+	// before and after each process.
+	Kills func() int
+}
+
+// Watch is called before a process starts. When it has ended, what Watch returned
+// says whether it, or all that it was waiting for, was killed for want of memory:
+// an error that Is [ErrOutOfMemory], else nil.
+func (m *Memory) Watch() func(*os.ProcessState) error {
+	if m == nil || m.Kills == nil {
+		return func(*os.ProcessState) error { return nil }
+	}
+	before := m.Kills()
+	return func(state *os.ProcessState) error {
+		if !killed(state) || m.Kills() == before {
+			return nil
+		}
+		return fmt.Errorf("%w: the sandbox's limit is %s", ErrOutOfMemory, size(m.Limit))
+	}
+}
+
+// killed says whether the process ended by SIGKILL, or is a shell that says so
+// of its last command.
+func killed(state *os.ProcessState) bool {
+	const shells = 128
+	if state == nil {
+		return false
+	}
+	status, ok := state.Sys().(syscall.WaitStatus)
+	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == shells+int(syscall.SIGKILL))
+}
+
+// size is bytes in the largest unit that gives a whole number.
+func size(n uint64) string {
+	units := [...]string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for ; i < len(units)-1 && n >= 1<<10 && n%(1<<10) == 0; i++ {
+		n >>= 10
+	}
+	return fmt.Sprintf("%d %s", n, units[i])
+}

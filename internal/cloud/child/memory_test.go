@@ -1,0 +1,45 @@
+//go:build linux
+
+package child
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+)
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	kills := 0
+	m := &Memory{Limit: 3 << 29, Kills: func() int { return kills }}
+	tests := []struct {
+		script string
+		kills  int
+		want   string
+	}{
+		{"kill -KILL $$", 1, "out of memory: the sandbox's limit is 1536 MiB"},
+		{"exit 137", 1, "out of memory: the sandbox's limit is 1536 MiB"},
+		{"kill -KILL $$", 0, ""},
+		{"kill -TERM $$", 1, ""},
+		{"exit 1", 1, ""},
+		{"exit 0", 1, ""},
+	}
+	for _, tt := range tests {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", tt.script)
+		verdict, none := m.Watch(), (*Memory)(nil).Watch()
+		_ = cmd.Run() // how it ended is in its state
+		kills += tt.kills
+		err := verdict(cmd.ProcessState)
+		if (err != nil) != (tt.want != "") || err != nil && (err.Error() != tt.want || !errors.Is(err, ErrOutOfMemory)) {
+			t.Errorf("%s with %d kills: %v", tt.script, tt.kills, err)
+		}
+		if err := none(cmd.ProcessState); err != nil {
+			t.Errorf("without a limit: %v", err)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0 bytes", 1000: "1000 bytes", 1 << 10: "1 KiB", 2 << 30: "2 GiB", 1 << 50: "1024 TiB"} {
+		if got := size(n); got != want {
+			t.Errorf("%d bytes are %s", n, got)
+		}
+	}
+}
