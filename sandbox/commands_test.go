@@ -216,7 +216,7 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 		}
 		result, err := sb.Commands.Run(t.Context(), "x", nil)
 		switch {
-		case err != nil && !strings.Contains(err.Error(), "not started again") && !errors.Is(err, api.ErrUnavailable):
+		case err != nil && !errors.Is(err, ErrCommandLost) && !errors.Is(err, api.ErrUnavailable):
 			t.Errorf("cut after %d bytes: %v", cut, err)
 		case err == nil && (result.ExitCode != 0 || result.Stdout != "out"):
 			t.Errorf("cut after %d bytes: no error, and %+v", cut, result)

@@ -19,6 +19,9 @@ var (
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
 	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run")
+	// ErrCommandLost: the connection to a command broke before its end. It may
+	// still run, and is not started again; [Commands.Connect] finds it.
+	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")
 )
 
 // GoneError says what became of a sandbox. It is [ErrGone].
@@ -50,6 +53,3 @@ type portClosedError struct{ port int }
 func (e *portClosedError) Error() string {
 	return fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
 }
-
-// errStreamCut: the stream of a command broke. It is not started again.
-var errStreamCut = errors.New("the command's stream broke before its end; it was not started again")

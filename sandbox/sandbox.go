@@ -19,6 +19,8 @@ type Sandbox struct {
 	Files *Files
 	// Commands run in the sandbox.
 	Commands *Commands
+	// PTY opens terminals in the sandbox.
+	PTY *PTY
 	// Packages are those of the sandbox's Python.
 	Packages *Packages
 
@@ -86,6 +88,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	}
 	sb.Files = &Files{sb}
 	sb.Commands = &Commands{sb}
+	sb.PTY = &PTY{sb}
 	sb.Packages = &Packages{sb: sb, credentials: cfg.pipCredentials}
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
