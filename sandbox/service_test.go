@@ -58,6 +58,8 @@ type service struct {
 	rest          http.HandlerFunc                              // of Jupyter
 	control       http.HandlerFunc                              // of the API, before the usual answers; it may write nothing
 
+	processes http.Handler
+
 	mu      sync.Mutex
 	calls   []string // "METHOD /path body"
 	signals []uint32
@@ -69,6 +71,7 @@ type service struct {
 func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{t: t}
+	_, s.processes = processconnect.NewProcessHandler(s)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -177,8 +180,7 @@ func (s *service) daemon(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case s.raw != nil && s.raw(w, r):
 	case strings.HasPrefix(r.URL.Path, "/process.Process/"):
-		_, h := processconnect.NewProcessHandler(s)
-		h.ServeHTTP(w, r)
+		s.processes.ServeHTTP(w, r)
 	case r.URL.Path == "/health":
 		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == "/envs":
