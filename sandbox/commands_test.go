@@ -60,6 +60,9 @@ func TestRun(t *testing.T) {
 	if s.headers.Get("Content-Type") != "application/connect+proto" {
 		t.Errorf("codec: %s", s.headers.Get("Content-Type"))
 	}
+	if asked := s.headers.Get("Connect-Accept-Encoding"); asked != "" {
+		t.Errorf("the daemon may pack messages: %s", asked)
+	}
 }
 
 func TestRunStdin(t *testing.T) {
