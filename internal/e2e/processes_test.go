@@ -251,7 +251,8 @@ func TestTerminal(t *testing.T) {
 	}
 	typed(t, terminal, "echo $(stty size)\n")
 	shown(t, terminal, "50 132")
-	typed(t, terminal, "echo $((6*7))ready; sleep 1000\n")
+	// Said by what Ctrl-C is to end, so that it is there.
+	typed(t, terminal, "sh -c 'echo $((6*7))ready; exec sleep 1000'\n")
 	shown(t, terminal, "42ready")
 	typed(t, terminal, "\x03")
 	typed(t, terminal, "echo $((6*7))again\n")
