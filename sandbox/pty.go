@@ -115,9 +115,12 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		return n, err
 	}
 	go func() {
-		defer end()
-		defer close(t.done)
 		t.err = t.follow(life)
+		close(t.done)
+		// A Write that the program has taken before its end is still answered.
+		t.writing.Lock()
+		defer t.writing.Unlock()
+		end()
 	}()
 	return t, nil
 }

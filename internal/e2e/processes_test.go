@@ -216,8 +216,10 @@ func TestManyCommands(t *testing.T) {
 }
 
 // shown reads a terminal until it shows text.
-func shown(t *testing.T, terminal io.Reader, text string) {
+func shown(t *testing.T, terminal *sandbox.Terminal, text string) {
 	t.Helper()
+	late := time.AfterFunc(30*time.Second, terminal.Disconnect)
+	defer late.Stop()
 	var all []byte
 	buffer := make([]byte, 1024)
 	for !strings.Contains(string(all), text) {
