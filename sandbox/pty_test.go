@@ -228,3 +228,27 @@ func TestTerminalWithoutOne(t *testing.T) {
 		t.Error("it was killed")
 	}
 }
+
+// What the program took before it ended was written, whichever is heard first.
+func TestTerminalWriteAtTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	taken, seen := make(chan struct{}), make(chan struct{})
+	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 42)
+		<-taken
+		return ended(stream, 0, "exit status 0")
+	}
+	s.input = func(*process.SendInputRequest) {
+		close(taken)
+		<-seen
+	}
+	terminal := openTerminal(t, s.sandbox(), nil)
+	go func() {
+		<-terminal.done
+		close(seen)
+	}()
+	if n, err := terminal.Write([]byte("exit\n")); n != 5 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
