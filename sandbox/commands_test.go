@@ -60,6 +60,9 @@ func TestRun(t *testing.T) {
 	if s.headers.Get("Content-Type") != "application/connect+proto" {
 		t.Errorf("codec: %s", s.headers.Get("Content-Type"))
 	}
+	if asked := s.headers.Get("Connect-Accept-Encoding"); asked != "" {
+		t.Errorf("the daemon may pack messages: %s", asked)
+	}
 }
 
 func TestRunStdin(t *testing.T) {
@@ -216,7 +219,7 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 		}
 		result, err := sb.Commands.Run(t.Context(), "x", nil)
 		switch {
-		case err != nil && !strings.Contains(err.Error(), "not started again") && !errors.Is(err, api.ErrUnavailable):
+		case err != nil && !errors.Is(err, ErrCommandLost) && !errors.Is(err, api.ErrUnavailable):
 			t.Errorf("cut after %d bytes: %v", cut, err)
 		case err == nil && (result.ExitCode != 0 || result.Stdout != "out"):
 			t.Errorf("cut after %d bytes: no error, and %+v", cut, result)

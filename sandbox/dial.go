@@ -103,7 +103,9 @@ type tunnel struct {
 	conn      *portConn
 	far       net.Conn // the other end of conn
 	connected chan error
-	relay     *process.ProcessSelector // set before anything is carried
+	relay     *attachment // set before anything is carried
+	opened    bool        // the relay is connected
+	stderr    []byte
 	writing   sync.WaitGroup
 	life      context.Context //nolint:containedctx // that of the connection, which is no call
 	close     context.CancelFunc
@@ -124,39 +126,22 @@ func (t *tunnel) run() {
 
 func (t *tunnel) carry() error {
 	stdin := true
-	request := connect.NewRequest(&process.StartRequest{
+	started, err := t.sb.startProcess(t.life, t.life, "", &process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", relay, "relay", strconv.Itoa(t.port)}},
 		Stdin:   &stdin,
 	})
-	request.Header().Set("Keepalive-Ping-Interval", keepalive)
-	// The stream outlives the connection until its first message came: only
-	// that tells what to end.
-	stream, cancel := context.WithCancel(context.WithoutCancel(t.life))
-	defer cancel()
-	stop := context.AfterFunc(t.life, func() { time.AfterFunc(closeTimeout/2, cancel) })
-	defer stop()
-	events, err := t.sb.processes.Start(stream, request)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = events.Close() }()
-	if !events.Receive() {
-		if err := events.Err(); err != nil {
-			return err
-		}
-		return errStreamCut
-	}
-	pid := events.Msg().GetEvent().GetStart().GetPid()
-	if pid == 0 {
-		return errors.New("the daemon's first word is not that the relay started")
-	}
-	t.relay = &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
+	t.relay = started
 	defer context.AfterFunc(t.life, func() {
 		_ = t.far.Close() // first: a write to it may be waited for
-		cancel()
+		started.cancel()
 	})()
-	end, err := t.receive(events)
-	if end == nil {
+	end, err := started.follow(t.receive)
+	switch {
+	case end == nil:
+		started.release()
 		t.endRelay()
 		switch cause := context.Cause(t.life); {
 		case errors.Is(cause, ErrClosed):
@@ -165,60 +150,42 @@ func (t *tunnel) carry() error {
 			return net.ErrClosed
 		}
 		return t.sb.cause(t.life, err)
+	case t.opened && end.GetExitCode() == 0:
+		return io.EOF
+	case !t.opened && end.GetExitCode() == relayRefused:
+		return &portClosedError{t.port}
 	}
-	return err
+	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), lastLine(string(t.stderr)))
 }
 
-// receive carries the relay's output. end is nil unless the relay has ended.
-func (t *tunnel) receive(events *connect.ServerStreamForClient[process.StartResponse]) (end *process.ProcessEvent_EndEvent, err error) {
-	opened := false
-	var stderr []byte
-	for events.Receive() {
-		event := events.Msg().GetEvent()
-		if end := event.GetEnd(); end != nil {
-			switch {
-			case opened && end.GetExitCode() == 0:
-				return end, io.EOF
-			case !opened && end.GetExitCode() == relayRefused:
-				return end, &portClosedError{t.port}
-			}
-			return end, fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), lastLine(string(stderr)))
-		}
-		if text := event.GetData().GetStderr(); len(stderr) < maxRelayError {
-			stderr = append(stderr, text[:min(len(text), maxRelayError)]...)
-		}
-		data := event.GetData().GetStdout()
-		if len(data) > 0 && !opened {
-			opened, data = true, data[1:]
-			t.connected <- nil
-			t.writing.Go(t.write)
-		}
-		if len(data) == 0 {
-			continue
-		}
-		if _, err := t.far.Write(data); err != nil {
-			return nil, err // closed on this side
-		}
+// receive carries a piece of the relay's output.
+func (t *tunnel) receive(event *process.ProcessEvent_DataEvent) error {
+	if text := event.GetStderr(); len(t.stderr) < maxRelayError {
+		t.stderr = append(t.stderr, text[:min(len(text), maxRelayError)]...)
 	}
-	if err := events.Err(); err != nil {
-		return nil, err
+	data := event.GetStdout()
+	if len(data) > 0 && !t.opened {
+		t.opened, data = true, data[1:]
+		t.connected <- nil
+		t.writing.Go(t.write)
 	}
-	return nil, errStreamCut
+	if len(data) == 0 {
+		return nil
+	}
+	_, err := t.far.Write(data)
+	return err // closed on this side
 }
 
 // write carries what is written to the connection to the relay.
 func (t *tunnel) write() {
-	buffer := make([]byte, stdinChunk)
+	buffer := make([]byte, inputChunk)
 	for {
 		n, err := t.far.Read(buffer)
 		if err != nil {
 			t.close()
 			return
 		}
-		request := connect.NewRequest(&process.SendInputRequest{
-			Process: t.relay, Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: buffer[:n]}},
-		})
-		if _, err := t.sb.processes.SendInput(t.life, request); err != nil {
+		if _, err := t.relay.input(t.life, buffer[:n], stdinInput); err != nil {
 			if connect.CodeOf(err) == connect.CodeNotFound {
 				return // the relay has ended, and its last event tells why
 			}
@@ -230,11 +197,12 @@ func (t *tunnel) write() {
 	}
 }
 
-// endRelay ends the relay, also when the handle is being closed.
+// endRelay ends the relay and what it started, also when the handle is being
+// closed.
 func (t *tunnel) endRelay() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.life), closeTimeout/2)
 	defer cancel()
-	_, err := t.sb.processes.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: t.relay, Signal: process.Signal_SIGNAL_SIGTERM}))
+	err := t.relay.signal(ctx, process.Signal_SIGNAL_SIGTERM)
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) {
 		t.sb.client.api.Logger().WarnContext(ctx, "the relay of a connection may still run", "sandbox", t.sb.ID(), "port", t.port, "error", err)
 	}

@@ -39,15 +39,24 @@
 // all else; [Sandbox.URL] is for browsers. None needs a name to resolve, so
 // that they work alike with the local cloud.
 //
+// # Commands and terminals
+//
+// [Commands.Run] runs a command to its end, as exec.Cmd's Run does; with its
+// context the command ends. [Commands.Start] gives a [Command] that outlives its
+// context, to wait for, signal, feed and follow; [Commands.Connect] finds one
+// again. [PTY.Open] gives a [Terminal], an [io.ReadWriteCloser]. What was started
+// and not ended ends with the sandbox.
+//
 // # Errors
 //
 // What the service refuses is an [*api.Error] with its classes
 // ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable] tells whether
 // the same call can succeed later. [ErrGone], with [*GoneError], is a sandbox
-// that is no more, [ErrPortClosed] a port on which nothing listens; [ErrKernelDied] and [ErrKernelLost] are about the kernel
-// behind RunCode. A command that fails is an [*ExitError], and an exception an
-// [*ExecutionError]; both come beside a complete result. Files have
-// [*fs.PathError].
+// that is no more, [ErrPortClosed] a port on which nothing listens;
+// [ErrKernelDied] and [ErrKernelLost] are about the kernel behind RunCode,
+// [ErrCommandLost] is about the connection to a command. A command that fails is
+// an [*ExitError], and an exception an [*ExecutionError]; both come beside a
+// complete result. Files have [*fs.PathError].
 //
 // A call whose context ends returns at once with the context's error; the
 // command is killed and the code interrupted in the background, and Close waits

@@ -21,6 +21,9 @@ var (
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
 	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run")
+	// ErrCommandLost: the connection to a command broke before its end. It may
+	// still run, and is not started again; [Commands.Connect] finds it.
+	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")
 )
 
 // GoneError says what became of a sandbox. It is [ErrGone].
@@ -54,6 +57,3 @@ func (e *portClosedError) Error() string {
 }
 
 func (e *portClosedError) Is(target error) bool { return target == ErrPortClosed }
-
-// errStreamCut: the stream of a command broke. It is not started again.
-var errStreamCut = errors.New("the command's stream broke before its end; it was not started again")

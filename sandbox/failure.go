@@ -32,8 +32,16 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	}
 	err = translated(err)
 	// A connection that broke may mean that the sandbox is gone.
-	if e, ok := errors.AsType[*api.Error](err); (ok && e.StatusCode == 0 || errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost)) && !sb.alive(ctx) {
+	e, ok := errors.AsType[*api.Error](err)
+	lost := errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost)
+	if !lost && (!ok || e.StatusCode != 0) {
+		return err
+	}
+	switch answer := sb.probe(ctx); {
+	case errors.Is(answer, ErrGone):
 		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: "killed", Reason: "it ended during the call", At: time.Now(), cause: err})
+	case lost && answer != nil:
+		return fmt.Errorf("%w; its daemon does not answer: %w", err, translated(answer))
 	}
 	return err
 }
@@ -41,7 +49,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 // translated puts an error of the libraries that carry a call into the words
 // of api.
 func translated(err error) error {
-	if errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost) {
+	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) {
 		return err
 	}
 	if e, ok := errors.AsType[*jupyter.DialError](err); ok {
@@ -93,21 +101,20 @@ var rpcStatus = map[connect.Code]int{
 	connect.CodeUnauthenticated:    http.StatusUnauthorized,
 }
 
-// alive asks the daemon; only a clear no counts.
-func (sb *Sandbox) alive(ctx context.Context) bool {
+// probe asks the daemon whether it is there; only [ErrGone] is a clear no.
+func (sb *Sandbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	daemon := portClient{sb, daemonPort}
 	r, err := daemon.request(ctx, http.MethodGet, "/health", nil)
 	if err != nil {
-		return true
+		return err
 	}
 	response, err := daemon.Do(r)
 	if err != nil {
-		return !errors.Is(err, ErrGone)
+		return err
 	}
-	_ = response.Body.Close()
-	return true
+	return response.Body.Close()
 }
 
 // missing makes the control plane's 404 about a sandbox a [*GoneError].

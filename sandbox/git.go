@@ -221,7 +221,7 @@ func (g *Git) runWith(ctx context.Context, op string, c *CommandParams, command 
 	// asked for a password or a message.
 	c.Envs = map[string]string{"LC_ALL": "C.UTF-8", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_MERGE_AUTOEDIT": "no"}
 	maps.Copy(c.Envs, p.Envs)
-	out := &limited{}
+	out := &gitOutput{}
 	c.Stdout = out
 	result, err := g.sb.Commands.Run(ctx, command, c)
 	if err == nil {
@@ -303,10 +303,10 @@ func given[P any](p *P) *P {
 	return p
 }
 
-// limited keeps output as it came, up to a bound.
-type limited struct{ bytes.Buffer }
+// gitOutput keeps output as it came, up to a bound.
+type gitOutput struct{ bytes.Buffer }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *gitOutput) Write(p []byte) (int, error) {
 	if l.Len()+len(p) > maxGitOutput {
 		return 0, fmt.Errorf("git wrote more than %d MiB", maxGitOutput>>20)
 	}

@@ -110,7 +110,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	certificates := directory + "/certificates.pem"
 	if len(wheels) > 0 || settings.certificates != nil {
 		defer p.sb.background(ctx, func(ctx context.Context) {
-			_, _ = p.sb.Commands.process(ctx, []string{"rm", "-rf", directory}, &CommandParams{User: "root"})
+			_, _ = p.sb.Commands.run(ctx, []string{"rm", "-rf", directory}, &CommandParams{User: "root"})
 		})
 		for i, wheel := range wheels {
 			if arguments[i], err = p.upload(ctx, wheel, directory); err != nil {
@@ -128,7 +128,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 		return nil, err
 	}
 	argv := append([]string{pipPython, "-m", "pip", "install"}, arguments...)
-	result, err := p.sb.Commands.process(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: settings.environment(certificates), MaxOutput: 64 << 10})
+	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: settings.environment(certificates), MaxOutput: 64 << 10})
 	if failed, ok := errors.AsType[*ExitError](err); ok {
 		return nil, &InstallError{Requirements: requirements, ExitCode: failed.Result.ExitCode, Stderr: tail(result.Stderr, maxInstallStderr)}
 	}
@@ -182,7 +182,7 @@ print(json.dumps(found))`
 // python runs a script that prints JSON.
 func (p *Packages) python(ctx context.Context, script string, arguments []string, out any) error {
 	argv := append([]string{pipPython, "-c", script}, arguments...)
-	result, err := p.sb.Commands.process(ctx, argv, &CommandParams{User: "root", Cwd: "/", MaxOutput: 16 << 20})
+	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", MaxOutput: 16 << 20})
 	if err == nil {
 		err = json.Unmarshal([]byte(result.Stdout), out)
 	}

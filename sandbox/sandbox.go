@@ -21,6 +21,8 @@ type Sandbox struct {
 	Commands *Commands
 	// Git works with repositories in the sandbox.
 	Git *Git
+	// PTY opens terminals in the sandbox.
+	PTY *PTY
 	// Packages are those of the sandbox's Python.
 	Packages *Packages
 
@@ -89,6 +91,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Files = &Files{sb}
 	sb.Commands = &Commands{sb}
 	sb.Git = &Git{sb}
+	sb.PTY = &PTY{sb}
 	sb.Packages = &Packages{sb: sb, credentials: cfg.pipCredentials}
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)

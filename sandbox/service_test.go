@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,16 +42,23 @@ const (
 // test sets; nil parts answer that they are not there.
 type service struct {
 	processconnect.UnimplementedProcessHandler
-	t   *testing.T
+	t   testing.TB
 	url string
 
-	start   func(ctx context.Context, r *process.StartRequest, s *connect.ServerStream[process.StartResponse]) error
-	input   func(r *process.SendInputRequest)
-	files   http.HandlerFunc
-	execute http.HandlerFunc
-	kernel  func(k *fakeKernel) // serves one websocket
-	rest    http.HandlerFunc    // of Jupyter
-	control http.HandlerFunc    // of the API, before the usual answers; it may write nothing
+	start         func(ctx context.Context, r *process.StartRequest, s *connect.ServerStream[process.StartResponse]) error
+	connect       func(ctx context.Context, r *process.ConnectRequest, s *connect.ServerStream[process.ConnectResponse]) error
+	list          []*process.ProcessInfo
+	input         func(r *process.SendInputRequest)
+	update        func(r *process.UpdateRequest)
+	daemonVersion string
+	files         http.HandlerFunc
+	execute       http.HandlerFunc
+	raw           func(http.ResponseWriter, *http.Request) bool // of the daemon, before the usual answers: it says whether it answered
+	kernel        func(k *fakeKernel)                           // serves one websocket
+	rest          http.HandlerFunc                              // of Jupyter
+	control       http.HandlerFunc                              // of the API, before the usual answers; it may write nothing
+
+	processes http.Handler
 
 	mu      sync.Mutex
 	calls   []string // "METHOD /path body"
@@ -60,9 +68,10 @@ type service struct {
 	headers http.Header // of the last request to a port
 }
 
-func newService(t *testing.T) *service {
+func newService(t testing.TB) *service {
 	t.Helper()
 	s := &service{t: t}
+	_, s.processes = processconnect.NewProcessHandler(s)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -159,7 +168,7 @@ func (s *service) api(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodPost && (strings.HasSuffix(r.URL.Path, "/sandboxes") || strings.HasSuffix(r.URL.Path, "/connect")):
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"sandboxID":%q,"templateID":"t","clientID":"c","envdVersion":"0.6.13","envdAccessToken":"envdtoken","trafficAccessToken":"traffictoken"}`, testID)
+		fmt.Fprintf(w, `{"sandboxID":%q,"templateID":"t","clientID":"c","envdVersion":%q,"envdAccessToken":"envdtoken","trafficAccessToken":"traffictoken"}`, testID, cmp.Or(s.daemonVersion, "0.6.13"))
 	case r.Method == http.MethodPost:
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -169,9 +178,9 @@ func (s *service) api(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) daemon(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case s.raw != nil && s.raw(w, r):
 	case strings.HasPrefix(r.URL.Path, "/process.Process/"):
-		_, h := processconnect.NewProcessHandler(s)
-		h.ServeHTTP(w, r)
+		s.processes.ServeHTTP(w, r)
 	case r.URL.Path == "/health":
 		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == "/envs":
@@ -188,6 +197,22 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 		s.t.Errorf("Start has no keepalive interval: %v", r.Header())
 	}
 	return s.start(ctx, r.Msg, stream)
+}
+
+func (s *service) Connect(ctx context.Context, r *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	if r.Header().Get("Keepalive-Ping-Interval") != "50" {
+		s.t.Errorf("Connect has no keepalive interval: %v", r.Header())
+	}
+	return s.connect(ctx, r.Msg, stream)
+}
+
+func (s *service) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	return connect.NewResponse(&process.ListResponse{Processes: s.list}), nil
+}
+
+func (s *service) Update(_ context.Context, r *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	s.update(r.Msg)
+	return connect.NewResponse(&process.UpdateResponse{}), nil
 }
 
 func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {

@@ -23,6 +23,14 @@ var withoutContext = map[string]string{
 	"Client.API":            "a part of the client",
 	"Client.Close":          "as Sandbox.Close",
 	"Run.Close":             "as Sandbox.Close",
+	"Command.PID":           "known since the start",
+	"Command.Tag":           "as Command.PID",
+	"Command.Disconnect":    "asks nobody",
+	"Terminal.PID":          "known since the start",
+	"Terminal.Read":         "io.Reader; Close ends it",
+	"Terminal.Write":        "io.Writer; Close ends it",
+	"Terminal.Disconnect":   "asks nobody",
+	"Terminal.Close":        "as Sandbox.Close",
 	"Client.Sources":        "settings",
 	"Client.BaseURL":        "a setting",
 	"Client.Domain":         "a setting",
@@ -38,6 +46,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
 		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Command](), reflect.TypeFor[*PTY](), reflect.TypeFor[*Terminal](),
 	} {
 		for m := range handle.Methods() {
 			name := handle.Elem().Name() + "." + m.Name

@@ -1,0 +1,302 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// lines gives what is written to it line by line.
+func lines() (io.Writer, *bufio.Scanner) {
+	r, w := io.Pipe()
+	return w, bufio.NewScanner(r)
+}
+
+func TestStartedCommand(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	out, said := lines()
+	command, err := sb.Commands.Start(t.Context(), `while read -r line; do echo "got $line"; done; echo bye >&2; exit 4`, &sandbox.CommandParams{
+		Input: true, Tag: "reader", Stdout: out, Envs: map[string]string{"A": "b"}, Cwd: "/tmp", User: "root",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"one", "zwei", "三"} {
+		if err := command.SendInput(t.Context(), []byte(word+"\n")); err != nil {
+			t.Fatal(err)
+		}
+		if said.Scan(); said.Text() != "got "+word {
+			t.Errorf("said %q to %q: %v", said.Text(), word, said.Err())
+		}
+	}
+	list, err := sb.Commands.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].PID != command.PID() || list[0].Tag != "reader" || list[0].Envs["A"] != "b" || list[0].Cwd != "/tmp" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := command.CloseStdin(t.Context()); err != nil {
+		t.Error(err)
+	}
+	result, err := command.Wait(t.Context())
+	if _, ok := errors.AsType[*sandbox.ExitError](err); !ok || result.ExitCode != 4 || result.Stderr != "bye\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if err := command.Kill(t.Context()); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("killed after its end: %v", err)
+	}
+	if err := sb.Commands.Kill(t.Context(), command.PID()); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("killed by pid after its end: %v", err)
+	}
+}
+
+func TestSignalCommand(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	out, said := lines()
+	command, err := sb.Commands.Start(t.Context(), `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`, &sandbox.CommandParams{Stdout: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Scan()
+	if err := command.Signal(t.Context(), syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if said.Scan(); said.Text() != "caught" {
+		t.Errorf("said %q", said.Text())
+	}
+	if result, err := command.Wait(t.Context()); err == nil || result.ExitCode != 7 {
+		t.Errorf("%+v, %v", result, err)
+	}
+
+	command, err = sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if result, err := command.Wait(t.Context()); err == nil || result.ExitCode != -1 || result.Status != "signal: killed" {
+		t.Errorf("%+v, %v", result, err)
+	}
+
+	_, err = sb.Commands.Run(t.Context(), "exec sleep 1000", &sandbox.CommandParams{Timeout: 50 * time.Millisecond})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a command with a timeout: %v", err)
+	}
+	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
+}
+
+// A command outlives its handle; another finds it, by pid and by tag.
+func TestConnectToCommand(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	first, err := sb.Commands.Start(t.Context(), `until [ -e go ]; do sleep 0.02; done; echo now; exit 5`, &sandbox.CommandParams{Tag: "patient"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPID, err := other.Commands.Connect(t.Context(), sandbox.ByPID(first.PID()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byTag, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
+	if err != nil || byTag.PID() != first.PID() {
+		t.Fatal(err)
+	}
+	first.Disconnect()
+	if _, err := first.Wait(t.Context()); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("disconnected: %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := byPID.Wait(t.Context()); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	run(t, sb, "touch go")
+	if result, err := byTag.Wait(t.Context()); err == nil || result.ExitCode != 5 || result.Stdout != "now\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	late, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := late.Wait(t.Context()); err == nil || result.ExitCode != 5 {
+		t.Errorf("after the end: %+v, %v", result, err)
+	}
+	for _, which := range []sandbox.ProcessSelector{sandbox.ByTag("nobody"), sandbox.ByPID(1 << 30)} {
+		if _, err := sb.Commands.Connect(t.Context(), which, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%v: %v", which, err)
+		}
+	}
+}
+
+func TestCommandEvents(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	const size = 8 << 20
+	command, err := sb.Commands.Start(t.Context(), fmt.Sprintf("echo err >&2; head -c %d /dev/zero; exit 2", size), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, dropped int64
+	var stderr string
+	var exit *sandbox.CommandResult
+	for event, err := range command.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout += int64(len(event.Stdout))
+		stderr += string(event.Stderr)
+		dropped += event.Dropped
+		exit = event.Exit
+	}
+	if exit == nil || exit.ExitCode != 2 || exit.Stderr != "err\n" || stdout+int64(len(stderr))+dropped != size+4 {
+		t.Errorf("%d bytes, %d dropped, %q, end %v", stdout, dropped, stderr, exit != nil)
+	}
+}
+
+// The sandbox goes while commands run: each says so.
+func TestCommandsOfASandboxThatGoes(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	command, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := sb.PTY.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command.Wait(t.Context()); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("Wait: %v", err)
+	}
+	if _, err := io.ReadAll(terminal); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("Read: %v", err)
+	}
+	if err := terminal.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestManyCommands(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var running sync.WaitGroup
+	for i := range 200 {
+		running.Go(func() {
+			want := fmt.Sprintln(i)
+			if result, err := sb.Commands.Run(t.Context(), "echo "+want, nil); err != nil || result.Stdout != want {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// shown reads a terminal until it shows text.
+func shown(t *testing.T, terminal *sandbox.Terminal, text string) {
+	t.Helper()
+	late := time.AfterFunc(30*time.Second, terminal.Disconnect)
+	defer late.Stop()
+	var all []byte
+	buffer := make([]byte, 1024)
+	for !strings.Contains(string(all), text) {
+		n, err := terminal.Read(buffer)
+		if all = append(all, buffer[:n]...); err != nil {
+			t.Fatalf("%q was not shown, but %q: %v", text, all, err)
+		}
+	}
+}
+
+func typed(t *testing.T, terminal io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(terminal, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Cols: 100, Rows: 30, Envs: map[string]string{"A": "b"}, Cwd: "/tmp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is typed is shown, too: the answers must not look like the questions.
+	typed(t, terminal, "echo $(stty size)-$A-$TERM-$PWD\n")
+	shown(t, terminal, "30 100-b-xterm-256color-/tmp")
+	if err := terminal.Resize(t.Context(), 132, 50); err != nil {
+		t.Error(err)
+	}
+	typed(t, terminal, "echo $(stty size)\n")
+	shown(t, terminal, "50 132")
+	// Said by what Ctrl-C is to end, so that it is there.
+	typed(t, terminal, "sh -c 'echo $((6*7))ready; exec sleep 1000'\n")
+	shown(t, terminal, "42ready")
+	typed(t, terminal, "\x03")
+	typed(t, terminal, "echo $((6*7))again\n")
+	shown(t, terminal, "42again")
+
+	// The shell outlives the handle, with its variables.
+	typed(t, terminal, "kept=K$((1+1)); echo $kept\n")
+	shown(t, terminal, "K2")
+	terminal.Disconnect()
+	if err := terminal.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := sb.PTY.Connect(t.Context(), terminal.PID(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed(t, again, "echo still-$kept; exit 6\n")
+	shown(t, again, "still-K2")
+	if _, err := io.Copy(io.Discard, again); err != nil {
+		t.Error(err)
+	}
+	failed, ok := errors.AsType[*sandbox.ExitError](again.Wait(t.Context()))
+	if !ok || failed.Result.ExitCode != 6 {
+		t.Errorf("Wait: %v", failed)
+	}
+	if _, err := sb.PTY.Connect(t.Context(), 1<<30, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("no such terminal: %v", err)
+	}
+}
+
+// A terminal that nobody reads stops its program, not the sandbox; closing it
+// ends the program.
+func TestTerminalNobodyReads(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "exec yes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown(t, terminal, "y\r\ny\r\n")
+	if err := terminal.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
+}

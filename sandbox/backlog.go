@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"context"
+	"sync"
+)
+
+const (
+	// maxBacklog is how many bytes of output wait for who reads them.
+	maxBacklog = 256 << 10
+	// entryCost is what an entry costs besides its bytes.
+	entryCost = 128
+)
+
+// backlog carries pieces of output from who reads a stream to who takes them. It
+// holds a bounded amount. While somebody takes, what is full waits; while nobody
+// does, the oldest pieces go, and are counted.
+type backlog[T any] struct {
+	room, news chan struct{} // wake the one who pushes, and the one who takes
+
+	mu      sync.Mutex
+	entries []entry[T]
+	size    int
+	dropped int64
+	taken   bool
+}
+
+type entry[T any] struct {
+	value T
+	bytes int
+}
+
+func newBacklog[T any]() *backlog[T] {
+	return &backlog[T]{room: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+}
+
+// push adds a value that has that many bytes. When ctx ends while it waits, the
+// value is lost.
+func (b *backlog[T]) push(ctx context.Context, value T, bytes int) {
+	for !b.add(entry[T]{value, bytes}) {
+		select {
+		case <-b.room:
+		case <-ctx.Done():
+			return
+		}
+	}
+	wake(b.news)
+}
+
+func (b *backlog[T]) add(e entry[T]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.entries) > 0 && b.size+e.bytes+entryCost > maxBacklog {
+		if b.taken {
+			return false
+		}
+		b.dropped += int64(b.first().bytes)
+	}
+	b.entries = append(b.entries, e)
+	b.size += e.bytes + entryCost
+	return true
+}
+
+// first takes the oldest entry.
+func (b *backlog[T]) first() entry[T] {
+	e := b.entries[0]
+	b.entries[0] = entry[T]{}
+	b.entries = b.entries[1:]
+	b.size -= e.bytes + entryCost
+	return e
+}
+
+// pop gives the oldest value, if there is one. Where bytes were dropped before
+// it, it gives their number instead, and the value the next time.
+func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if dropped, b.dropped = b.dropped, 0; dropped > 0 || len(b.entries) == 0 {
+		return value, false, dropped
+	}
+	value = b.first().value
+	wake(b.room)
+	return value, true, 0
+}
+
+// take makes the caller the one who takes, unless there is one; give ends that.
+func (b *backlog[T]) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.taken {
+		return false
+	}
+	b.taken = true
+	return true
+}
+
+func (b *backlog[T]) give() {
+	b.mu.Lock()
+	b.taken = false
+	b.mu.Unlock()
+	wake(b.room)
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

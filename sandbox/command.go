@@ -1,0 +1,254 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// Command is a process in a sandbox, from [Commands.Start] or
+// [Commands.Connect]. Its output is taken as it comes, also while nobody waits,
+// so that it never stops for a reader that is not there; what is kept of it is
+// bounded. All methods are safe for concurrent use.
+type Command struct {
+	process        *attachment
+	tag            string
+	own            bool      // started through this handle
+	bound          bool      // ends with the call that follows it
+	stdin          io.Reader // may be nil
+	out, errOut    io.Writer // may be nil
+	stdout, stderr *capture
+	backlog        *backlog[CommandEvent] // nil for one without a handle
+	input          chan struct{}          // held while input is sent; nil: there is none
+	abandon        context.CancelCauseFunc
+
+	done   chan struct{} // closed when the rest is set
+	result *CommandResult
+	err    error
+}
+
+func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput int) *Command {
+	return &Command{
+		process: a, tag: tag, out: stdout, errOut: stderr,
+		stdout: newCapture(maxOutput), stderr: newCapture(maxOutput),
+	}
+}
+
+// errDisconnected is why a command that was disconnected from is not waited for.
+var errDisconnected = fmt.Errorf("%w: disconnected from it; it may still run", ErrClosed)
+
+// PID is its process id in the sandbox.
+func (c *Command) PID() int { return int(c.process.pid) }
+
+// Tag is the tag it was started with or found by; empty when there is none.
+func (c *Command) Tag() string { return c.tag }
+
+// Wait waits for its end. A status other than 0 is an [*ExitError]; the result
+// is complete then, too. With any other error of the command's the result has
+// the output that came: [ErrCommandLost] when the connection broke,
+// context.DeadlineExceeded after its Timeout, [ErrClosed] after Disconnect and
+// after Close of the sandbox's handle. When ctx ends before, Wait returns its
+// error and no result, and the command goes on. Wait may be called any number of
+// times.
+func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
+	select {
+	case <-c.done:
+		return c.result, c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.result, c.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("sandbox: wait for command %d in %s: %w", c.PID(), c.process.sb.ID(), context.Cause(ctx))
+	}
+}
+
+// Kill kills it. For one that has ended the error is os.ErrProcessDone.
+func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
+
+// Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service knows no
+// other. For one that has ended the error is os.ErrProcessDone.
+func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
+	number, _ := signal.(syscall.Signal)
+	wire, ok := wireSignals[number]
+	if !ok {
+		return fmt.Errorf("sandbox: signal command %d in %s: %v is not supported: SIGTERM and SIGKILL are all the service can send", c.PID(), c.process.sb.ID(), signal)
+	}
+	return c.act(ctx, "signal", func(ctx context.Context) error { return c.process.signal(ctx, wire) })
+}
+
+// SendInput writes to its input and returns when all is taken. A command that
+// was started needs [CommandParams.Input]. Calls do not mix their data.
+func (c *Command) SendInput(ctx context.Context, data []byte) error {
+	return c.withInput(ctx, "send input to", func(ctx context.Context) error {
+		_, err := c.process.input(ctx, data, stdinInput)
+		return err
+	})
+}
+
+// CloseStdin ends its input, after what SendInput is sending.
+func (c *Command) CloseStdin(ctx context.Context) error {
+	return c.withInput(ctx, "close the input of", c.closeStdin)
+}
+
+func (c *Command) closeStdin(ctx context.Context) error {
+	if !c.process.sb.closesStdin() {
+		return c.process.sb.errCloseStdin()
+	}
+	return unary(ctx, c.process.user, c.process.sb.processes.CloseStdin, &process.CloseStdinRequest{Process: byPID(c.process.pid)})
+}
+
+func (c *Command) withInput(ctx context.Context, what string, do func(context.Context) error) error {
+	return c.act(ctx, what, func(ctx context.Context) error {
+		if c.input == nil {
+			return errors.New("it was started without: set CommandParams.Input")
+		}
+		select {
+		case c.input <- struct{}{}:
+			defer func() { <-c.input }()
+			return do(ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// Disconnect ends the connection; the command lives on, and [Commands.Connect]
+// finds it again. Its output is lost in between.
+func (c *Command) Disconnect() { c.abandon(errDisconnected) }
+
+// act does something with a command that has not ended.
+func (c *Command) act(ctx context.Context, what string, do func(context.Context) error) error {
+	select {
+	case <-c.done:
+		// Its pid may be another's by now.
+		if _, exited := errors.AsType[*ExitError](c.err); exited || c.err == nil {
+			return fmt.Errorf("sandbox: %s command %d in %s: %w (%w)", what, c.PID(), c.process.sb.ID(), os.ErrProcessDone, api.ErrNotFound)
+		}
+	default:
+	}
+	return c.process.act(ctx, what, do)
+}
+
+// act makes a call about the process.
+func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
+	ctx, end, err := a.sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err = do(ctx); err == nil {
+		return nil
+	}
+	err = a.sb.failed(ctx, fmt.Sprintf("%s command %d", what, a.pid), err)
+	if errors.Is(err, api.ErrNotFound) {
+		return fmt.Errorf("%w (%w)", err, os.ErrProcessDone)
+	}
+	return err
+}
+
+// follow takes the output until the command or life ends. A command that is
+// bound to life, has used up its time or whose output nobody can take is killed
+// in the background, unless it ended.
+func (c *Command) follow(life context.Context) (*CommandResult, error) {
+	stop := context.AfterFunc(life, c.process.cancel)
+	defer stop()
+	stdinFailed := make(chan error, 1)
+	if c.stdin != nil {
+		// Not counted among what Close waits for: a Read cannot be cut off.
+		fed, ended := context.WithCancel(life)
+		defer ended()
+		go c.feed(fed, stdinFailed)
+	}
+	var outputFailed error
+	end, err := c.process.follow(func(data *process.ProcessEvent_DataEvent) error {
+		outputFailed = c.deliver(life, data)
+		return outputFailed
+	})
+	result := &CommandResult{
+		ExitCode: int(end.GetExitCode()), Status: cmp.Or(end.GetError(), end.GetStatus()),
+		Stdout: c.stdout.text(), StdoutDropped: c.stdout.dropped(),
+		Stderr: c.stderr.text(), StderrDropped: c.stderr.dropped(),
+	}
+	if end == nil {
+		result.ExitCode = -1
+		late := errors.Is(life.Err(), context.DeadlineExceeded)
+		kill := c.bound || c.own && (late || outputFailed != nil)
+		c.process.sb.background(life, func(ctx context.Context) { c.process.leave(ctx, kill) })
+		if life.Err() != nil {
+			err = context.Cause(life)
+		}
+		return result, err
+	}
+	select {
+	case err := <-stdinFailed:
+		return result, fmt.Errorf("read its input: %w", err)
+	default:
+	}
+	if result.ExitCode != 0 {
+		return result, &ExitError{result}
+	}
+	return result, nil
+}
+
+func (c *Command) deliver(life context.Context, data *process.ProcessEvent_DataEvent) error {
+	if data.GetPty() != nil {
+		return errors.New("it has a terminal: use PTY.Connect")
+	}
+	if err := output(c.stdout, c.out, data.GetStdout()); err != nil {
+		return fmt.Errorf("write its output: %w", err)
+	}
+	if err := output(c.stderr, c.errOut, data.GetStderr()); err != nil {
+		return fmt.Errorf("write its error output: %w", err)
+	}
+	if n := len(data.GetStdout()) + len(data.GetStderr()); n > 0 && c.backlog != nil {
+		c.backlog.push(life, CommandEvent{Stdout: data.GetStdout(), Stderr: data.GetStderr()}, n)
+	}
+	return nil
+}
+
+func output(c *capture, w io.Writer, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	c.write(p)
+	if w == nil {
+		return nil
+	}
+	n, err := w.Write(p)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// feed carries the input to the command until it or the command ends. That the
+// command does not want it is not an error, as it is none in a pipe.
+func (c *Command) feed(ctx context.Context, failed chan<- error) {
+	buffer := make([]byte, inputChunk)
+	for {
+		n, err := c.stdin.Read(buffer)
+		if ctx.Err() != nil {
+			return
+		}
+		if _, err := c.process.input(ctx, buffer[:n], stdinInput); err != nil {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		if err != io.EOF {
+			failed <- err
+		}
+		_ = c.closeStdin(ctx)
+		return
+	}
+}

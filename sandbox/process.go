@@ -1,0 +1,318 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+const (
+	// keepalive is how often, in seconds, a silent stream says that it lives:
+	// proxies cut streams that do not.
+	keepalive = "50"
+	// startTimeout bounds how long a process may take to start.
+	startTimeout = time.Minute
+	// killGrace is how long after its deadline the daemon ends a process by
+	// itself, should our kill not reach it.
+	killGrace = 2 * time.Second
+	// endGrace is how long a stream may last after the end of its process.
+	endGrace = time.Second
+	// maxEvent bounds one message of the daemon, which sends 32 KiB at a time.
+	maxEvent = 4 << 20
+	// inputChunk is what one message of input carries at most.
+	inputChunk = 32 << 10
+)
+
+// attachment is a process of the sandbox and the stream of its events.
+type attachment struct {
+	sb     *Sandbox
+	user   string
+	pid    uint32
+	events eventStream
+	cancel context.CancelFunc // of the stream
+}
+
+// eventStream is the answer of Start or of Connect, which differ in nothing but
+// their types.
+type eventStream interface {
+	Receive() bool
+	event() *process.ProcessEvent
+	Err() error
+	Close() error
+}
+
+type startEvents struct {
+	*connect.ServerStreamForClient[process.StartResponse]
+}
+
+func (s startEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
+
+type connectEvents struct {
+	*connect.ServerStreamForClient[process.ConnectResponse]
+}
+
+func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
+
+// startProcess starts a process and waits, until ctx or life ends, that it
+// runs. It is told the deadline of life. What may have been started for one who
+// has given up is killed in the background.
+func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
+	return sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
+		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
+		return startEvents{stream}, err
+	})
+}
+
+// connectProcess follows a process that runs, from now on.
+func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, selector *process.ProcessSelector) (*attachment, error) {
+	a, err := sb.attach(ctx, life, user, false, func(ctx context.Context) (eventStream, error) {
+		stream, err := sb.processes.Connect(ctx, streamRequest(user, &process.ConnectRequest{Process: selector}))
+		return connectEvents{stream}, err
+	})
+	if pid, byPID := selector.GetSelector().(*process.ProcessSelector_Pid); err == nil && byPID && a.pid != pid.Pid {
+		a.release()
+		return nil, fmt.Errorf("asked for process %d, the daemon answered with %d", pid.Pid, a.pid)
+	}
+	return a, err
+}
+
+func streamRequest[T any](user string, msg *T) *connect.Request[T] {
+	request := connect.NewRequest(msg)
+	asUser(request.Header(), user)
+	request.Header().Set("Keepalive-Ping-Interval", keepalive)
+	return request
+}
+
+// attach opens a stream and reads its first message.
+func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, open func(context.Context) (eventStream, error)) (*attachment, error) {
+	// The stream outlives who waits for it: only its first message tells what to
+	// kill.
+	stream, cancel := context.WithCancel(context.WithoutCancel(life))
+	if deadline, ok := life.Deadline(); ok {
+		stream, cancel = context.WithDeadline(stream, deadline.Add(killGrace))
+	}
+	a := &attachment{sb: sb, user: user, cancel: cancel}
+	opened := make(chan error, 1)
+	sb.running.Go(func() { opened <- a.open(stream, open) })
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	var err error
+	select {
+	case err = <-opened:
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		return a, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-life.Done():
+		err = context.Cause(life)
+	case <-timeout.C:
+		err = fmt.Errorf("the daemon did not answer in %v: %w", startTimeout, context.DeadlineExceeded)
+	}
+	if !starts {
+		cancel()
+	}
+	sb.background(life, func(ctx context.Context) {
+		stop := context.AfterFunc(ctx, cancel)
+		defer stop()
+		if <-opened == nil {
+			a.leave(ctx, starts)
+			return
+		}
+		cancel()
+	})
+	return nil, err
+}
+
+// open sends the request, once, and reads the first message.
+func (a *attachment) open(ctx context.Context, open func(context.Context) (eventStream, error)) error {
+	events, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	a.events = events
+	if !events.Receive() {
+		_ = events.Close()
+		if err := events.Err(); err != nil {
+			return err
+		}
+		return ErrCommandLost
+	}
+	start := events.event().GetStart()
+	if start.GetPid() == 0 {
+		a.release()
+		return errors.New("the daemon's first word is not that the process runs")
+	}
+	a.pid = start.GetPid()
+	return nil
+}
+
+// follow reads the events until the process ends; output gets what it prints.
+// Without an end it says why there is none; what becomes of process and stream
+// then is to be decided with leave.
+func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
+	for a.events.Receive() {
+		event := a.events.event()
+		if data := event.GetData(); data != nil {
+			if err := output(data); err != nil {
+				return nil, err
+			}
+		} else if end := event.GetEnd(); end != nil {
+			a.conclude()
+			return end, nil
+		}
+	}
+	err := a.events.Err()
+	if connect.IsWireError(err) || errors.Is(err, ErrGone) {
+		return nil, err
+	}
+	if err == nil {
+		return nil, ErrCommandLost
+	}
+	return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
+}
+
+// conclude reads the end of the stream, so that its connection can be used
+// again. A daemon that goes on talking is not listened to.
+func (a *attachment) conclude() {
+	cut := time.AfterFunc(endGrace, a.cancel)
+	defer cut.Stop()
+	if a.events.Receive() {
+		a.cancel()
+	}
+	_ = a.events.Close()
+	a.cancel()
+}
+
+// leave ends the stream of a process that has not ended, and with kill the
+// process, whatever the call has come to.
+func (a *attachment) leave(ctx context.Context, kill bool) {
+	a.release()
+	if !kill {
+		return
+	}
+	err := a.signal(ctx, process.Signal_SIGNAL_SIGKILL)
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound && !errors.Is(err, ErrGone) {
+		a.sb.client.api.Logger().WarnContext(ctx, "a command that was given up may still run", "sandbox", a.sb.ID(), "pid", a.pid, "error", err)
+	}
+}
+
+func (a *attachment) release() {
+	a.cancel()
+	_ = a.events.Close()
+}
+
+func (a *attachment) signal(ctx context.Context, signal process.Signal) error {
+	return unary(ctx, a.user, a.sb.processes.SendSignal, &process.SendSignalRequest{Process: byPID(a.pid), Signal: signal})
+}
+
+// input sends all of data, in the form that wrap gives it.
+func (a *attachment) input(ctx context.Context, data []byte, wrap func([]byte) *process.ProcessInput) (sent int, err error) {
+	for sent < len(data) {
+		part := data[sent:min(sent+inputChunk, len(data))]
+		err := unary(ctx, a.user, a.sb.processes.SendInput, &process.SendInputRequest{Process: byPID(a.pid), Input: wrap(part)})
+		if err != nil {
+			return sent, err
+		}
+		sent += len(part)
+	}
+	return sent, nil
+}
+
+func stdinInput(data []byte) *process.ProcessInput {
+	return &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: data}}
+}
+
+func ptyInput(data []byte) *process.ProcessInput {
+	return &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: data}}
+}
+
+// unary makes a call that answers nothing.
+func unary[Request, Response any](ctx context.Context, user string, call func(context.Context, *connect.Request[Request]) (*connect.Response[Response], error), msg *Request) error {
+	request := connect.NewRequest(msg)
+	asUser(request.Header(), user)
+	_, err := call(ctx, request)
+	return err
+}
+
+func byPID(pid uint32) *process.ProcessSelector {
+	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
+}
+
+// lifetime is the call that a handle to a process is: it ends when end or
+// abandon is called, after timeout unless that is 0, and with [ErrClosed] when
+// the sandbox's handle is closed. Of ctx it has the values alone.
+func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life context.Context, abandon context.CancelCauseFunc, end func(), err error) {
+	life, done, err := sb.begin(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	life, release := limited(life, timeout)
+	life, abandon = context.WithCancelCause(life)
+	return life, abandon, func() { abandon(nil); release(); done() }, nil
+}
+
+// limited bounds the life of a process.
+func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than its timeout of %v and was killed: %w", timeout, context.DeadlineExceeded))
+}
+
+// wirePID is a pid as the daemon has them.
+func wirePID(pid int) (uint32, error) {
+	if pid <= 0 || int64(pid) > math.MaxUint32 {
+		return 0, fmt.Errorf("%d is not the pid of a process", pid)
+	}
+	return uint32(pid), nil
+}
+
+// wireSignals are the signals the daemon can send.
+var wireSignals = map[syscall.Signal]process.Signal{
+	syscall.SIGTERM: process.Signal_SIGNAL_SIGTERM,
+	syscall.SIGKILL: process.Signal_SIGNAL_SIGKILL,
+}
+
+// asUser says who does it; the password is not looked at.
+func asUser(h http.Header, user string) {
+	if user != "" {
+		r := http.Request{Header: h}
+		r.SetBasicAuth(user, "")
+	}
+}
+
+func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
+	return processconnect.NewProcessClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent),
+		// A daemon that is told of gzip packs every message, small as they are: that
+		// costs both sides more than all the rest.
+		connect.WithAcceptCompression("gzip", nil, nil))
+}
+
+// olderThan compares a version of the daemon; one that is not understood is
+// taken to be new.
+func olderThan(version string, major, minor, patch int) bool {
+	var a, b, c int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &a, &b, &c); n < 3 {
+		return false
+	}
+	if a != major {
+		return a < major
+	}
+	if b != minor {
+		return b < minor
+	}
+	return c < patch
+}

@@ -1,0 +1,301 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// PTY opens terminals in a sandbox. It is safe for concurrent use.
+type PTY struct{ sb *Sandbox }
+
+// PTYParams say what to run in a terminal. The zero value is an interactive
+// login shell of the sandbox's default user, 80 columns wide and 24 rows high.
+type PTYParams struct {
+	// Cols and Rows are the size; 0 means 80 and 24.
+	Cols, Rows int
+	// Command is a line of shell to run; empty means an interactive shell.
+	Command string
+	// User is who runs it, "root" for instance; empty means the default user.
+	User string
+	// Cwd is the directory to run it in; it must exist. Empty means the default.
+	Cwd string
+	// Envs are added to the sandbox's environment. TERM, LANG and LC_ALL are
+	// xterm-256color and C.UTF-8 unless they are in it.
+	Envs map[string]string
+	// Tag is a name by which it is found in [Commands.List].
+	Tag string
+	// Timeout is how long it may run, as in [CommandParams].
+	Timeout time.Duration
+}
+
+// PTYConnectParams say how to connect to a terminal.
+type PTYConnectParams struct {
+	// User is on whose behalf it is done; empty means the default user.
+	User string
+}
+
+// terminalEnvs are what programs in a terminal rely on.
+var terminalEnvs = map[string]string{"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
+// Open opens a terminal. ctx bounds the opening alone: when it ends before, what
+// may have been started is killed. The terminal lasts until its program ends or
+// Close is called.
+func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
+	if params == nil {
+		params = &PTYParams{}
+	}
+	return p.terminal(ctx, "open a terminal", params.Timeout, func(ctx, life context.Context) (*attachment, error) {
+		size, err := terminalSize(orDefault(params.Cols, 80), orDefault(params.Rows, 24))
+		if err != nil {
+			return nil, err
+		}
+		if params.Timeout < 0 {
+			return nil, fmt.Errorf("PTYParams.Timeout is negative: %v", params.Timeout)
+		}
+		argv := []string{"/bin/bash", "-i", "-l"}
+		if params.Command != "" {
+			argv = shell(params.Command)
+		}
+		envs := maps.Clone(terminalEnvs)
+		maps.Copy(envs, params.Envs)
+		return p.sb.startProcess(ctx, life, params.User, &process.StartRequest{
+			Process: &process.ProcessConfig{Cmd: argv[0], Args: argv[1:], Envs: envs, Cwd: optional(params.Cwd)},
+			Pty:     size, Tag: optional(params.Tag),
+		})
+	}, true)
+}
+
+// Connect gives a handle to a terminal that is open already; ctx bounds the
+// connecting alone. What it showed before is not repeated. That there is no such
+// process is an api.ErrNotFound.
+func (p *PTY) Connect(ctx context.Context, pid int, params *PTYConnectParams) (*Terminal, error) {
+	if params == nil {
+		params = &PTYConnectParams{}
+	}
+	return p.terminal(ctx, "connect to terminal "+fmt.Sprint(pid), 0, func(ctx, life context.Context) (*attachment, error) {
+		number, err := wirePID(pid)
+		if err != nil {
+			return nil, err
+		}
+		return p.sb.connectProcess(ctx, life, params.User, byPID(number))
+	}, false)
+}
+
+func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, open func(ctx, life context.Context) (*attachment, error), own bool) (*Terminal, error) {
+	ctx, opened, err := p.sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer opened()
+	life, abandon, end, err := p.sb.lifetime(ctx, timeout)
+	if err != nil {
+		return nil, err
+	}
+	a, err := open(ctx, life)
+	if err != nil {
+		defer end()
+		return nil, p.sb.failed(ctx, what, err)
+	}
+	t := &Terminal{process: a, own: own, abandon: abandon, backlog: newBacklog[[]byte](), done: make(chan struct{})}
+	t.backlog.take() // what nobody reads is waited for
+	t.write = func(data []byte) (n int, err error) {
+		err = a.act(life, "write to", func(ctx context.Context) error {
+			n, err = a.input(ctx, data, ptyInput)
+			return err
+		})
+		return n, err
+	}
+	go func() {
+		t.err = t.follow(life)
+		close(t.done)
+		// A Write that the program has taken before its end is still answered.
+		t.writing.Lock()
+		defer t.writing.Unlock()
+		end()
+	}()
+	return t, nil
+}
+
+// Terminal is a program in a terminal of a sandbox, from [PTY.Open] or
+// [PTY.Connect]. What it shows is to be read: a program whose terminal nobody
+// reads stops as soon as the buffers are full. All methods are safe for
+// concurrent use; of several Reads each gets another part.
+type Terminal struct {
+	process *attachment
+	backlog *backlog[[]byte]
+	abandon context.CancelCauseFunc
+	own     bool // opened through this handle
+	write   func([]byte) (int, error)
+
+	reading sync.Mutex
+	rest    []byte // of what was taken from the backlog
+
+	writing sync.Mutex
+
+	leaving  sync.Once
+	leaveErr error
+
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+var _ io.ReadWriteCloser = (*Terminal)(nil)
+
+// PID is the process id of the program in the sandbox.
+func (t *Terminal) PID() int { return int(t.process.pid) }
+
+// Read gives what the terminal shows. At the end of the program it is io.EOF,
+// whatever its status, and [ErrClosed] after Close and Disconnect.
+func (t *Terminal) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	for ended := false; len(t.rest) == 0; {
+		data, ok, _ := t.backlog.pop()
+		switch {
+		case ok:
+			t.rest = data
+			continue
+		case ended:
+			if _, exited := errors.AsType[*ExitError](t.err); exited || t.err == nil {
+				return 0, io.EOF
+			}
+			return 0, t.err
+		}
+		select {
+		case <-t.backlog.news:
+		case <-t.done:
+			ended = true
+		}
+	}
+	n := copy(p, t.rest)
+	t.rest = t.rest[n:]
+	return n, nil
+}
+
+// Write types p: "\x03" is what Ctrl-C sends, "\x04" Ctrl-D. It returns when the
+// terminal has taken all, which it does not while its program does not read.
+func (t *Terminal) Write(p []byte) (int, error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	select {
+	case <-t.done:
+		return 0, fmt.Errorf("sandbox: write to terminal %d in %s: %w", t.PID(), t.process.sb.ID(), io.ErrClosedPipe)
+	default:
+		return t.write(p)
+	}
+}
+
+// Resize tells the program another size.
+func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
+	return t.process.act(ctx, "resize the terminal of", func(ctx context.Context) error {
+		size, err := terminalSize(cols, rows)
+		if err != nil {
+			return err
+		}
+		return unary(ctx, t.process.user, t.process.sb.processes.Update, &process.UpdateRequest{Process: byPID(t.process.pid), Pty: size})
+	})
+}
+
+// Wait waits for the end of the program; somebody has to Read meanwhile. A
+// status other than 0 is an [*ExitError]; other errors are those of
+// [Command.Wait].
+func (t *Terminal) Wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return fmt.Errorf("sandbox: wait for terminal %d in %s: %w", t.PID(), t.process.sb.ID(), context.Cause(ctx))
+	}
+}
+
+// Disconnect ends the connection and leaves the program running, also after a
+// later Close; [PTY.Connect] finds it again.
+func (t *Terminal) Disconnect() { _ = t.leave(false, errDisconnected) }
+
+// Close ends the connection and, of a terminal that was opened and not connected
+// to, the program. Reads and Writes in progress return. It takes 10 seconds at
+// most and is idempotent.
+func (t *Terminal) Close() error {
+	return t.leave(t.own, fmt.Errorf("%w: the terminal", ErrClosed))
+}
+
+// leave ends the connection for that reason, once.
+func (t *Terminal) leave(kill bool, reason error) error {
+	t.leaving.Do(func() {
+		if kill {
+			t.leaveErr = t.kill()
+		}
+		t.abandon(reason)
+		<-t.done
+	})
+	return t.leaveErr
+}
+
+func (t *Terminal) kill() error {
+	select {
+	case <-t.done:
+		return nil // its pid may be another's by now
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := t.process.act(ctx, "kill", func(ctx context.Context) error {
+		return t.process.signal(ctx, process.Signal_SIGNAL_SIGKILL)
+	})
+	if errors.Is(err, api.ErrNotFound) || errors.Is(err, ErrGone) || errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// follow takes what the terminal shows until the program or life ends.
+func (t *Terminal) follow(life context.Context) error {
+	stop := context.AfterFunc(life, t.process.cancel)
+	defer stop()
+	end, err := t.process.follow(func(data *process.ProcessEvent_DataEvent) error {
+		if len(data.GetStdout())+len(data.GetStderr()) > 0 {
+			return errors.New("it has no terminal: use Commands.Connect")
+		}
+		if n := len(data.GetPty()); n > 0 {
+			t.backlog.push(life, data.GetPty(), n)
+		}
+		return nil
+	})
+	switch {
+	case end == nil:
+		late := errors.Is(life.Err(), context.DeadlineExceeded)
+		t.process.sb.background(life, func(ctx context.Context) { t.process.leave(ctx, t.own && late) })
+		return t.process.sb.failed(life, fmt.Sprintf("terminal %d", t.PID()), err)
+	case end.GetExitCode() != 0:
+		return &ExitError{&CommandResult{ExitCode: int(end.GetExitCode()), Status: end.GetStatus()}}
+	}
+	return nil
+}
+
+func terminalSize(cols, rows int) (*process.PTY, error) {
+	for _, n := range []int{cols, rows} {
+		if n < 1 || n > math.MaxUint16 {
+			return nil, fmt.Errorf("a terminal cannot have %d columns and %d rows", cols, rows)
+		}
+	}
+	return &process.PTY{Size: &process.PTY_Size{Cols: uint32(cols), Rows: uint32(rows)}}, nil
+}
+
+func orDefault(n, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return n
+}
