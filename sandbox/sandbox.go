@@ -84,7 +84,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 		calls: map[*inFlight]struct{}{},
 		endAt: time.Now().Add(cfg.timeout()),
 	}
-	sb.Files = &Files{sb}
+	sb.Files = newFiles(sb)
 	sb.Commands = &Commands{sb}
 	sb.Packages = &Packages{sb: sb, credentials: cfg.pipCredentials}
 	sb.code = newCodeRunner(sb, cfg)
