@@ -94,12 +94,12 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	if len(p.Metadata) > 0 {
 		return nil, f.pathError("open", path, invalid("metadata is written, not asked for: see Stat"))
 	}
-	ctx, end, err := f.sb.begin(ctx)
+	ctx, done, err := f.sb.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	end = sync.OnceFunc(func() { cancel(nil); end() })
+	end := sync.OnceFunc(func() { cancel(nil); done() })
 	idle := newIdleTimer(p.IdleTimeout, cancel)
 	fail := func(op string, err error) error { return f.failed(ctx, op, path, err) }
 	content, body, err := f.download(ctx, path, p)

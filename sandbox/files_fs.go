@@ -53,7 +53,7 @@ func named(op, name string, err error) error {
 }
 
 // stat follows symbolic links.
-func (s *fileSystem) stat(op, name string) (*entry, error) {
+func (s *fileSystem) stat(op, name string) (*fsEntry, error) {
 	info, err := s.lstat(op, name)
 	if err != nil || info.about.Type != TypeSymlink {
 		return info, err
@@ -65,10 +65,10 @@ func (s *fileSystem) stat(op, name string) (*entry, error) {
 	if err != nil {
 		return nil, named(op, name, err)
 	}
-	return &entry{info.name, target}, nil
+	return &fsEntry{info.name, target}, nil
 }
 
-func (s *fileSystem) lstat(op, name string) (*entry, error) {
+func (s *fileSystem) lstat(op, name string) (*fsEntry, error) {
 	at, err := s.at(op, name)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s *fileSystem) lstat(op, name string) (*entry, error) {
 	if err != nil {
 		return nil, named(op, name, err)
 	}
-	return &entry{path.Base(name), info}, nil
+	return &fsEntry{path.Base(name), info}, nil
 }
 
 // Open opens a file or directory.
@@ -148,7 +148,7 @@ func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	entries := make([]fs.DirEntry, len(infos))
 	for i, info := range infos {
-		entries[i] = fs.FileInfoToDirEntry(&entry{info.Name, info})
+		entries[i] = fs.FileInfoToDirEntry(&fsEntry{info.Name, info})
 	}
 	return entries, nil
 }
@@ -162,26 +162,26 @@ func (s *fileSystem) Sub(name string) (fs.FS, error) {
 	return &fileSystem{s.ctx, s.files, at}, nil
 }
 
-// entry is a description under the name it was asked for.
-type entry struct {
+// fsEntry is a description under the name it was asked for.
+type fsEntry struct {
 	name  string
 	about *FileInfo
 }
 
-func (e *entry) Name() string       { return e.name }
-func (e *entry) Size() int64        { return e.about.Size }
-func (e *entry) Mode() fs.FileMode  { return e.about.Mode }
-func (e *entry) ModTime() time.Time { return e.about.ModTime }
-func (e *entry) IsDir() bool        { return e.about.Mode.IsDir() }
+func (e *fsEntry) Name() string       { return e.name }
+func (e *fsEntry) Size() int64        { return e.about.Size }
+func (e *fsEntry) Mode() fs.FileMode  { return e.about.Mode }
+func (e *fsEntry) ModTime() time.Time { return e.about.ModTime }
+func (e *fsEntry) IsDir() bool        { return e.about.Mode.IsDir() }
 
 // Sys gives the [*FileInfo].
-func (e *entry) Sys() any { return e.about }
+func (e *fsEntry) Sys() any { return e.about }
 
 // openFile is a file that is open for reading.
 type openFile struct {
 	content io.ReadCloser
 	name    string
-	info    *entry
+	info    *fsEntry
 }
 
 func (f *openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
@@ -199,7 +199,7 @@ func (f *openFile) Read(p []byte) (int, error) {
 type openDir struct {
 	system *fileSystem
 	name   string
-	info   *entry
+	info   *fsEntry
 	listed bool
 	rest   []fs.DirEntry
 }

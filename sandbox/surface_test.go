@@ -21,6 +21,10 @@ var withoutContext = map[string]string{
 	"Client.API":            "a part of the client",
 	"Client.Close":          "as Sandbox.Close",
 	"Run.Close":             "as Sandbox.Close",
+	"Files.DownloadURL":     "computed",
+	"Files.UploadURL":       "computed",
+	"Watcher.Events":        "bounded by the context of Watch",
+	"Watcher.Close":         "as Sandbox.Close",
 	"Client.Sources":        "settings",
 	"Client.BaseURL":        "a setting",
 	"Client.Domain":         "a setting",
@@ -35,7 +39,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	ctx := reflect.TypeFor[context.Context]()
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
-		reflect.TypeFor[*Packages](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Packages](), reflect.TypeFor[*Run](), reflect.TypeFor[*Watcher](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
 	} {
 		for m := range handle.Methods() {
 			name := handle.Elem().Name() + "." + m.Name
