@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -207,6 +208,45 @@ func withoutTarget(tree map[string]string) map[string]string {
 		}
 	}
 	return tree
+}
+
+func TestUnpackBounds(t *testing.T) {
+	t.Parallel()
+	archive := func(entries ...tar.Header) io.Reader {
+		var b bytes.Buffer
+		tw := tar.NewWriter(&b)
+		for _, header := range entries {
+			if err := tw.WriteHeader(&header); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = tw.Flush() // what is claimed is not there
+		return &b
+	}
+	dirs := make([]tar.Header, 101)
+	for i := range dirs {
+		dirs[i] = tar.Header{Name: "same/", Typeflag: tar.TypeDir}
+	}
+	for what, r := range map[string]io.Reader{
+		"a huge claim": archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
+		"many entries": archive(dirs...),
+	} {
+		dir := t.TempDir()
+		if err := into(openRoot(t, dir), nil).unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if found := listing(t, dir); found["huge"] != "" {
+			t.Errorf("%s: something was written: %v", what, found)
+		}
+	}
+	long := archive(tar.Header{Name: strings.Repeat("d/", maxArchiveName), Typeflag: tar.TypeDir})
+	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), long); err == nil || !strings.Contains(err.Error(), "bound") {
+		t.Errorf("a long name: %v", err)
+	}
+	file := archive(tar.Header{Name: "f", Typeflag: tar.TypeReg}, tar.Header{Name: "f/x", Typeflag: tar.TypeReg})
+	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
+		t.Errorf("a file where a directory is due: %v", err)
+	}
 }
 
 func FuzzUnpack(f *testing.F) {

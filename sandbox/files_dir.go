@@ -76,7 +76,7 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was read through only
 	ctx, end, err := f.sb.begin(ctx)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // every file of it has been closed
 	u := unpacker{
 		root: root, skipped: orNothing(p.Skipped),
 		maxBytes: cmp.Or(p.MaxBytes, DefaultMaxBytes), maxFiles: cmp.Or(p.MaxFiles, DefaultMaxFiles),

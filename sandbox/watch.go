@@ -107,7 +107,7 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 	ctx, stop := context.WithCancelCause(ctx)
 	w := &Watcher{stop: stop, end: sync.OnceFunc(func() { stop(nil); end() })}
 	w.failed = func(err error) error {
-		if context.Cause(ctx) == errWatchClosed {
+		if errors.Is(context.Cause(ctx), errWatchClosed) {
 			return nil
 		}
 		return f.failed(ctx, "watch", dir, rpcFailure(err))
