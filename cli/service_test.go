@@ -343,14 +343,9 @@ func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendS
 	return connect.NewResponse(&process.SendSignalResponse{}), err
 }
 
-// path keeps what a script asks for inside the sandbox's directory, except the
-// archives in /tmp, which commands find there too.
+// path keeps what a script asks for inside the sandbox's directory.
 func (s *service) path(r *http.Request) string {
-	name := r.URL.Query().Get("path")
-	if strings.HasPrefix(name, "/tmp/e2bctl-") {
-		return name
-	}
-	return filepath.Join(s.home, name)
+	return filepath.Join(s.home, r.URL.Query().Get("path"))
 }
 
 func (s *service) readFile(w http.ResponseWriter, r *http.Request) {

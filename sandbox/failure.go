@@ -75,8 +75,13 @@ func translated(err error) error {
 	if !connect.IsWireError(rpc) {
 		return api.NewError(http.MethodPost, "/process.Process", rpc.Unwrap())
 	}
+	return wireError("/process.Process", rpc)
+}
+
+// wireError is the error that a service of the daemon answered with.
+func wireError(service string, rpc *connect.Error) *api.Error {
 	return &api.Error{
-		Method: http.MethodPost, Path: "/process.Process", StatusCode: rpcStatus[rpc.Code()],
+		Method: http.MethodPost, Path: service, StatusCode: rpcStatus[rpc.Code()],
 		Code: rpc.Code().String(), Message: shorten(rpc.Message(), 512),
 	}
 }

@@ -88,7 +88,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 		calls: map[*inFlight]struct{}{},
 		endAt: time.Now().Add(cfg.timeout()),
 	}
-	sb.Files = &Files{sb}
+	sb.Files = newFiles(sb)
 	sb.Commands = &Commands{sb}
 	sb.Git = &Git{sb}
 	sb.PTY = &PTY{sb}

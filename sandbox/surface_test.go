@@ -31,6 +31,10 @@ var withoutContext = map[string]string{
 	"Terminal.Write":        "io.Writer; Close ends it",
 	"Terminal.Disconnect":   "asks nobody",
 	"Terminal.Close":        "as Sandbox.Close",
+	"Files.DownloadURL":     "computed",
+	"Files.UploadURL":       "computed",
+	"Watcher.Events":        "bounded by the context of Watch",
+	"Watcher.Close":         "as Sandbox.Close",
 	"Client.Sources":        "settings",
 	"Client.BaseURL":        "a setting",
 	"Client.Domain":         "a setting",
@@ -46,7 +50,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
 		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
-		reflect.TypeFor[*Command](), reflect.TypeFor[*PTY](), reflect.TypeFor[*Terminal](),
+		reflect.TypeFor[*Command](), reflect.TypeFor[*PTY](), reflect.TypeFor[*Terminal](), reflect.TypeFor[*Watcher](),
 	} {
 		for m := range handle.Methods() {
 			name := handle.Elem().Name() + "." + m.Name

@@ -1,10 +1,11 @@
-package cli
+package sandbox
 
 import (
 	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -24,6 +25,11 @@ func openRoot(t *testing.T, dir string) *os.Root {
 	}
 	t.Cleanup(func() { root.Close() })
 	return root
+}
+
+// into unpacks with generous bounds.
+func into(root *os.Root, skipped func(name, why string)) *unpacker {
+	return &unpacker{root: root, maxBytes: 1 << 20, maxFiles: 100, skipped: skipped}
 }
 
 // listing describes a tree: path to kind and content.
@@ -86,13 +92,13 @@ func TestArchiveRoundTrip(t *testing.T) {
 		var archive bytes.Buffer
 		var skipped []string
 		skip := func(name, _ string) { skipped = append(skipped, name) }
-		if err := packTree(t.Context(), &archive, openRoot(t, src), skip); err != nil {
+		if err := (&packer{root: openRoot(t, src), skipped: skip}).pack(t.Context(), &archive); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"socket"}, skipped); diff != "" {
 			t.Errorf("skipped while packing (-want +got):\n%s", diff)
 		}
-		if err := unpackTree(t.Context(), &archive, openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }); err != nil {
+		if err := into(openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }).unpack(t.Context(), &archive); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +123,7 @@ func TestArchiveStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
 	cancel(cause)
-	if err := packTree(ctx, &bytes.Buffer{}, openRoot(t, dir), nil); !errors.Is(err, cause) {
+	if err := (&packer{root: openRoot(t, dir)}).pack(ctx, &bytes.Buffer{}); !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -178,7 +184,7 @@ func TestUnpackHostile(t *testing.T) {
 				t.Fatal(err)
 			}
 			var skipped []string
-			err := unpackTree(t.Context(), &archive, openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) })
+			err := into(openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) }).unpack(t.Context(), &archive)
 			if (err != nil) != tt.wantErr {
 				t.Errorf("error %v, want one: %v", err, tt.wantErr)
 			}
@@ -204,7 +210,46 @@ func withoutTarget(tree map[string]string) map[string]string {
 	return tree
 }
 
-func FuzzUnpackTree(f *testing.F) {
+func TestUnpackBounds(t *testing.T) {
+	t.Parallel()
+	archive := func(entries ...tar.Header) io.Reader {
+		var b bytes.Buffer
+		tw := tar.NewWriter(&b)
+		for _, header := range entries {
+			if err := tw.WriteHeader(&header); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = tw.Flush() // what is claimed is not there
+		return &b
+	}
+	dirs := make([]tar.Header, 101)
+	for i := range dirs {
+		dirs[i] = tar.Header{Name: "same/", Typeflag: tar.TypeDir}
+	}
+	for what, r := range map[string]io.Reader{
+		"a huge claim": archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
+		"many entries": archive(dirs...),
+	} {
+		dir := t.TempDir()
+		if err := into(openRoot(t, dir), nil).unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if found := listing(t, dir); found["huge"] != "" {
+			t.Errorf("%s: something was written: %v", what, found)
+		}
+	}
+	long := archive(tar.Header{Name: strings.Repeat("d/", maxArchiveName), Typeflag: tar.TypeDir})
+	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), long); err == nil || !strings.Contains(err.Error(), "bound") {
+		t.Errorf("a long name: %v", err)
+	}
+	file := archive(tar.Header{Name: "f", Typeflag: tar.TypeReg}, tar.Header{Name: "f/x", Typeflag: tar.TypeReg})
+	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
+		t.Errorf("a file where a directory is due: %v", err)
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
 	_ = tw.WriteHeader(&tar.Header{Name: "a/../../b", Typeflag: tar.TypeReg, Size: 1})
@@ -217,7 +262,7 @@ func FuzzUnpackTree(f *testing.F) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = unpackTree(t.Context(), bytes.NewReader(data), openRoot(t, dir), func(string, string) {})
+		_ = into(openRoot(t, dir), func(string, string) {}).unpack(t.Context(), bytes.NewReader(data))
 		entries, err := os.ReadDir(outer)
 		if err != nil {
 			t.Fatal(err)
@@ -226,15 +271,4 @@ func FuzzUnpackTree(f *testing.F) {
 			t.Errorf("something was written outside of the target: %v", entries)
 		}
 	})
-}
-
-func TestRemotePath(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"~": ".", "~/app": "app", "~//etc": "etc", "app/": "app", "/srv/app": "/srv/app", "a//b/../c": "a/c", "~user/x": "~user/x",
-	} {
-		if got := remotePath(in); got != want {
-			t.Errorf("remotePath(%q) = %q, want %q", in, got, want)
-		}
-	}
 }

@@ -1,0 +1,410 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Not parallel: what others allocate would count.
+func TestFileMemoryIsConstant(t *testing.T) {
+	sb := create(t, sandboxtest.New(t))
+	const size = 256 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sb.Files.Open(t.Context(), "big", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+		t.Errorf("%d bytes came back, %v", n, err)
+	}
+	runtime.ReadMemStats(&after)
+	// The edge of the cloud is in this process, too.
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 48<<20 {
+		t.Errorf("%d MiB were allocated for 2 x %d MiB", allocated>>20, size>>20)
+	}
+}
+
+func TestFilesystem(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	files, ctx := sb.Files, t.Context()
+	name := "new\nline é%&?+ #"
+	if err := files.WriteText(ctx, "d/sub/"+name, "text", &sandbox.FileParams{Gzip: true, Metadata: map[string]string{"Source": "a test"}}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := files.ReadText(ctx, "d/sub/"+name, &sandbox.FileParams{Gzip: true}); err != nil || text != "text" {
+		t.Errorf("%q, %v", text, err)
+	}
+	run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
+	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{Depth: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type seen struct {
+		Name   string
+		Type   sandbox.FileType
+		Target sandbox.FileType
+	}
+	var got []seen
+	for _, i := range infos {
+		got = append(got, seen{i.Name, i.Type, i.TargetType})
+	}
+	want := []seen{
+		{"broken", sandbox.TypeSymlink, ""}, {"link", sandbox.TypeSymlink, sandbox.TypeDir}, {"pipe", "", ""},
+		{"sub", sandbox.TypeDir, ""}, {name, sandbox.TypeFile, ""},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("listing (-want +got):\n%s", diff)
+	}
+	info, err := files.Stat(ctx, "d/sub/"+name, nil)
+	if err != nil || info.Size != 4 || info.Mode != 0o640 || info.Permissions != "-rw-r-----" || info.Owner != "user" || info.Group == "" || info.ModTime.IsZero() {
+		t.Errorf("%+v, %v", info, err)
+	}
+	for path, want := range map[string]bool{"d/broken": true, "d": true, "none": false, "d/sub/" + name + "/x": false} {
+		if got, err := files.Exists(ctx, path, nil); err != nil || got != want {
+			t.Errorf("%q exists: %v, %v", path, got, err)
+		}
+	}
+	for range 2 { // there already the second time
+		if err := files.MakeDir(ctx, "made/deep", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := files.Rename(ctx, "d/sub/"+name, "made/other/x", nil); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // gone already the second time
+		if err := files.Remove(ctx, "d", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if text, err := files.ReadText(ctx, "made/other/x", nil); err != nil || text != "text" {
+		t.Errorf("moved: %q, %v", text, err)
+	}
+}
+
+func TestFileFailures(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	files, ctx := sb.Files, t.Context()
+	if err := files.WriteText(ctx, "file", "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	first := func(_ any, err error) error { return err }
+	for name, tt := range map[string]struct{ err, want error }{
+		"read a directory":         {first(files.Read(ctx, "/etc", nil)), syscall.EISDIR},
+		"write a directory":        {files.WriteText(ctx, "/etc", "x", nil), syscall.EISDIR},
+		"write below a file":       {files.WriteText(ctx, "file/x", "x", nil), syscall.ENOTDIR},
+		"list a file":              {first(files.List(ctx, "file", nil)), syscall.ENOTDIR},
+		"list what is missing":     {first(files.List(ctx, "none", nil)), fs.ErrNotExist},
+		"stat what is missing":     {first(files.Stat(ctx, "none", nil)), fs.ErrNotExist},
+		"make a file's directory":  {files.MakeDir(ctx, "file", nil), syscall.ENOTDIR},
+		"move what is missing":     {files.Rename(ctx, "none", "x", nil), fs.ErrNotExist},
+		"watch a file":             {first(files.Watch(ctx, "file", nil)), syscall.ENOTDIR},
+		"watch what is missing":    {first(files.Watch(ctx, "none", nil)), fs.ErrNotExist},
+		"list a negative depth":    {first(files.List(ctx, ".", &sandbox.ListFilesParams{Depth: -1})), fs.ErrInvalid},
+		"a zero byte":              {files.WriteText(ctx, "a\x00b", "x", nil), fs.ErrInvalid},
+		"stat no UTF-8":            {first(files.Stat(ctx, "a\xff", nil)), fs.ErrInvalid},
+		"download what is missing": {files.DownloadDir(ctx, "none", filepath.Join(t.TempDir(), "x"), nil), fs.ErrNotExist},
+		"download a file":          {files.DownloadDir(ctx, "file", filepath.Join(t.TempDir(), "x"), nil), syscall.ENOTDIR},
+	} {
+		if failed, ok := errors.AsType[*fs.PathError](tt.err); !ok || !errors.Is(tt.err, tt.want) || !strings.HasPrefix(failed.Path, sb.ID()+":") {
+			t.Errorf("%s: %v, want %v", name, tt.err, tt.want)
+		}
+	}
+	for name, err := range map[string]error{
+		"read": first(files.Read(ctx, "x", &sandbox.FileParams{User: "stranger"})),
+		"stat": first(files.Stat(ctx, "x", &sandbox.PathParams{User: "stranger"})),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "stranger") {
+			t.Errorf("%s as an unknown user: %v", name, err)
+		}
+	}
+	// Names that are not UTF-8 pass where the URL carries them.
+	if err := files.WriteText(ctx, "raw\xff", "raw", nil); err != nil {
+		t.Error(err)
+	}
+	if text, err := files.ReadText(ctx, "raw\xff", nil); err != nil || text != "raw" || run(t, sb, `cat ~/raw$'\xff'`) != "raw" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	if strings.TrimSpace(run(t, sb, "stat -f -c %T ~")) != "overlayfs" {
+		t.Skip("the disk of this isolation has no bound")
+	}
+	if err := sb.Files.WriteText(t.Context(), "old", "old", nil); err != nil {
+		t.Fatal(err)
+	}
+	run(t, sb, `free=$(df --output=avail -B1M ~ | tail -1); fallocate -l $((free-2))M ~/fill`)
+	for _, name := range []string{"new", "old"} {
+		err := sb.Files.WriteFrom(t.Context(), name, io.LimitReader(pattern{}, 64<<20), nil)
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	run(t, sb, "rm ~/fill")
+	if text, err := sb.Files.ReadText(t.Context(), "old", nil); err != nil || text != "old" {
+		t.Errorf("the old file is %d bytes, %v", len(text), err)
+	}
+	if found, err := sb.Files.Exists(t.Context(), "new", nil); err != nil || found {
+		t.Errorf("half a file is left: %v, %v", found, err)
+	}
+}
+
+func TestWriteFiles(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var files []sandbox.FileContent
+	for i := range 20 {
+		files = append(files, sandbox.FileContent{Path: "many/" + string(rune('a'+i)), Content: strings.NewReader("12345")})
+	}
+	var told []int64
+	if err := sb.Files.WriteFiles(t.Context(), files, &sandbox.FileParams{Progress: func(n int64) { told = append(told, n) }}); err != nil {
+		t.Fatal(err)
+	}
+	if infos, err := sb.Files.List(t.Context(), "many", nil); err != nil || len(infos) != 20 {
+		t.Errorf("%d files, %v", len(infos), err)
+	}
+	if !slices.IsSorted(told) || told[len(told)-1] != 100 {
+		t.Errorf("progress: %v", told)
+	}
+	broken := errors.New("broken")
+	err := sb.Files.WriteFiles(t.Context(), []sandbox.FileContent{{Path: "bad", Content: failing{broken}}}, nil)
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "bad") {
+		t.Errorf("a source that breaks: %v", err)
+	}
+}
+
+func TestFilesAsFS(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	run(t, sb, "mkdir -p ~/fs/a/b && cd ~/fs && echo one > one && echo two > a/two && : > a/b/empty && ln -s ../one a/link")
+	system := sb.Files.FS(t.Context(), "fs")
+	if err := fstest.TestFS(system, "one", "a/two", "a/b/empty", "a/link"); err != nil {
+		t.Error(err)
+	}
+	if data, err := fs.ReadFile(system, "a/link"); err != nil || string(data) != "one\n" {
+		t.Errorf("through a link: %q, %v", data, err)
+	}
+	_, err := fs.Stat(system, "a/none")
+	if failed, ok := errors.AsType[*fs.PathError](err); !ok || failed.Path != "a/none" || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+}
+
+func TestDirectories(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	src, dst := t.TempDir(), filepath.Join(t.TempDir(), "made")
+	when := time.Unix(1_600_000_000, 0)
+	for name, mode := range map[string]fs.FileMode{"run": 0o755, "closed/secret": 0o600, "closed/-rf": 0o666, "out": 0o644, "node_modules/x": 0o644} {
+		path := filepath.Join(src, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), mode), os.Chmod(path, mode), os.Chtimes(path, when, when)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("../run", filepath.Join(src, "closed", "link")), os.Chmod(filepath.Join(src, "closed"), 0o500), os.Chtimes(filepath.Join(src, "closed"), when, when)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range []string{src, dst} {
+			_ = os.Chmod(filepath.Join(dir, "closed"), 0o700)
+		}
+	})
+	exclude := func(name string, _ fs.DirEntry) bool { return name == "node_modules" }
+	dir := "$(touch pwned) it's -here"
+	if err := sb.Files.UploadDir(t.Context(), src, dir, &sandbox.UploadDirParams{Exclude: exclude, Gzip: true}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, sb, `cd ~/*here && ln -s /etc/passwd away && mkfifo pipe`)
+	var skipped []string
+	for range 2 { // over what is there, too
+		skipped = nil
+		if err := sb.Files.DownloadDir(t.Context(), dir, dst, &sandbox.DownloadDirParams{Skipped: func(name, _ string) { skipped = append(skipped, name) }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(skipped)
+	if diff := cmp.Diff([]string{"./away", "./pipe"}, skipped); diff != "" {
+		t.Errorf("skipped (-want +got):\n%s", diff)
+	}
+	var got []string
+	err := fs.WalkDir(os.DirFS(dst), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if d.Type()&fs.ModeSymlink == 0 && !info.ModTime().Equal(when) {
+			t.Errorf("%s is of %v", name, info.ModTime())
+		}
+		got = append(got, info.Mode().String()+" "+name)
+		return nil
+	})
+	want := []string{"dr-x------ closed", "-rw-rw-rw- closed/-rf", "Lrwxrwxrwx closed/link", "-rw------- closed/secret", "-rw-r--r-- out", "-rwxr-xr-x run"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if left := run(t, sb, `cd && ls -A | grep -e e2bctl -e '^pwned' || true`); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	for _, p := range []*sandbox.DownloadDirParams{{MaxFiles: 2}, {MaxBytes: 3}} {
+		if err := sb.Files.DownloadDir(t.Context(), dir, t.TempDir(), p); !errors.Is(err, sandbox.ErrTooLarge) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+}
+
+func TestSignedURLs(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	path := "/home/user/a b+é.txt"
+	post := func(to, content string) int {
+		t.Helper()
+		response, err := http.Post(to, "application/octet-stream", strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	up, err := sb.Files.UploadURL(path, &sandbox.SignedURLParams{Expires: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := post(up, "signed"); status != http.StatusOK {
+		t.Errorf("upload: %d", status)
+	}
+	down, err := sb.Files.DownloadURL(path, &sandbox.SignedURLParams{User: "user"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Get(down)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "signed" {
+		t.Errorf("download: %q, %v", text, err)
+	}
+	if status := post(down, "forged"); status == http.StatusOK {
+		t.Error("a download URL took an upload")
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	run(t, sb, "mkdir -p ~/w")
+	w, err := sb.Files.Watch(t.Context(), "w", &sandbox.WatchParams{Recursive: true, IncludeInfo: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f && mv sub/f g && rm -r sub g && cd .. && rmdir w")
+	seen := map[string]bool{}
+	var end error
+	for event, err := range w.Events() {
+		if end = err; err != nil {
+			break
+		}
+		seen[string(event.Type)+" "+event.Name] = true
+	}
+	if !errors.Is(end, sandbox.ErrWatchRemoved) {
+		t.Errorf("the end: %v", end)
+	}
+	for _, want := range []string{"create sub", "create sub/f", "create g", "remove g", "remove sub"} {
+		if !seen[want] {
+			t.Errorf("no %q in %v", want, seen)
+		}
+	}
+	for _, err := range w.Events() { // the end stays
+		if !errors.Is(err, sandbox.ErrWatchRemoved) {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	last := func(w *sandbox.Watcher) (end error) {
+		for _, err := range w.Events() {
+			end = err
+		}
+		return end
+	}
+	watch := func(ctx context.Context) *sandbox.Watcher {
+		t.Helper()
+		w, err := sb.Files.Watch(ctx, ".", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	closed := watch(t.Context())
+	ended := make(chan error)
+	go func() { ended <- last(closed) }()
+	closed.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	canceled := watch(ctx)
+	cancel()
+	if err := last(canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("after a cancel: %v", err)
+	}
+
+	// More than the stream and the kernel's queue hold.
+	slow := watch(t.Context())
+	run(t, sb, `python3 -c '
+import os
+names = [c * 200 for c in "ab"]
+for n in names: open(n, "w").close()
+for i in range(300000):
+    os.utime(names[i % 2])
+'`)
+	if err := last(slow); !errors.Is(err, sandbox.ErrWatchOverflow) {
+		t.Errorf("after too much: %v", err)
+	}
+
+	killed := watch(t.Context())
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := last(killed); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("after a kill: %v", err)
+	}
+}

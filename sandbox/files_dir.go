@@ -1,0 +1,227 @@
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+const (
+	// DefaultMaxBytes and DefaultMaxFiles bound what a directory may bring along
+	// unless [DownloadDirParams] say otherwise.
+	DefaultMaxBytes = 16 << 30
+	DefaultMaxFiles = 1_000_000
+)
+
+// ErrTooLarge: a directory of the sandbox has more than a download may bring.
+var ErrTooLarge = errors.New("sandbox: the directory is too large")
+
+// UploadDirParams say how a directory is copied into a sandbox.
+type UploadDirParams struct {
+	// User is whose home a relative path starts at, and who owns what is made;
+	// empty means the sandbox's default user.
+	User string
+	// Exclude leaves out what it says true of, with all that is below. Names are
+	// paths from the directory, with slashes. May be nil.
+	Exclude func(name string, entry fs.DirEntry) bool
+	// Skipped is told what cannot be copied: sockets, pipes, devices. Names and
+	// reasons may hold anything a file's name can. May be nil.
+	Skipped func(name, why string)
+	// Gzip, IdleTimeout and Progress are those of [FileParams], of the archive
+	// that the directory is sent as.
+	Gzip        bool
+	IdleTimeout time.Duration
+	Progress    func(bytes int64)
+}
+
+// DownloadDirParams say how a directory is copied out of a sandbox.
+type DownloadDirParams struct {
+	// User is whose home a relative path starts at, and with whose rights the
+	// directory is read; empty means the sandbox's default user.
+	User string
+	// MaxBytes is what the files may have together, and MaxFiles how many files,
+	// directories and links there may be: more is [ErrTooLarge], and what came
+	// before stays. 0 means the defaults, less than 0 no bound.
+	MaxBytes, MaxFiles int64
+	// Skipped is told what is not copied: devices and the like, and symbolic
+	// links that lead out of the directory. Names and reasons are the sandbox's
+	// words and may hold anything. May be nil.
+	Skipped func(name, why string)
+	// Progress is told how many bytes came, archive's headers included, as by
+	// [FileParams], from the goroutine that called. May be nil.
+	Progress func(bytes int64)
+}
+
+// UploadDir copies what is in a directory of this machine into one of the
+// sandbox, which is made where it is missing; files that are there are replaced
+// and others stay. Modes, times and symbolic links are kept, and links are not
+// followed. It goes as an archive through a file in the user's home and the
+// sandbox's tar: nothing of it is held in memory, and it takes twice its space
+// until it is unpacked.
+func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
+	p = cmp.Or(p, &UploadDirParams{})
+	root, err := os.OpenRoot(local)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // it was read through only
+	ctx, end, err := f.sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	archive := ".e2bctl-" + rand.Text() + ".tar"
+	if err := f.sendArchive(ctx, root, archive, p); err != nil {
+		return err
+	}
+	// Once it is open it needs no name: however tar ends, nothing is left.
+	if err := f.dirCommand(ctx, p.User, `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"; } < "$ARCHIVE"`,
+		map[string]string{"DIR": dir, "ARCHIVE": archive}, nil); err != nil {
+		if _, ran := errors.AsType[*ExitError](err); !ran {
+			f.sb.background(ctx, func(ctx context.Context) {
+				request := connect.NewRequest(&filesystem.RemoveRequest{Path: archive})
+				asUser(request.Header(), p.User)
+				_, _ = f.rpc.Remove(ctx, request)
+			})
+		}
+		return f.failed(ctx, "upload", dir, err)
+	}
+	return nil
+}
+
+// sendArchive sends what is in root as an archive.
+func (f *Files) sendArchive(ctx context.Context, root *os.Root, archive string, p *UploadDirParams) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	pack := packer{root: root, exclude: p.Exclude, skipped: orNothing(p.Skipped)}
+	go func() {
+		defer close(packed)
+		w.CloseWithError(pack.pack(ctx, w))
+	}()
+	err := f.WriteFrom(ctx, archive, r, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress})
+	r.CloseWithError(errUploadEnded)
+	cancel(errUploadEnded)
+	<-packed
+	return err
+}
+
+// DownloadDir copies what is in a directory of the sandbox into one of this
+// machine, which is made where it is missing; files that are there are replaced
+// and others stay. Modes but setuid and setgid, times and symbolic links are kept.
+// It comes through the sandbox's tar, and nothing of it is held in memory.
+//
+// What a sandbox holds is not to be trusted: whatever its names and links are,
+// nothing is written outside of local, and p bounds how much it may be. A path
+// that is no directory is syscall.ENOTDIR.
+func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadDirParams) error {
+	p = cmp.Or(p, &DownloadDirParams{})
+	ctx, end, err := f.sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	r, w := io.Pipe()
+	unpacked := make(chan error, 1)
+	go func() {
+		err := receiveArchive(ctx, r, local, p)
+		r.CloseWithError(err)
+		unpacked <- err
+	}()
+	progress := newProgress(p.Progress)
+	err = f.dirCommand(ctx, p.User, `[ -e "$DIR" ] || exit 102; [ -d "$DIR" ] || exit 120; exec tar -c -f - -C "$DIR" .`,
+		map[string]string{"DIR": dir}, counted{w, progress})
+	w.CloseWithError(err)
+	// What broke the archive is the better reason when both failed.
+	unpackErr := <-unpacked
+	switch exit, exited := errors.AsType[*ExitError](err); {
+	case exited && exit.Result.ExitCode == 102:
+		err = fs.ErrNotExist
+	case exited && exit.Result.ExitCode == 120:
+		err = syscall.ENOTDIR
+	case unpackErr != nil:
+		err = unpackErr
+	}
+	if err != nil {
+		return f.failed(ctx, "download", dir, err)
+	}
+	progress.finish()
+	return nil
+}
+
+// receiveArchive unpacks an archive. Nothing is made before it begins.
+func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadDirParams) error {
+	archive := bufio.NewReader(r)
+	if _, err := archive.Peek(1); err != nil {
+		return unexpectedEOF(err)
+	}
+	if err := os.MkdirAll(local, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(local)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // every file of it has been closed
+	u := unpacker{
+		root: root, skipped: orNothing(p.Skipped),
+		maxBytes: cmp.Or(p.MaxBytes, DefaultMaxBytes), maxFiles: cmp.Or(p.MaxFiles, DefaultMaxFiles),
+	}
+	if err := u.unpack(ctx, archive); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, archive) // tar pads its end
+	return err
+}
+
+// dirCommand runs a line of ours where relative paths start. Paths are in its
+// environment, where no shell takes them for anything else.
+func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[string]string, stdout io.Writer) error {
+	for name, path := range paths {
+		if err := rpcPath(path); err != nil {
+			return err
+		}
+		if path == "~" || strings.HasPrefix(path, "~/") {
+			path = "." + path[1:]
+		}
+		// Nor is a path an option.
+		if !strings.HasPrefix(path, "/") {
+			path = "./" + path
+		}
+		paths[name] = path
+	}
+	_, err := f.sb.Commands.Run(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutput: 4096})
+	return err
+}
+
+// counted is a writer whose bytes are counted.
+type counted struct {
+	w        io.Writer
+	progress *progress
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.progress.add(n)
+	return n, err
+}
+
+func orNothing(skipped func(name, why string)) func(name, why string) {
+	if skipped == nil {
+		return func(string, string) {}
+	}
+	return skipped
+}

@@ -1,0 +1,232 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"time"
+)
+
+// FS shows the files below root as an [fs.FS], with the methods of [fs.StatFS],
+// [fs.ReadDirFS], [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx bounds
+// everything that is done with it. Symbolic links are followed, to outside of root
+// too, as [os.DirFS] does; ReadLink gives where a link leads in the end. Every
+// call asks the sandbox: walk a big tree with [Files.List] instead.
+func (f *Files) FS(ctx context.Context, root string) fs.FS {
+	return &fileSystem{ctx, f, root}
+}
+
+type fileSystem struct {
+	ctx   context.Context //nolint:containedctx // methods of an fs.FS take none
+	files *Files
+	root  string
+}
+
+var (
+	_ fs.StatFS     = (*fileSystem)(nil)
+	_ fs.ReadDirFS  = (*fileSystem)(nil)
+	_ fs.ReadFileFS = (*fileSystem)(nil)
+	_ fs.SubFS      = (*fileSystem)(nil)
+	_ fs.ReadLinkFS = (*fileSystem)(nil)
+)
+
+// at gives the path of a name in the sandbox.
+func (s *fileSystem) at(op, name string) (string, error) {
+	if !fs.ValidPath(name) {
+		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	return path.Join(cmp.Or(s.root, "."), name), nil
+}
+
+// named puts the caller's name into an error instead of the sandbox's path.
+func named(op, name string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// stat follows symbolic links.
+func (s *fileSystem) stat(op, name string) (*fsEntry, error) {
+	info, err := s.lstat(op, name)
+	if err != nil || info.about.Type != TypeSymlink {
+		return info, err
+	}
+	target, err := s.files.Stat(s.ctx, info.about.SymlinkTarget, nil)
+	if err == nil && target.Type == TypeSymlink {
+		err = fs.ErrNotExist // a broken one leads to itself
+	}
+	if err != nil {
+		return nil, named(op, name, err)
+	}
+	return &fsEntry{info.name, target}, nil
+}
+
+func (s *fileSystem) lstat(op, name string) (*fsEntry, error) {
+	at, err := s.at(op, name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.files.Stat(s.ctx, at, nil)
+	if err != nil {
+		return nil, named(op, name, err)
+	}
+	return &fsEntry{path.Base(name), info}, nil
+}
+
+// Open opens a file or directory.
+func (s *fileSystem) Open(name string) (fs.File, error) {
+	info, err := s.stat("open", name)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return &openDir{system: s, name: name, info: info}, nil
+	}
+	content, err := s.files.Open(s.ctx, path.Join(cmp.Or(s.root, "."), name), nil)
+	if err != nil {
+		return nil, named("open", name, err)
+	}
+	return &openFile{content, name, info}, nil
+}
+
+// Stat describes what a name leads to.
+func (s *fileSystem) Stat(name string) (fs.FileInfo, error) {
+	info, err := s.stat("stat", name)
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// Lstat describes a name itself.
+func (s *fileSystem) Lstat(name string) (fs.FileInfo, error) {
+	info, err := s.lstat("lstat", name)
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// ReadLink gives where a symbolic link leads in the end.
+func (s *fileSystem) ReadLink(name string) (string, error) {
+	info, err := s.lstat("readlink", name)
+	switch {
+	case err != nil:
+		return "", err
+	case info.about.Type != TypeSymlink:
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+	}
+	return info.about.SymlinkTarget, nil
+}
+
+// ReadFile reads a file.
+func (s *fileSystem) ReadFile(name string) ([]byte, error) {
+	at, err := s.at("readfile", name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.files.Read(s.ctx, at, nil)
+	return data, named("readfile", name, err)
+}
+
+// ReadDir lists a directory.
+func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
+	at, err := s.at("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := s.files.List(s.ctx, at, nil)
+	if err != nil {
+		return nil, named("readdir", name, err)
+	}
+	entries := make([]fs.DirEntry, len(infos))
+	for i, info := range infos {
+		entries[i] = fs.FileInfoToDirEntry(&fsEntry{info.Name, info})
+	}
+	return entries, nil
+}
+
+// Sub shows what is below a directory.
+func (s *fileSystem) Sub(name string) (fs.FS, error) {
+	at, err := s.at("sub", name)
+	if err != nil {
+		return nil, err
+	}
+	return &fileSystem{s.ctx, s.files, at}, nil
+}
+
+// fsEntry is a description under the name it was asked for.
+type fsEntry struct {
+	name  string
+	about *FileInfo
+}
+
+func (e *fsEntry) Name() string       { return e.name }
+func (e *fsEntry) Size() int64        { return e.about.Size }
+func (e *fsEntry) Mode() fs.FileMode  { return e.about.Mode }
+func (e *fsEntry) ModTime() time.Time { return e.about.ModTime }
+func (e *fsEntry) IsDir() bool        { return e.about.Mode.IsDir() }
+
+// Sys gives the [*FileInfo].
+func (e *fsEntry) Sys() any { return e.about }
+
+// openFile is a file that is open for reading.
+type openFile struct {
+	content io.ReadCloser
+	name    string
+	info    *fsEntry
+}
+
+func (f *openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *openFile) Close() error               { return f.content.Close() }
+
+func (f *openFile) Read(p []byte) (int, error) {
+	n, err := f.content.Read(p)
+	if err == nil || errors.Is(err, io.EOF) {
+		return n, err
+	}
+	return n, named("read", f.name, err)
+}
+
+// openDir is an open directory; it is listed when it is first read.
+type openDir struct {
+	system *fileSystem
+	name   string
+	info   *fsEntry
+	listed bool
+	rest   []fs.DirEntry
+}
+
+func (d *openDir) Stat() (fs.FileInfo, error) { return d.info, nil }
+func (d *openDir) Close() error               { return nil }
+
+func (d *openDir) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errors.New("is a directory")}
+}
+
+// ReadDir gives the next n entries, or all that are left.
+func (d *openDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if !d.listed {
+		entries, err := d.system.ReadDir(d.name)
+		if err != nil {
+			return nil, err
+		}
+		d.rest, d.listed = entries, true
+	}
+	if n > 0 && len(d.rest) == 0 {
+		return nil, io.EOF
+	}
+	if n <= 0 || n > len(d.rest) {
+		n = len(d.rest)
+	}
+	entries := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return entries, nil
+}
