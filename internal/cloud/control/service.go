@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
 // Limits of the service. They are those of the hosted one where it has them.
@@ -31,7 +33,7 @@ type Spec struct {
 	TrafficToken string            // asked for on every port but the daemon's, "" for public ones
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
 	Envs         map[string]string // create-time environment
-	Internet     bool
+	Egress       *network.Rules    // what it may reach
 }
 
 // An Instance is a sandbox that runs.
@@ -39,6 +41,9 @@ type Instance interface {
 	Done() <-chan struct{} // closed when it has ended, whoever ended it
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it; everything in it is dead when this returns
+
+	// SetEgress changes what it may reach from now on. It does not block.
+	SetEgress(rules *network.Rules)
 }
 
 // Resources are what every sandbox is reported to have.

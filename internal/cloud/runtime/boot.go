@@ -55,7 +55,6 @@ func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
 		streams:  make(chan struct{}, maxStreams),
-		egress:   make(chan struct{}, maxEgress),
 		dialling: make(chan struct{}, maxDialling),
 		done:     make(chan struct{}),
 	}
@@ -82,6 +81,7 @@ func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 		return errors.Join(err, s.close())
 	}
 	if as == roleAgent {
+		s.startExit(life, o.Egress)
 		s.flows.Go(func() { s.serve(life) })
 	}
 	return nil
@@ -149,11 +149,15 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		return err
 	}
 	stop := s.agent.deadline(ctx, bootTimeout)
-	prepared, _, err := s.agent.expect(kindReady, 0)
+	prepared, sockets, err := s.agent.expect(kindReady, waySockets)
 	stop()
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
+	if s.exit, err = newExit(sockets); err != nil {
+		return fmt.Errorf("take the way out: %w", err)
+	}
+	s.noWay = prepared.Error
 	s.notes = append(s.notes, prepared.Notes...)
 	s.hidden = prepared.Hidden
 	if err := s.agent.hello(ctx); err != nil {
@@ -230,6 +234,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Mounted: make([]bool, len(s.room.trees)),
 		Links:   s.room.links,
 		Disk:    s.limits.DiskBytes,
+		Way:     s.room.way,
 	}
 	// The kernel counts the descriptors that are on their way through sockets by
 	// user, and refuses to send more above the sender's own limit: a

@@ -47,11 +47,9 @@ func (s *Sandbox) answer(life context.Context, m message) error {
 	default:
 		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
 	}
-	select {
-	case s.egress <- struct{}{}:
-	default:
+	if err := s.room.flows.take(&s.carried); err != nil {
 		<-s.dialling
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxEgress))
+		return s.refuse(m.ID, err)
 	}
 	s.flows.Go(func() { s.carry(life, m) })
 	return nil
@@ -67,14 +65,15 @@ func (s *Sandbox) refuse(id uint64, err error) error {
 
 // carry dials for the agent and copies until both directions have ended.
 func (s *Sandbox) carry(life context.Context, m message) {
-	defer func() { <-s.egress }()
+	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
-	if s.options.Egress == nil {
+	egress := s.egress.Load()
+	if egress == nil {
 		_ = s.refuse(m.ID, errInternetOff{})
 		return
 	}
-	conn, err := s.options.Egress(life, m.Host, m.Port)
+	conn, err := (*egress).Dial(life, m.Host, m.Port)
 	if err != nil {
 		_ = s.refuse(m.ID, err)
 		return

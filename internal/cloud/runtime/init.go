@@ -25,6 +25,7 @@ type initSpec struct {
 	Data    int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
 	Procs   int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
 	Files   uint64            `json:"files"`           // RLIMIT_NOFILE
+	Way     way               `json:"way,omitempty"`   // out of the network namespace
 }
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
@@ -45,19 +46,24 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
 	}
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	sockets, problem, err := makeWay(spec.Way, spec.Ranged) // before /proc/sys becomes read-only
+	if err != nil {
+		return fmt.Errorf("make the way out: %w", err)
+	}
 	notes, err := build(&spec, mounts)
 	if err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
-		return fmt.Errorf("bring up lo: %w", err)
-	}
 	if err := limit(&spec); err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindReady, Notes: notes}); err != nil {
+	if err := c.send(message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}
+	closeAll(sockets)
 	return executeAgent(c, spec.Ranged, nil)
 }
 
