@@ -40,9 +40,11 @@ type fakeRoom struct {
 	closed  bool
 }
 
-func (r *fakeRoom) report() runtime.Report { return runtime.Report{Isolation: runtime.Full, Egress: runtime.EgressTransparent} }
-func (r *fakeRoom) done() <-chan struct{}  { return r.ended }
-func (r *fakeRoom) close() error           { r.closed = true; return nil }
+func (r *fakeRoom) report() runtime.Report {
+	return runtime.Report{Isolation: runtime.Full, Egress: runtime.EgressTransparent}
+}
+func (r *fakeRoom) done() <-chan struct{} { return r.ended }
+func (r *fakeRoom) close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) newSandbox(_ context.Context, o runtime.SandboxOptions) (instance, error) {
 	r.mu.Lock()

@@ -42,7 +42,8 @@ type Instance interface {
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it; everything in it is dead when this returns
 
-	// SetEgress changes what it may reach from now on. It does not block.
+	// SetEgress changes what it may reach from now on, and cuts what is connected. It
+	// does not block.
 	SetEgress(rules *network.Rules)
 }
 

@@ -99,6 +99,10 @@ func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
+	return e.connect(ctx, inside, to)
+}
+
+func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.AddrPort) (net.Conn, error) {
 	address, port := to.Addr().Unmap(), to.Port()
 	rule, err := e.judge(address)
 	if err != nil {
@@ -114,12 +118,12 @@ func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, er
 		return e.Dial(ctx, host, port)
 	}
 	said, err := listen(ctx, inside, port)
-	if err != nil {
+	if err != nil && (denied || !errors.Is(err, errNoName)) {
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, err
 	}
-	// An address that is allowed as such is what the proxy gets, too.
-	if denied == e.Rules.DenyAll() {
+	// The proxy gets the name, too, but for an address that is allowed as such.
+	if err == nil && denied == e.Rules.DenyAll() {
 		host = normalize(said.name)
 	}
 	outside, err := e.Dial(ctx, host, port)

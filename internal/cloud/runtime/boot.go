@@ -81,8 +81,8 @@ func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 		return errors.Join(err, s.close())
 	}
 	if as == roleAgent {
-		s.startExit(life, o.Egress)
-		s.flows.Go(func() { s.serve(life) })
+		s.startEgress(life, o.Egress)
+		s.flows.Go(s.serve)
 	}
 	return nil
 }

@@ -124,29 +124,43 @@ func (r *Room) judgeWay(probe *Sandbox) {
 	}
 }
 
-// startExit begins to serve the way out.
-func (s *Sandbox) startExit(life context.Context, e Egress) {
+// passage is a way out while it lasts.
+type passage struct {
+	egress Egress
+	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
+	close  context.CancelFunc
+}
+
+// startEgress begins to serve the way out.
+func (s *Sandbox) startEgress(life context.Context, e Egress) {
 	if e == nil {
 		s.exit.close()
 		return
 	}
-	s.egress.Store(&e)
-	if s.exit == nil {
-		return
+	var changing sync.Mutex
+	s.change = func(e Egress) {
+		changing.Lock()
+		defer changing.Unlock()
+		open, end := context.WithCancel(life)
+		if old := s.passage.Swap(&passage{e, open, end}); old != nil {
+			old.close()
+		}
+		if s.exit != nil {
+			s.exit.listen(!e.Closed())
+		}
 	}
-	s.exit.accept = func() { s.acceptFlows(life) }
-	s.exit.listen(!e.Closed())
-	s.flows.Go(func() { s.answerQueries(life) })
+	if s.exit != nil {
+		s.exit.accept = func() { s.acceptFlows(life) }
+	}
+	s.change(e)
+	if s.exit != nil {
+		s.flows.Go(func() { s.answerQueries(life) })
+	}
 }
 
-// SetEgress changes the way out of a sandbox that was started with one. What is
-// connected stays so.
-func (s *Sandbox) SetEgress(e Egress) {
-	s.egress.Store(&e)
-	if s.exit != nil {
-		s.exit.listen(!e.Closed())
-	}
-}
+// SetEgress changes the way out of a sandbox that was started with one. What goes
+// through the old one is cut off.
+func (s *Sandbox) SetEgress(e Egress) { s.change(e) }
 
 // listen makes the TCP socket listen, and takes what comes, or stops both. A
 // socket that does not listen makes the kernel refuse connections.
@@ -203,7 +217,7 @@ func (s *Sandbox) acceptFlow(life context.Context, conn *net.TCPConn) {
 		s.tooMany(life, err)
 		return
 	}
-	s.flows.Go(func() { s.carryOut(life, conn) })
+	s.flows.Go(func() { s.carryOut(conn) })
 }
 
 // tooMany says once a sandbox that its connections are refused.
@@ -214,24 +228,24 @@ func (s *Sandbox) tooMany(ctx context.Context, err error) {
 }
 
 // carryOut connects a connection from inside with where it wants to go.
-func (s *Sandbox) carryOut(life context.Context, inside *net.TCPConn) {
+func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
-	stop := context.AfterFunc(life, func() { inside.Close() })
+	p := s.passage.Load()
+	stop := context.AfterFunc(p.open, func() { inside.Close() })
 	defer stop()
-	egress := *s.egress.Load()
 	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == dnsPort {
-		s.answerStream(life, inside)
+		s.answerStream(p.open, inside)
 		return
 	}
-	outside, err := egress.Connect(life, inside)
+	outside, err := p.egress.Connect(p.open, inside)
 	if err != nil {
 		reset(inside)
 		return
 	}
 	connected()
-	stopOutside := context.AfterFunc(life, func() { outside.Close() })
+	stopOutside := context.AfterFunc(p.open, func() { outside.Close() })
 	defer stopOutside()
 	join(outside, inside)
 }
@@ -267,7 +281,7 @@ func (s *Sandbox) answerQueries(life context.Context) {
 // answer to reply, if there is one. Too many at once are answered that they are.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
-		if a := (*s.egress.Load()).Answer(ctx, question); a != nil {
+		if a := s.passage.Load().egress.Answer(ctx, question); a != nil {
 			reply(a)
 		}
 	}

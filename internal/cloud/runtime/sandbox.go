@@ -59,8 +59,9 @@ type Sandbox struct {
 	carried  flowCount     // the connections out of it
 	exit     *exit         // nil: only the agent's proxy leads out
 	noWay    string        // why it has no exit, where that was to be found out
-	egress   atomic.Pointer[Egress]
-	refusing atomic.Bool // connections were refused, and that was said
+	passage  atomic.Pointer[passage]
+	change   func(Egress) // sets it
+	refusing atomic.Bool  // connections were refused, and that was said
 	flows    sync.WaitGroup
 	endLife  context.CancelFunc // nil before begin
 
