@@ -48,7 +48,7 @@ func (p *CreateParams) network() *createNetwork {
 }
 
 // SetNetwork replaces what a running sandbox may reach, as a whole: what p leaves
-// out is cleared. What is connected may stay so. A sandbox that does not run is
+// out is cleared. What is connected may be cut or not. A sandbox that does not run is
 // [ErrNotFound].
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")

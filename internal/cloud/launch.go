@@ -33,7 +33,8 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 	if len(config) > maxConfig {
 		return nil, &control.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
 	}
-	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(spec.ID, d) }}
+	// Denials come for as long as the sandbox lives.
+	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
 	sandbox, err := c.room.newSandbox(ctx, runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
@@ -50,8 +51,8 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 }
 
 // tellDenial logs what a sandbox may not reach.
-func (c *Cloud) tellDenial(sandbox string, d network.Denial) {
-	c.options.Logger.Info("denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
+func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
+	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
@@ -100,7 +101,7 @@ func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
 	err := r.instance.Close()
 	if n := r.denials.Count(); n > 0 {
-		r.cloud.options.Logger.Info("denied to a sandbox in all", "sandbox", r.id, "connections", n)
+		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	from := io.TeeReader(io.LimitReader(conn, maxPeek), &read)
 	var err error
 	if port == portHTTPS {
-		s.name, err = serverName(from)
+		s.name, err = serverName(ctx, from)
 	} else {
 		s.name, err = hostHeader(from)
 	}
@@ -60,7 +60,7 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 }
 
 // serverName reads a ClientHello.
-func serverName(from io.Reader) (string, error) {
+func serverName(ctx context.Context, from io.Reader) (string, error) {
 	var hello *tls.ClientHelloInfo
 	enough := errors.New("the name has come")
 	err := tls.Server(deafConn{from}, &tls.Config{
@@ -68,7 +68,7 @@ func serverName(from io.Reader) (string, error) {
 			hello = i
 			return nil, enough
 		},
-	}).Handshake()
+	}).HandshakeContext(ctx)
 	if hello == nil {
 		return "", fmt.Errorf("network: the start of TLS: %w", err)
 	}

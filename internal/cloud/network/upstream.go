@@ -96,6 +96,7 @@ func throughProxy(ctx context.Context, proxy *url.URL, address string) (_ net.Co
 	if err != nil {
 		return nil, err
 	}
+	defer answer.Body.Close() // which a CONNECT that succeeds does not have
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answered %.100s", answer.Status)
 	}

@@ -233,7 +233,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
 	p := s.passage.Load()
-	stop := context.AfterFunc(p.open, func() { inside.Close() })
+	stop := context.AfterFunc(p.open, func() { _ = inside.Close() })
 	defer stop()
 	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == dnsPort {
 		s.answerStream(p.open, inside)
@@ -318,7 +318,7 @@ func askedAddress(control []byte) []byte {
 
 // answerStream answers the questions of one connection.
 func (s *Sandbox) answerStream(life context.Context, conn *net.TCPConn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	for range maxQueries {
 		if err := conn.SetDeadline(time.Now().Add(queryIdle)); err != nil {
 			return
@@ -334,7 +334,7 @@ func (s *Sandbox) answerStream(life context.Context, conn *net.TCPConn) {
 		if _, err := io.ReadFull(conn, question); err != nil {
 			return
 		}
-		var failed error = io.ErrUnexpectedEOF // no answer is the end
+		failed := io.ErrUnexpectedEOF // no answer is the end
 		s.lookUp(life, question, func(work func()) { work() }, func(answer []byte) {
 			_, failed = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
 		})
