@@ -60,7 +60,7 @@ itself ten minutes after its last sandbox.`,
 	flags.Var(&opts.Lifetime, "timeout", "the same, as the official CLI calls it")
 	flags.VarP(&opts.Envs, "env", "e", "variable of every process in the sandbox, repeatable")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.add(flags)
+	opts.Network.add(cmd)
 	addLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -13,7 +13,8 @@ type networkFlags struct {
 	DenyOut    []string
 }
 
-func (n *networkFlags) add(flags *pflag.FlagSet) {
+func (n *networkFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.BoolVar(&n.NoInternet, "no-internet", false, "no access to the internet from inside")
 	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "address, network or name that is reachable whatever is denied, repeatable; names need --deny-out "+sandbox.AllTraffic)
 	flags.StringSliceVar(&n.DenyOut, "deny-out", nil, "address or network that is not reachable, repeatable")

@@ -65,7 +65,7 @@ sandbox runs on this machine, in a cloud that ends with this command.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.add(flags)
+	opts.Network.add(cmd)
 	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
 	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")

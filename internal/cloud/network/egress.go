@@ -67,18 +67,20 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // Dial connects to a TCP port of a host, which is a name or an address. A
 // *[DeniedError] tells that the host may not be reached.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	if host == "" || len(host) > maxHost || port == 0 {
+	_, err := netip.ParseAddr(host)
+	literal := err == nil
+	if !literal && !validName(normalize(host)) || port == 0 {
 		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
 	}
-	conn, err := e.dial(ctx, host, port)
+	conn, err := e.dial(ctx, literal, host, port)
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
 	}
 	return conn, err
 }
 
-func (e *Egress) dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	if _, err := netip.ParseAddr(host); err == nil {
+func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
+	if literal {
 		return e.Dialer.dial(ctx, e.Rules, false, host, port)
 	}
 	named := e.Rules.named(normalize(host))
@@ -104,12 +106,15 @@ func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, er
 
 func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.AddrPort) (net.Conn, error) {
 	address, port := to.Addr().Unmap(), to.Port()
-	rule, err := e.judge(address)
+	host := address.String()
+	proxy, err := e.Dialer.proxyFor(host, port)
 	if err != nil {
 		return nil, err
 	}
-	host := address.String()
-	proxy, err := e.Dialer.proxyFor(host, port)
+	if proxy == nil && !e.Dialer.Policy.DenyPrivate && !e.Rules.restrict() {
+		return e.Dial(ctx, host, port)
+	}
+	rule, err := e.judge(address)
 	if err != nil {
 		return nil, err
 	}

@@ -152,6 +152,9 @@ func (r *Rules) named(name string) bool {
 	})
 }
 
+// restrict tells whether anything is denied.
+func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
+
 // DenyAll tells whether only what is allowed is reachable.
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 

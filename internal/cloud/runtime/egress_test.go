@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -56,6 +57,37 @@ func transparentRoom(t testing.TB) *Room {
 		t.Skip(egress)
 	}
 	return r
+}
+
+// Where the machine has no transparent way out the proxy is one, and the report
+// says so.
+func TestWithoutWay(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	r.way = wayNone
+	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = io.ReadFull(far, make([]byte, len("ping")))
+			fmt.Fprint(far, "hello from ", host)
+			far.Close()
+		}()
+		return near, nil
+	}}})
+	if got := call(t, s, "/egress", testRequest{Host: "example.com", Port: 443}); got.Output != "hello from example.com" {
+		t.Errorf("by the proxy: %+v", got)
+	}
+	if got := sh(t, s, "curl -sS -m 20 http://203.0.113.1/"); got.Status != 7 {
+		t.Errorf("directly: %+v", got)
+	}
+	if got := sh(t, s, "getent hosts example.com"); got.Status != 2 {
+		t.Errorf("a name: %+v", got)
+	}
+	s.SetEgress(&testEgress{closed: true})
+	r.judgeWay(&Sandbox{noWay: "nftables: no such file"})
+	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.way != wayNone {
+		t.Errorf("%+v", report)
+	}
 }
 
 // origin serves HTTP on the host, and is where connections to anywhere go.
