@@ -71,6 +71,8 @@ type SandboxInfo struct {
 	// AllowInternetAccess is set by Get alone; nil when it was never set, which
 	// means allowed.
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
+	// Network is set by Get alone; nil when it was never set.
+	Network *Network `json:"network"`
 	// Domain is set by Get alone.
 	Domain string `json:"domain"`
 }
@@ -89,6 +91,8 @@ type CreateParams struct {
 	Envs map[string]string
 	// AllowInternetAccess is nil for the service's default, which is true.
 	AllowInternetAccess *bool
+	// Network says what the sandbox may reach; nil leaves it to the service.
+	Network *Network
 	// PrivateTraffic asks for a token without which no port but the daemon's
 	// can be reached.
 	PrivateTraffic bool
@@ -101,11 +105,7 @@ type createRequest struct {
 	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
-	Network             *network          `json:"network,omitempty"`
-}
-
-type network struct {
-	AllowPublicTraffic bool `json:"allowPublicTraffic"`
+	Network             *createNetwork    `json:"network,omitempty"`
 }
 
 // Create starts a sandbox. It is repeated only when provably nothing was sent,
@@ -121,13 +121,10 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	request := createRequest{
 		TemplateID: p.Template, Timeout: timeout, AllowInternetAccess: p.AllowInternetAccess,
-		Metadata: p.Metadata, EnvVars: p.Envs,
+		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(),
 	}
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
-	}
-	if p.PrivateTraffic {
-		request.Network = &network{}
 	}
 	sandbox := &Sandbox{}
 	_, err = s.client.generations(func(prefix string) (answer, error) {

@@ -15,14 +15,14 @@ import (
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {
-	IO         *IOStreams
-	JSON       bool
-	Open       func(context.Context) (*connection, error)
-	Template   string
-	Lifetime   durationValue
-	Envs       keyValues
-	Metadata   keyValues
-	NoInternet bool
+	IO       *IOStreams
+	JSON     bool
+	Open     func(context.Context) (*connection, error)
+	Template string
+	Lifetime durationValue
+	Envs     keyValues
+	Metadata keyValues
+	Network  networkFlags
 }
 
 func newCmdCreate(f *Factory, runF func(context.Context, *createOptions) error) *cobra.Command {
@@ -60,7 +60,7 @@ itself ten minutes after its last sandbox.`,
 	flags.Var(&opts.Lifetime, "timeout", "the same, as the official CLI calls it")
 	flags.VarP(&opts.Envs, "env", "e", "variable of every process in the sandbox, repeatable")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	flags.BoolVar(&opts.NoInternet, "no-internet", false, "no access to the internet from inside")
+	opts.Network.add(cmd)
 	addLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd
@@ -72,7 +72,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 		return err
 	}
 	defer closing(conn, &err)
-	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs.m, Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
+	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs.m, Metadata: opts.Metadata.m, Network: opts.Network}
 	sb, err := conn.Create(ctx, options.options()...)
 	if err != nil {
 		return err
@@ -96,11 +96,11 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 
 // createFlags are the flags that say what sandbox to create.
 type createFlags struct {
-	Template   string
-	Lifetime   time.Duration // 0: a lease, renewed while the command runs
-	Envs       map[string]string
-	Metadata   map[string]string
-	NoInternet bool
+	Template string
+	Lifetime time.Duration // 0: a lease, renewed while the command runs
+	Envs     map[string]string
+	Metadata map[string]string
+	Network  networkFlags
 }
 
 func (c createFlags) options() []sandbox.Option {
@@ -117,8 +117,5 @@ func (c createFlags) options() []sandbox.Option {
 	if len(c.Metadata) > 0 {
 		options = append(options, sandbox.WithMetadata(c.Metadata))
 	}
-	if c.NoInternet {
-		options = append(options, sandbox.WithInternet(false))
-	}
-	return options
+	return append(options, c.Network.options()...)
 }

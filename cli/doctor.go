@@ -169,10 +169,10 @@ func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
 	}
 	checks = append(checks, isolation)
 	for _, limit := range []struct{ name, enforced string }{
-		{"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
+		{"network", report.Egress}, {"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
 	} {
 		c := check{Name: limit.name, Status: checkOK, Detail: limit.enforced}
-		if strings.HasPrefix(limit.enforced, "not enforced") {
+		if strings.HasPrefix(limit.enforced, "not ") || strings.HasPrefix(limit.enforced, "proxy only") || strings.HasPrefix(limit.enforced, "none") {
 			c.Status = checkWarning
 		}
 		checks = append(checks, c)

@@ -10,20 +10,20 @@ import (
 )
 
 type runOptions struct {
-	IO         *IOStreams
-	JSON       bool
-	Quiet      bool
-	Open       func(context.Context) (*connection, error)
-	Words      []string
-	Template   string
-	Process    processFlags
-	Metadata   keyValues
-	NoInternet bool
-	Uploads    uploads
-	Downloads  downloads
-	Lifetime   durationValue
-	Deadline   durationValue
-	Remove     bool
+	IO        *IOStreams
+	JSON      bool
+	Quiet     bool
+	Open      func(context.Context) (*connection, error)
+	Words     []string
+	Template  string
+	Process   processFlags
+	Metadata  keyValues
+	Network   networkFlags
+	Uploads   uploads
+	Downloads downloads
+	Lifetime  durationValue
+	Deadline  durationValue
+	Remove    bool
 }
 
 func newCmdRun(f *Factory, runF func(context.Context, *runOptions) error) *cobra.Command {
@@ -65,7 +65,7 @@ sandbox runs on this machine, in a cloud that ends with this command.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	flags.BoolVar(&opts.NoInternet, "no-internet", false, "no access to the internet from inside")
+	opts.Network.add(cmd)
 	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
 	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")
@@ -88,7 +88,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	}
 	defer closing(conn, &err)
 
-	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata.m, NoInternet: opts.NoInternet}
+	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata.m, Network: opts.Network}
 	if !opts.Remove && create.Lifetime == 0 {
 		create.Lifetime = defaultLifetime
 	}

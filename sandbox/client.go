@@ -138,7 +138,7 @@ const (
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	return &api.CreateParams{
 		Template: c.template, Timeout: c.timeout(), Metadata: c.metadata, Envs: c.envs,
-		AllowInternetAccess: c.internet, PrivateTraffic: c.private,
+		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 	}
 }
 

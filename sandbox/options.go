@@ -46,6 +46,7 @@ type sandboxConfig struct {
 	lifetime, lease time.Duration
 	metadata, envs  map[string]string
 	internet        *bool
+	network         *api.Network
 	private         bool
 	pipCredentials  bool
 	code            CodeTransport

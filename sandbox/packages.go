@@ -57,6 +57,9 @@ type InstallError struct {
 	ExitCode int
 	// Stderr is the end of what pip said, at most 4 KiB.
 	Stderr string
+	// Offline says that the sandbox was created without internet, or that all is
+	// denied to it but what its network rules allow: the index has to be among that.
+	Offline bool
 }
 
 func (e *InstallError) Error() string {
@@ -65,6 +68,9 @@ func (e *InstallError) Error() string {
 		if strings.HasPrefix(line, "ERROR:") {
 			text = shorten(strings.TrimSpace(line), 256)
 		}
+	}
+	if e.Offline {
+		text += "; the sandbox reaches only what its network rules allow (WithInternet, WithNetwork), and the package index is to be among that"
 	}
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", shorten(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
@@ -130,7 +136,10 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	argv := append([]string{pipPython, "-m", "pip", "install"}, arguments...)
 	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: settings.environment(certificates), MaxOutput: 64 << 10})
 	if failed, ok := errors.AsType[*ExitError](err); ok {
-		return nil, &InstallError{Requirements: requirements, ExitCode: failed.Result.ExitCode, Stderr: tail(result.Stderr, maxInstallStderr)}
+		return nil, &InstallError{
+			Requirements: requirements, ExitCode: failed.Result.ExitCode, Stderr: tail(result.Stderr, maxInstallStderr),
+			Offline: p.sb.offline(ctx),
+		}
 	}
 	if err != nil {
 		return nil, p.sb.failed(ctx, "install packages", err)

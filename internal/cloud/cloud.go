@@ -76,8 +76,11 @@ type room interface {
 
 // instance is a sandbox of a room.
 type instance interface {
-	control.Instance
+	Done() <-chan struct{}
+	Err() error
+	Close() error
 	Dial(ctx context.Context, port int) (net.Conn, error)
+	SetEgress(e runtime.Egress)
 }
 
 // Start makes a cloud and serves it. ctx bounds the start only. Errors are
@@ -95,7 +98,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		o.Key = newKey()
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy}}
+	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy()}}
 	if c.python == nil {
 		if c.python, err = python.Find(ctx); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)

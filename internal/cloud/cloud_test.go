@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
+	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
@@ -40,9 +41,11 @@ type fakeRoom struct {
 	closed  bool
 }
 
-func (r *fakeRoom) report() runtime.Report { return runtime.Report{Isolation: runtime.Full} }
-func (r *fakeRoom) done() <-chan struct{}  { return r.ended }
-func (r *fakeRoom) close() error           { r.closed = true; return nil }
+func (r *fakeRoom) report() runtime.Report {
+	return runtime.Report{Isolation: runtime.Full, Egress: runtime.EgressTransparent}
+}
+func (r *fakeRoom) done() <-chan struct{} { return r.ended }
+func (r *fakeRoom) close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) newSandbox(_ context.Context, o runtime.SandboxOptions) (instance, error) {
 	r.mu.Lock()
@@ -66,6 +69,8 @@ type fakeSandbox struct {
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
 func (s *fakeSandbox) Err() error            { return s.err }
 func (s *fakeSandbox) Close() error          { s.die(runtime.ErrClosed); return nil }
+
+func (s *fakeSandbox) SetEgress(e runtime.Egress) { s.options.Egress = e }
 
 func (s *fakeSandbox) die(err error) {
 	s.once.Do(func() {
@@ -206,13 +211,25 @@ func TestEgress(t *testing.T) {
 	t.Parallel()
 	c, room := startFake(t, Options{})
 	off := create(t, c, `{"templateID":"base","allow_internet_access":false}`)
-	if room.boxes[off].options.Egress != nil {
+	if !room.boxes[off].options.Egress.Closed() {
 		t.Error("internet is not off")
 	}
 	on := create(t, c, `{"templateID":"base"}`)
 	port := uint16(c.address.(*net.TCPAddr).Port)
-	if _, err := room.boxes[on].options.Egress(t.Context(), "127.0.0.1", port); err == nil || !strings.Contains(err.Error(), "loopback") {
+	if _, err := room.boxes[on].options.Egress.Dial(t.Context(), "127.0.0.1", port); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("the cloud itself is reachable: %v", err)
+	}
+	if status, text := do(t, c, "PUT", "/sandboxes/"+on+"/network", `{"denyOut":["0.0.0.0/0"]}`); status != 204 || !room.boxes[on].options.Egress.Closed() {
+		t.Errorf("%d %s, closed: %v", status, text, room.boxes[on].options.Egress.Closed())
+	}
+	var denied []string
+	for _, e := range c.Requests() {
+		if e.Method == requestlog.MethodEgress {
+			denied = append(denied, fmt.Sprintf("%s:%d %v", e.Path, e.Port, e.Sandbox == on))
+		}
+	}
+	if diff := cmp.Diff([]string{fmt.Sprintf("127.0.0.1:%d true", port)}, denied); diff != "" {
+		t.Errorf("what was denied (-want +got):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
@@ -32,11 +33,10 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 	if len(config) > maxConfig {
 		return nil, &control.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
 	}
-	o := runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config}
-	if spec.Internet {
-		o.Egress = c.dialer.Dial
-	}
-	sandbox, err := c.room.newSandbox(ctx, o)
+	// Denials come for as long as the sandbox lives.
+	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
+	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
+	sandbox, err := c.room.newSandbox(ctx, runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,13 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 			return conn, edgeError(err)
 		},
 	})
-	return &reachable{instance: sandbox, router: c.router, id: spec.ID}, nil
+	return &reachable{instance: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
+}
+
+// tellDenial logs what a sandbox may not reach.
+func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
+	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
+	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
 func (c *Cloud) config(spec control.Spec) reexec.Config {
@@ -61,7 +67,15 @@ func (c *Cloud) config(spec control.Spec) reexec.Config {
 		Envs: maps.Clone(spec.Envs), System: system,
 		Python: []string{c.python.Python}, Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
+		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),
 	}
+}
+
+// needsProxy tells whether programs are told of the proxy: where nothing else
+// leads out, where names of the outside are known to another proxy only, and
+// where most is denied, which a proxy can say and a refused connection cannot.
+func (c *Cloud) needsProxy(rules *network.Rules) bool {
+	return rules.DenyAll() || c.dialer.Proxy != nil || c.room.report().Egress != runtime.EgressTransparent
 }
 
 // edgeError says what the room said in the edge's words.
@@ -80,13 +94,23 @@ func edgeError(err error) error {
 // reachable is a sandbox that the router knows until it is closed.
 type reachable struct {
 	instance
-	router *edge.Router
-	id     string
+	cloud   *Cloud
+	id      string
+	denials *network.Denials
 }
 
 func (r *reachable) Close() error {
-	r.router.Remove(r.id)
-	return r.instance.Close()
+	r.cloud.router.Remove(r.id)
+	err := r.instance.Close()
+	if n := r.denials.Count(); n > 0 {
+		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
+	}
+	return err
+}
+
+// SetEgress changes what the sandbox may reach.
+func (r *reachable) SetEgress(rules *network.Rules) {
+	r.instance.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
 }
 
 // searchPath is the PATH inside: what kernels run comes first, so that pip in a

@@ -4,31 +4,152 @@ package e2e
 
 import (
 	"errors"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
+// Without internet there is nothing but the loopback, and whoever tries is told
+// so at once.
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
 	sb := create(t, sandboxtest.New(t), sandbox.WithInternet(false))
 	_, err := sb.Packages.Install(t.Context(), "six")
-	if _, ok := errors.AsType[*sandbox.InstallError](err); !ok {
+	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") || !strings.Contains(err.Error(), "WithInternet") {
 		t.Errorf("pip: %v", err)
 	}
-	for _, host := range []string{"https://example.com", "http://1.1.1.1", "http://127.0.0.1:3128"} {
-		result, err := sb.Commands.Run(t.Context(), "curl -sS -m 10 "+host, nil)
-		if _, failed := errors.AsType[*sandbox.ExitError](err); !failed {
-			t.Errorf("curl %s: %+v, %v", host, result, err)
+	if got := run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
+		t.Errorf("curl says %q", got)
+	}
+	for command, want := range map[string]string{
+		"curl -sS https://example.com":                             "403",
+		"curl -sS --noproxy '*' https://203.0.113.1":               "Failed to connect",
+		"curl -sS --noproxy '*' https://example.com":               "Could not resolve host",
+		"exec 5<>/dev/tcp/203.0.113.1/22":                          "Connection refused",
+		"exec 5<>/dev/udp/203.0.113.1/123; echo x >&5; echo x >&5": "Connection refused",
+	} {
+		_, err := sb.Commands.Run(t.Context(), command, nil)
+		if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || !strings.Contains(failed.Result.Stderr, want) {
+			t.Errorf("%s: %v, want %s", command, err, want)
 		}
 	}
 	const connect = "import socket\ntry:\n    socket.create_connection(('1.1.1.1', 53), 5)\nexcept OSError as e:\n    print('refused', e)"
 	if execution, err := sb.RunCode(t.Context(), connect, nil); err != nil || !strings.HasPrefix(execution.Stdout, "refused") {
 		t.Errorf("a socket: %q, %v", execution.Stdout, err)
 	}
+}
+
+// The rules of a sandbox bind what it does without a proxy as well as with one,
+// and change while it runs. What connects for this machine is a proxy of its
+// environment, which leads everything to one server.
+func TestNetworkRules(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
+	defer origin.Close()
+	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
+	defer proxy.Close()
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	cloud := sandboxtest.New(t)
+	if got := cloud.Report().Egress; got != "transparent" {
+		t.Skip(got)
+	}
+	sb := create(t, cloud, sandbox.WithNetwork(sandbox.Network{AllowOut: []string{"*.allowed.test", "203.0.113.0/24"}, DenyOut: []string{sandbox.AllTraffic}}))
+	const direct = " --noproxy '*' "
+	check := func(when string, want map[string]string) {
+		t.Helper()
+		for arguments, want := range want {
+			result, err := sb.Commands.Run(t.Context(), "curl -sS -m 20 "+arguments, nil)
+			if _, failed := errors.AsType[*sandbox.ExitError](err); err != nil && !failed {
+				t.Fatal(err)
+			}
+			said := result.Stdout + result.Stderr
+			if want == "reset" && strings.Contains(said, "Failed to connect") {
+				continue // it was reset before curl looked
+			}
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: curl %s: %q %q, want %q", when, arguments, result.Stdout, result.Stderr, want)
+			}
+		}
+	}
+	check("at first", map[string]string{
+		"http://a.allowed.test/":            "origin of a.allowed.test",
+		"http://203.0.113.7:8080/":          "origin of 203.0.113.7:8080",
+		"http://denied.test/":               "no connection to denied.test",
+		"http://198.51.100.1/":              "no connection to 198.51.100.1",
+		"https://denied.test/":              "403",
+		direct + "http://203.0.113.7:8080/": "origin of 203.0.113.7:8080",
+		direct + "http://203.0.113.7/":      "origin of 203.0.113.7",
+		direct + "--resolve a.allowed.test:80:198.51.100.1 http://a.allowed.test/":    "origin of a.allowed.test",
+		direct + "--resolve denied.test:80:198.51.100.1 http://denied.test/":          "no connection to denied.test",
+		direct + "--resolve denied.test:443:198.51.100.1 https://denied.test/":        "access denied",
+		direct + "--resolve a.allowed.test:80:127.0.0.1 http://a.allowed.test/":       "Failed to connect",
+		direct + "--resolve a.allowed.test:80:169.254.169.254 http://a.allowed.test/": "reset",
+		direct + "http://198.51.100.1:8080/":                                          "reset",
+		direct + "http://denied.test/":                                                "Could not resolve host",
+	})
+	if err := sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}); err != nil {
+		t.Fatal(err)
+	}
+	check("closed", map[string]string{
+		"http://a.allowed.test/":            "no connection to a.allowed.test",
+		direct + "http://203.0.113.7:8080/": "Failed to connect",
+	})
+	if err := sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{"203.0.113.0/24"}, DenyPrivate: true}); err != nil {
+		t.Fatal(err)
+	}
+	check("open", map[string]string{
+		"http://denied.test/":                "origin of denied.test",
+		direct + "http://198.51.100.1:8080/": "origin of 198.51.100.1:8080",
+		direct + "http://203.0.113.7:8080/":  "reset",
+		direct + "http://10.1.2.3:8080/":     "reset",
+	})
+	info, err := sb.Info(t.Context())
+	if err != nil || info.Network == nil || len(info.Network.DenyOut) < 2 || info.Network.DenyOut[0] != "203.0.113.0/24" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	seen := false
+	for _, r := range cloud.Requests() {
+		seen = seen || r.Method == "EGRESS" && r.Path == "denied.test" && r.Sandbox == sb.ID()
+	}
+	if !seen {
+		t.Error("the request log has no denial")
+	}
+	err = sb.SetNetwork(t.Context(), sandbox.Network{AllowOut: []string{"allowed.test"}})
+	if !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "deny all traffic first") {
+		t.Errorf("a name without a denial: %v", err)
+	}
+}
+
+// leadTo is an HTTP proxy that connects everything to one address.
+func leadTo(t *testing.T, address string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			t.Errorf("the proxy was asked to %s %s", r.Method, r.URL)
+			return
+		}
+		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer far.Close()
+		near, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer near.Close()
+		_, _ = io.WriteString(near, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(far, near); _ = far.(*net.TCPConn).CloseWrite() }()
+		_, _ = io.Copy(near, far)
+	})
 }
 
 // Sandboxes see nothing of each other: files, processes, ports, variables.

@@ -74,8 +74,6 @@ func TestUnsupportedFields(t *testing.T) {
 		"mcp":                  `"mcp":{"x":{}}`,
 		"iam":                  `"iam":{"x":1}`,
 		"volumeMounts":         `"volumeMounts":[{"name":"v","path":"/v"}]`,
-		"network.allowOut":     `"network":{"allowOut":["1.1.1.1"]}`,
-		"network.denyOut":      `"network":{"denyOut":["0.0.0.0/0"]}`,
 		"network.egressProxy":  `"network":{"egressProxy":{"host":"x"}}`,
 		"network.rules":        `"network":{"rules":[{"x":1}]}`,
 		"network.httpsPorts":   `"network":{"httpsPorts":[443]}`,

@@ -33,7 +33,10 @@ type Report struct {
 	Python    string // path of the interpreter
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
-	Notes                        []string // what is missing or weaker than it could be, and how to mend it
+	// Egress is how programs inside reach the network: "transparent", or why only
+	// those do that use a proxy.
+	Egress string
+	Notes  []string // what is missing or weaker than it could be, and how to mend it
 }
 
 // Request is a request that the cloud answered.

@@ -36,7 +36,7 @@ func (l linux) report() Report {
 	r, env := l.Report(), l.Python()
 	report := Report{
 		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python,
-		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Notes: r.Notes,
+		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Notes: r.Notes,
 	}
 	if env.Note != "" {
 		report.Notes = append(report.Notes[:len(r.Notes):len(r.Notes)], env.Note)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
@@ -37,15 +38,18 @@ type fakes struct {
 }
 
 type fake struct {
-	once sync.Once
-	done chan struct{}
-	err  error
+	once  sync.Once
+	done  chan struct{}
+	err   error
+	rules *network.Rules // the last that were set
 }
 
 func (f *fake) Done() <-chan struct{} { return f.done }
 func (f *fake) Err() error            { return f.err }
 func (f *fake) Close() error          { f.die(errors.New("closed")); return nil }
 func (f *fake) die(err error)         { f.once.Do(func() { f.err = err; close(f.done) }) }
+
+func (f *fake) SetEgress(rules *network.Rules) { f.rules = rules }
 
 func (f *fakes) launch(_ context.Context, spec Spec) (Instance, error) {
 	if f.hold != nil {
@@ -184,8 +188,6 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":{"github":{}}}`, 400, "not supported by this local cloud: the field mcp"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, "not supported by this local cloud: the field volumeMounts"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"allowOut":["1.1.1.1"]}}`, 400, "not supported by this local cloud: the field network.allowOut"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"denyOut":["1.1.1.1"]}}`, 400, "not supported by this local cloud: the field network.denyOut"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "not supported by this local cloud: the field network.rules"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
@@ -307,7 +309,7 @@ func TestCreate(t *testing.T) {
 			if len(id) != 21 || id[0] != 'i' || strings.ContainsFunc(id, notLowerAlphanumeric) {
 				t.Errorf("id %q", id)
 			}
-			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Internet == tt.offline || spec.MaskHost != tt.mask || !slices.Equal(spec.HTTPSPorts, tt.https) {
+			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Egress.DenyAll() != tt.offline || spec.MaskHost != tt.mask || !slices.Equal(spec.HTTPSPorts, tt.https) {
 				t.Errorf("spec %+v", spec)
 			}
 			want := map[string]any{

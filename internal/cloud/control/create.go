@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
 // dialect is what differs between the two generations of create and connect.
@@ -38,20 +37,12 @@ type createRequest struct {
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        json.RawMessage    `json:"volumeMounts"`
+
+	egress *network.Rules // as validate read them
 }
 
 type autoResumeRequest struct {
 	Enabled bool `json:"enabled"`
-}
-
-type networkRequest struct {
-	AllowPublicTraffic *bool           `json:"allowPublicTraffic,omitempty"`
-	MaskRequestHost    string          `json:"maskRequestHost,omitempty"`
-	AllowOut           []string        `json:"allowOut,omitempty"`
-	DenyOut            []string        `json:"denyOut,omitempty"`
-	EgressProxy        json.RawMessage `json:"egressProxy,omitempty"`
-	Rules              json.RawMessage `json:"rules,omitempty"`
-	HTTPSPorts         []int           `json:"httpsPorts,omitempty"`
 }
 
 func (s *Service) create(d dialect) handler {
@@ -123,52 +114,11 @@ func (q *createRequest) validate() error {
 			return invalid("envVars has %q, which cannot be an environment variable", bounded(name))
 		}
 	}
-	if q.Network == nil {
-		return nil
+	var err error
+	if q.egress, err = q.Network.egress(q.AllowInternetAccess); err != nil {
+		return err
 	}
 	return q.Network.validate(q.Secure)
-}
-
-func (n *networkRequest) validate(secure bool) error {
-	switch {
-	case len(n.AllowOut) > 0:
-		return unsupported("network.allowOut")
-	case len(n.DenyOut) > 0:
-		return unsupported("network.denyOut")
-	case given(n.EgressProxy):
-		return unsupported("network.egressProxy")
-	case given(n.Rules):
-		return unsupported("network.rules")
-	case len(n.HTTPSPorts) > maxHTTPSPorts:
-		return invalid("network.httpsPorts has more than %d ports", maxHTTPSPorts)
-	case slices.ContainsFunc(n.HTTPSPorts, notPort):
-		return invalid("network.httpsPorts must be ports from 1 to 65535")
-	case slices.Contains(n.HTTPSPorts, daemonPort):
-		return invalid("network.httpsPorts must not have %d, the daemon's port", daemonPort)
-	case n.private() && !secure:
-		return invalid("network.allowPublicTraffic false needs secure true")
-	case n.MaskRequestHost != "" && !validHost(n.MaskRequestHost):
-		return invalid("network.maskRequestHost is not a host name")
-	}
-	return nil
-}
-
-const (
-	daemonPort    = 49983
-	maxHTTPSPorts = 1024
-)
-
-func notPort(n int) bool { return n < 1 || n > 65535 }
-
-// private tells whether user ports ask for the traffic token.
-func (n *networkRequest) private() bool {
-	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
-}
-
-// validHost tells whether a mask can be a Host header once the port is in it.
-func validHost(mask string) bool {
-	host := strings.ReplaceAll(mask, "${PORT}", "1")
-	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
 }
 
 // given tells whether an optional part of a request asks for anything.
@@ -183,7 +133,7 @@ func given(raw json.RawMessage) bool {
 // launch starts and records a sandbox. Its time counts from when it runs.
 func (s *Service) launch(ctx context.Context, q *createRequest, t template, lifetime time.Duration) (*sandbox, error) {
 	sb := &sandbox{id: newID(), template: t, metadata: q.Metadata, internet: q.AllowInternetAccess, network: q.Network}
-	spec := Spec{ID: sb.id, TemplateID: t.id, Envs: q.EnvVars, Internet: q.AllowInternetAccess == nil || *q.AllowInternetAccess}
+	spec := Spec{ID: sb.id, TemplateID: t.id, Envs: q.EnvVars, Egress: q.egress}
 	if q.Secure {
 		sb.accessToken = newToken()
 		spec.AccessToken = sb.accessToken
@@ -194,8 +144,7 @@ func (s *Service) launch(ctx context.Context, q *createRequest, t template, life
 	}
 	if q.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = q.Network.MaskRequestHost, q.Network.HTTPSPorts
-		// Nulls and empty objects in what was sent are nothing to report.
-		q.Network.EgressProxy, q.Network.Rules = nil, nil
+		q.Network.tidy()
 	}
 	if err := s.reserve(); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func unknownFields(body []byte, t reflect.Type, prefix string) []string {
 		return nil
 	}
 	known := map[string]reflect.Type{}
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) { // those of embedded structs too
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		known[name] = f.Type
 	}

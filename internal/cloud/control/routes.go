@@ -29,7 +29,7 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/pause":      {"POST": unserved("pausing sandboxes")},
 		"/sandboxes/{id}/fork":       {"POST": unserved("forking sandboxes")},
 		"/sandboxes/{id}/snapshots":  {"POST": unserved("snapshots")},
-		"/sandboxes/{id}/network":    {"PUT": unserved("changing the network of a running sandbox")},
+		"/sandboxes/{id}/network":    {"PUT": s.setNetwork},
 		"/sandboxes/{id}/metrics":    {"GET": unserved("metrics of sandboxes")},
 		"/sandboxes/{id}/logs":       {"GET": unserved("logs of sandboxes")},
 		"/v2/sandboxes/{id}/logs":    {"GET": unserved("logs of sandboxes")},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sandbox is the record of one sandbox that runs. All but endAt never changes;
-// endAt is guarded by Service.mu.
+// sandbox is the record of one sandbox that runs. All but endAt and network never
+// changes; these are guarded by Service.mu.
 type sandbox struct {
 	id           string
 	template     template
@@ -91,7 +91,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, detail{
 		listed: s.listed(sb), EnvdAccessToken: sb.accessToken, AllowInternetAccess: sb.internet,
-		Domain: s.options.Domain, Network: sb.network, Lifecycle: lifecycle{OnTimeout: "kill"},
+		Domain: s.options.Domain, Network: s.networkOf(sb), Lifecycle: lifecycle{OnTimeout: "kill"},
 	})
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
 // Limits of the service. They are those of the hosted one where it has them.
@@ -32,7 +34,7 @@ type Spec struct {
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
 	HTTPSPorts   []int             // whose servers speak TLS
 	Envs         map[string]string // create-time environment
-	Internet     bool
+	Egress       *network.Rules    // what it may reach
 }
 
 // An Instance is a sandbox that runs.
@@ -40,6 +42,10 @@ type Instance interface {
 	Done() <-chan struct{} // closed when it has ended, whoever ended it
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it; everything in it is dead when this returns
+
+	// SetEgress changes what it may reach from now on, and cuts what is connected. It
+	// does not block.
+	SetEgress(rules *network.Rules)
 }
 
 // Resources are what every sandbox is reported to have.

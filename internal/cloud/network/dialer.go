@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -26,11 +28,15 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Dialer connects to what a policy allows. The zero value uses the machine's
-// resolver and the zero policy. It is safe for concurrent use.
+// Dialer is how a cloud connects and resolves names for its sandboxes. The zero
+// value uses the machine's resolver and the zero policy. It is safe for
+// concurrent use.
 type Dialer struct {
 	Policy   Policy
 	Resolver Resolver // nil: net.DefaultResolver
+	// Proxy gives the HTTP proxy for connections to a host and port, "host:port"; nil,
+	// or nil from it, is none. See [EnvironmentProxy].
+	Proxy func(address string) (*url.URL, error)
 
 	// own gives this machine's addresses; nil asks the machine each time, as
 	// they come and go. connect dials; nil: a net.Dialer. Tests replace them.
@@ -38,27 +44,38 @@ type Dialer struct {
 	connect func(ctx context.Context, d *net.Dialer, address netip.AddrPort) (net.Conn, error)
 }
 
-// Dial connects to a TCP port of a host, which is a name or an address. A
-// *[DeniedError] tells that no address of the host may be reached.
-func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	if host == "" || len(host) > maxHost || port == 0 {
-		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
-	}
+// dial connects to a TCP port of a host, which is a name or an address, within
+// rules; named says that they allow the name. A *[DeniedError] tells that no
+// address of the host may be reached.
+func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	addresses, err := d.resolve(ctx, host)
+	proxy, err := d.proxyFor(host, port)
 	if err != nil {
-		return nil, fmt.Errorf("network: %q: %w", host, err)
+		return nil, err
+	}
+	addresses, err := d.resolve(ctx, "ip", host)
+	// A machine behind a proxy may have nobody to resolve names of the outside.
+	if err != nil && proxy == nil {
+		return nil, fmt.Errorf("network: %.255q: %w", host, err)
 	}
 	own, err := d.ownAddresses() // after the name, which may take its time
 	if err != nil {
 		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
 	}
 	check := func(a netip.Addr) error {
-		if rule := d.Policy.check(a, own); rule != "" {
+		if rule := d.Policy.check(a, rules, named, own); rule != "" {
 			return &DeniedError{Host: host, Address: a, Rule: rule}
 		}
 		return nil
+	}
+	if proxy != nil {
+		for _, a := range addresses { // it may take any of them
+			if err := check(a); err != nil {
+				return nil, err
+			}
+		}
+		return throughProxy(ctx, proxy, net.JoinHostPort(host, strconv.Itoa(int(port))))
 	}
 	var problems []error // of each address that was tried: there is at least one
 	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
@@ -100,7 +117,10 @@ func (d *Dialer) attempt(ctx context.Context, address netip.AddrPort, check func
 	return dialer.DialContext(ctx, "tcp", address.String())
 }
 
-func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+// resolve gives the addresses of a host, those of IPv4 first: a machine without a
+// way out over IPv6 would let every connection wait for it. network is "ip" or
+// "ip4".
+func (d *Dialer) resolve(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
@@ -108,12 +128,10 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	if d.Resolver != nil {
 		resolver = d.Resolver
 	}
-	addresses, err := resolver.LookupNetIP(ctx, "ip", host)
+	addresses, err := resolver.LookupNetIP(ctx, network, host)
 	if err == nil && len(addresses) == 0 {
 		err = errors.New("the name has no address")
 	}
-	// IPv4 first: a machine without a way out over IPv6 would let every
-	// connection wait for it.
 	slices.SortStableFunc(addresses, func(a, b netip.Addr) int { return a.Unmap().BitLen() - b.Unmap().BitLen() })
 	return addresses, err
 }

@@ -48,6 +48,12 @@ func recording(d *Dialer) *[]string {
 	return &dialled
 }
 
+// dial connects for a sandbox without rules.
+func dial(t *testing.T, d *Dialer, host string, port uint16) (net.Conn, error) {
+	t.Helper()
+	return (&Egress{Dialer: d, Denials: &Denials{}}).Dial(t.Context(), host, port)
+}
+
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	resolver := names{
@@ -128,7 +134,8 @@ func TestDenials(t *testing.T) {
 			t.Parallel()
 			d := &Dialer{Policy: tt.policy, Resolver: resolver}
 			dialled := recording(d)
-			conn, err := d.Dial(t.Context(), tt.host, 443)
+			var denials Denials
+			conn, err := (&Egress{Dialer: d, Denials: &denials}).Dial(t.Context(), tt.host, 443)
 			if tt.rule == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -142,6 +149,9 @@ func TestDenials(t *testing.T) {
 			denied, ok := errors.AsType[*DeniedError](err)
 			if !ok || denied.Rule != tt.rule || denied.Host != tt.host || !strings.Contains(err.Error(), tt.host) || !denied.Denied() {
 				t.Errorf("got %v, want a denial by %q that names the host", err, tt.rule)
+			}
+			if denials.Count() != 1 {
+				t.Errorf("%d denials were counted", denials.Count())
 			}
 			if len(*dialled) > 0 {
 				t.Errorf("dialled %v", *dialled)
@@ -158,7 +168,7 @@ func TestLastCheck(t *testing.T) {
 	d.connect = func(_ context.Context, nd *net.Dialer, _ netip.AddrPort) (net.Conn, error) {
 		return nil, nd.Control("tcp", "127.0.0.1:443", nil)
 	}
-	_, err := d.Dial(t.Context(), "public.test", 443)
+	_, err := dial(t, d, "public.test", 443)
 	if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Address.String() != "127.0.0.1" {
 		t.Error(err)
 	}
@@ -170,20 +180,20 @@ func TestFailures(t *testing.T) {
 	d := &Dialer{Resolver: names{"down.test": {"127.0.0.1", "203.0.113.5"}}}
 	recording(d)
 	d.connect = func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) { return nil, broken }
-	if _, err := d.Dial(t.Context(), "down.test", 1); !errors.Is(err, broken) {
+	if _, err := dial(t, d, "down.test", 1); !errors.Is(err, broken) {
 		t.Errorf("want the failure, not the denial: %v", err)
 	}
-	if _, err := d.Dial(t.Context(), "nowhere.test", 1); err == nil {
+	if _, err := dial(t, d, "nowhere.test", 1); err == nil {
 		t.Error("want an error for an unknown name")
 	} else if dns, ok := errors.AsType[*net.DNSError](err); !ok || !dns.IsNotFound {
 		t.Error(err)
 	}
 	for _, host := range []string{"", strings.Repeat("a", 254)} {
-		if _, err := d.Dial(t.Context(), host, 1); err == nil || len(err.Error()) > 400 {
+		if _, err := dial(t, d, host, 1); err == nil || len(err.Error()) > 400 {
 			t.Errorf("%.10q: %v", host, err)
 		}
 	}
-	if _, err := d.Dial(t.Context(), "down.test", 0); err == nil {
+	if _, err := dial(t, d, "down.test", 0); err == nil {
 		t.Error("port 0")
 	}
 }
@@ -206,7 +216,7 @@ func TestThisMachine(t *testing.T) {
 		hosts = append(hosts, a.String())
 	}
 	for _, host := range hosts {
-		if conn, err := (&Dialer{}).Dial(t.Context(), host, port); err == nil {
+		if conn, err := dial(t, &Dialer{}, host, port); err == nil {
 			_ = conn.Close()
 			t.Errorf("%s is reachable", host)
 		} else if _, ok := errors.AsType[*DeniedError](err); !ok {

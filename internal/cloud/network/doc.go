@@ -1,6 +1,26 @@
-// Package network is the way out of a sandbox. A sandbox has no network of its
-// own but its loopback: inside it a [Proxy] listens there, and asks the server
-// for each connection. The server's [Dialer] resolves the name, checks what it
-// resolved to, and dials that address; so a name that resolves differently the
-// next time reaches nothing that was not checked.
+// Package network is the way out of a sandbox, as the server serves it.
+//
+// A sandbox has no network but a loopback. What its programs connect to arrives at
+// the server, whatever they know of proxies, and so do their questions about names;
+// package runtime says how. The sandbox's [Egress] decides: within the cloud's
+// [Policy] and the sandbox's [Rules] it connects to where the program wanted to go,
+// and it answers questions with the machine's own resolver, leaving out addresses
+// that may not be reached. An HTTP [Proxy] inside asks for connections by name, for
+// programs that have to be told why they are not connected.
+//
+// In this order: addresses that no sandbox reaches (loopback, link-local, metadata
+// services, this machine's own), addresses that the rules allow, private networks
+// where the policy denies them, names that the rules allow, addresses that the
+// rules deny. Names and what they resolve to are checked when the connection is
+// made, and the address once more when the kernel is given it: a name that resolves
+// differently the next time reaches nothing that was not checked. Where only names
+// are allowed, a connection to port 80 or 443 is judged by the name in what the
+// client says first. What is inside of TLS nobody sees: an allowed server that
+// serves other names as well serves these to the sandbox.
+//
+// There is no IPv6 inside. Of UDP only questions about names leave, so QUIC falls
+// back to TCP.
+//
+// A machine that itself needs a proxy to reach the internet has it in its
+// environment; [EnvironmentProxy] makes it the way out of sandboxes too.
 package network

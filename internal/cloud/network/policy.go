@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Policy says what a sandbox may reach besides what no sandbox ever may. The
-// zero value allows the internet and private networks, which companies keep
-// their package mirrors in.
+// Policy says what a cloud's sandboxes may reach besides what no sandbox ever
+// may. The zero value allows the internet and private networks, which companies
+// keep their package mirrors in. What one sandbox may reach is its [Rules].
 type Policy struct {
 	DenyPrivate bool // refuse private, shared and unique local addresses
 }
@@ -23,17 +23,23 @@ const (
 	ruleOwn       = "an address of this machine"
 	rulePrivate   = "private network"
 	ruleZone      = "scoped address"
+	ruleDenied    = "denied by the sandbox's network rules"
+	ruleOff       = "internet access is off for this sandbox"
 )
 
 // A DeniedError is a connection that the policy forbids.
 type DeniedError struct {
 	Host    string     // as it was asked for
-	Address netip.Addr // what it resolved to
+	Address netip.Addr // what it resolved to; not valid when the name was enough
 	Rule    string     // which rule forbids it
 }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("network: %.255s (%s) is not reachable from a sandbox: %s", e.Host, e.Address, e.Rule)
+	at := ""
+	if e.Address.IsValid() {
+		at = " (" + e.Address.String() + ")"
+	}
+	return fmt.Sprintf("network: %.255s%s is not reachable from a sandbox: %s", e.Host, at, e.Rule)
 }
 
 // Denied tells that the connection was forbidden, not that it failed.
@@ -73,40 +79,63 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
 
-// check gives the rule that forbids an address, "" when none does. own are the
-// addresses of this machine.
-func (p Policy) check(a netip.Addr, own []netip.Addr) string {
-	if a.Zone() != "" {
-		return ruleZone
-	}
-	a = a.Unmap()
-	if rule := p.checkOne(a, own); rule != "" {
+// check gives the rule that forbids an address, "" when none does. named says
+// that the sandbox's rules allow the name it was asked for by, own are the
+// addresses of this machine. What is never reachable comes first, then what the
+// rules allow, by address before by name, then what they deny.
+func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) string {
+	if rule := never(a, own); rule != "" {
 		return rule
 	}
-	if v4, ok := embedded(a); ok {
-		return p.checkOne(v4, own)
+	for _, form := range forms(a) {
+		switch {
+		case rules.allows(form):
+		case p.DenyPrivate && isPrivate(form):
+			return rulePrivate
+		case named:
+		case rules.denies(form):
+			return rules.denial()
+		}
 	}
 	return ""
 }
 
-func (p Policy) checkOne(a netip.Addr, own []netip.Addr) string {
-	switch {
-	case !a.IsValid(), a.IsUnspecified(), thisNetwork.Contains(a):
-		return ruleUnspec
-	case a.IsLoopback():
-		return ruleLoopback
-	case slices.Contains(metadata, a):
-		return ruleMetadata
-	case a.IsLinkLocalUnicast():
-		return ruleLinkLocal
-	case a.IsMulticast(), a == broadcast:
-		return ruleMulticast
-	case slices.Contains(own, a):
-		return ruleOwn
-	case p.DenyPrivate && (a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })):
-		return rulePrivate
+// never gives the rule by which no sandbox reaches an address, whatever is allowed.
+func never(a netip.Addr, own []netip.Addr) string {
+	if a.Zone() != "" {
+		return ruleZone
+	}
+	for _, form := range forms(a) {
+		switch {
+		case !form.IsValid(), form.IsUnspecified(), thisNetwork.Contains(form):
+			return ruleUnspec
+		case form.IsLoopback():
+			return ruleLoopback
+		case slices.Contains(metadata, form):
+			return ruleMetadata
+		case form.IsLinkLocalUnicast():
+			return ruleLinkLocal
+		case form.IsMulticast(), form == broadcast:
+			return ruleMulticast
+		case slices.Contains(own, form):
+			return ruleOwn
+		}
 	}
 	return ""
+}
+
+func isPrivate(a netip.Addr) bool {
+	return a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// forms gives an address without its IPv6 clothes, and the IPv4 address inside
+// it, if there is one.
+func forms(a netip.Addr) []netip.Addr {
+	a = a.Unmap()
+	if v4, ok := embedded(a); ok {
+		return []netip.Addr{a, v4}
+	}
+	return []netip.Addr{a}
 }
 
 // embedded gives the IPv4 address inside an IPv6 one.

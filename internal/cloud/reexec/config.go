@@ -20,15 +20,17 @@ type Config struct {
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`
+	Proxy       bool              `json:"proxy,omitempty"`   // programs are told of the proxy
+	Offline     bool              `json:"offline,omitempty"` // all but what is allowed is denied: it is no use to try again
 }
 
-// ProxyPort is where the proxy listens inside a sandbox that has internet.
+// ProxyPort is where the proxy listens inside a sandbox with a network of its own.
 const ProxyPort = 3128
 
 // environment is what the service adds to the environment of every process of
-// the sandbox: internet says whether there is a proxy, temp is the directory for
+// the sandbox: proxied says whether there is a proxy, temp is the directory for
 // temporary files, exists says whether a file is there.
-func (c *Config) environment(internet bool, temp string, exists func(path string) bool) map[string]string {
+func (c *Config) environment(proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
@@ -37,7 +39,10 @@ func (c *Config) environment(internet bool, temp string, exists func(path string
 	if temp != "/tmp" { // where programs look without being told
 		env["TMPDIR"] = temp
 	}
-	if internet {
+	if proxied && c.Offline {
+		env["PIP_RETRIES"], env["npm_config_fetch_retries"] = "0", "0"
+	}
+	if proxied && c.Proxy {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
 		// Some programs read the one spelling only, some the other.
 		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {

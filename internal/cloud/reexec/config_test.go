@@ -15,7 +15,17 @@ func TestEnvironment(t *testing.T) {
 	if diff := cmp.Diff(own, c.environment(false, "/tmp", nowhere)); diff != "" {
 		t.Errorf("offline, no certificates (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(own, c.environment(true, "/tmp", nowhere)); diff != "" {
+		t.Errorf("nothing to tell of the proxy (-want +got):\n%s", diff)
+	}
+	c.Proxy, c.Offline = true, true
+	if diff := cmp.Diff(own, c.environment(false, "/tmp", nowhere)); diff != "" {
+		t.Errorf("no proxy (-want +got):\n%s", diff)
+	}
 	got := c.environment(true, "/place/tmp", there)
+	if got["PIP_RETRIES"] != "0" || got["npm_config_fetch_retries"] != "0" {
+		t.Errorf("retries: %v", got)
+	}
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 		if got[name] != "http://127.0.0.1:3128" {
 			t.Errorf("%s=%s", name, got[name])

@@ -56,7 +56,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
-		System: config.environment(g.Internet, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
+		System: config.environment(g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, Logger: logger,
 	})
 	if err != nil {
@@ -80,7 +80,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		portInterpreter: kernels.Interpreter(),
 		portJupyter:     kernels.Jupyter(),
 	}
-	if g.Internet {
+	if g.Egress {
 		handlers[ProxyPort] = network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 			conn, err := g.DialEgress(ctx, host, port)
 			if refused, ok := errors.AsType[*runtime.EgressError](err); ok && refused.Denied {

@@ -59,6 +59,16 @@ func (l *Log) add(e Entry) {
 	l.first = (l.first + 1) % size
 }
 
+// MethodEgress is the method of an entry that is no request but a connection out
+// of a sandbox that was denied; its path is the host.
+const MethodEgress = "EGRESS"
+
+// Denied adds a connection that a sandbox may not make, or a name that it may not
+// look up, with port 0.
+func (l *Log) Denied(sandbox, host string, port int) {
+	l.add(Entry{Time: time.Now(), Method: MethodEgress, Path: bounded(host), Status: http.StatusForbidden, Sandbox: sandbox, Port: port})
+}
+
 // note is what the handlers behind [Log.Handler] tell about their request.
 type note struct {
 	mu      sync.Mutex

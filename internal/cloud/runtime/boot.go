@@ -55,7 +55,6 @@ func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
 		streams:  make(chan struct{}, maxStreams),
-		egress:   make(chan struct{}, maxEgress),
 		dialling: make(chan struct{}, maxDialling),
 		done:     make(chan struct{}),
 	}
@@ -82,7 +81,8 @@ func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 		return errors.Join(err, s.close())
 	}
 	if as == roleAgent {
-		s.flows.Go(func() { s.serve(life) })
+		s.startEgress(life, o.Egress)
+		s.flows.Go(s.serve)
 	}
 	return nil
 }
@@ -183,11 +183,14 @@ func (s *Sandbox) join(pid int) (*group, error) {
 // awaitBuilt waits for the end of the first stage's work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.agent.deadline(ctx, bootTimeout)()
-	built, _, err := s.agent.expect(kindReady, 0)
+	built, sockets, err := s.agent.expect(kindReady, waySockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
-	s.notes, s.hidden = append(s.notes, built.Notes...), built.Hidden
+	if s.exit, err = newExit(sockets); err != nil {
+		return fmt.Errorf("take the way out: %w", err)
+	}
+	s.notes, s.hidden, s.noWay = append(s.notes, built.Notes...), built.Hidden, built.Error
 	return nil
 }
 
@@ -265,6 +268,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Mounted: make([]bool, len(s.room.trees)),
 		Links:   s.room.links,
 		Disk:    s.limits.DiskBytes,
+		Way:     s.room.way,
 	}
 	// The kernel counts the descriptors that are on their way through sockets by
 	// user, and refuses to send more above the sender's own limit: a

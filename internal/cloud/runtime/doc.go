@@ -17,9 +17,21 @@
 // processes. The room is then a process of the host that kills what outlived its
 // agent, and [Report] says what is weaker.
 //
+// A sandbox has a network namespace with a loopback alone. Its first stage makes
+// every address local to it, so that what programs send anywhere arrives at two
+// sockets of the namespace, TCP and UDP for questions about names, and passes these
+// to the server: what [SandboxOptions].Egress says is all there is outside. This is
+// the one time that the server takes descriptors from a sandbox, and nothing of the
+// sandbox has run by then; the same program that becomes its agent later is still
+// the server's own. After that nobody inside may change routes or rules, and whoever
+// could would only cut the sandbox off. Where the kernel lacks nftables or its tproxy
+// there is the agent's proxy, and [Report] says so; which it is was found out by
+// making one connection at the start.
+//
 // They speak JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of each child.
 // The server treats the agent as hijacked: it never receives a descriptor from
-// it, follows no path it names, and ends a sandbox that breaks the protocol.
+// it once it runs, follows no path it names, and ends a sandbox that breaks the
+// protocol.
 //
 // What no code in a sandbox may do is the table of TestEscape. To end its own
 // sandbox is not in it: root inside can starve the agent, whose id it has. Where

@@ -14,7 +14,7 @@ import (
 )
 
 // serve answers the agent until it ends. Nothing it says is trusted.
-func (s *Sandbox) serve(life context.Context) {
+func (s *Sandbox) serve() {
 	for {
 		m, _, err := s.agent.receive(0)
 		failed := err == nil && m.Kind == kindFailed
@@ -22,7 +22,7 @@ func (s *Sandbox) serve(life context.Context) {
 			err = fmt.Errorf("the agent ended: %.*s", maxErrorText, m.Error)
 		}
 		if err == nil {
-			err = s.answer(life, m)
+			err = s.answer(m)
 		}
 		if err == nil {
 			continue
@@ -38,7 +38,7 @@ func (s *Sandbox) serve(life context.Context) {
 	}
 }
 
-func (s *Sandbox) answer(life context.Context, m message) error {
+func (s *Sandbox) answer(m message) error {
 	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
 		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
 	}
@@ -47,13 +47,11 @@ func (s *Sandbox) answer(life context.Context, m message) error {
 	default:
 		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
 	}
-	select {
-	case s.egress <- struct{}{}:
-	default:
+	if err := s.room.flows.take(&s.carried); err != nil {
 		<-s.dialling
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxEgress))
+		return s.refuse(m.ID, err)
 	}
-	s.flows.Go(func() { s.carry(life, m) })
+	s.flows.Go(func() { s.carry(m) })
 	return nil
 }
 
@@ -66,15 +64,16 @@ func (s *Sandbox) refuse(id uint64, err error) error {
 }
 
 // carry dials for the agent and copies until both directions have ended.
-func (s *Sandbox) carry(life context.Context, m message) {
-	defer func() { <-s.egress }()
+func (s *Sandbox) carry(m message) {
+	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
-	if s.options.Egress == nil {
+	p := s.passage.Load()
+	if p == nil {
 		_ = s.refuse(m.ID, errInternetOff{})
 		return
 	}
-	conn, err := s.options.Egress(life, m.Host, m.Port)
+	conn, err := p.egress.Dial(p.open, m.Host, m.Port)
 	if err != nil {
 		_ = s.refuse(m.ID, err)
 		return
@@ -93,7 +92,7 @@ func (s *Sandbox) carry(life context.Context, m message) {
 		_ = inside.Close()
 		return
 	}
-	stop := context.AfterFunc(life, func() {
+	stop := context.AfterFunc(p.open, func() {
 		conn.Close()
 		_ = inside.Close()
 	})

@@ -50,9 +50,9 @@ type Guest struct {
 	Temp string
 	// Run is the directory for files of the agent's own; it need not exist.
 	Run string
-	// Internet says whether DialEgress can succeed and has to be used. Without
-	// namespaces it is false: nothing inside could reach a proxy of the agent's.
-	Internet bool
+	// Egress says whether DialEgress can succeed. Without namespaces it cannot:
+	// nothing inside could reach a proxy of the agent's.
+	Egress bool
 
 	line     *control
 	oomKills *os.File      // the group's own count; nil where there is none
@@ -107,7 +107,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		Temp:      "/tmp",
 		Run:       "/run/e2b",
 		inside:    spec.Place == nil,
-		Internet:  spec.Egress && spec.Place == nil,
+		Egress:    spec.Egress && spec.Place == nil,
 		line:      c,
 		streams:   make(chan struct{}, maxStreams),
 		listeners: make(map[uint16]*guestListener),

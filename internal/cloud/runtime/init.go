@@ -25,6 +25,7 @@ type initSpec struct {
 	Data    int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
 	Procs   int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
 	Files   uint64            `json:"files"`           // RLIMIT_NOFILE
+	Way     way               `json:"way,omitempty"`   // out of the network namespace
 }
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
@@ -41,19 +42,24 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 		return enterPlace(c, &spec)
 	}
 	unix.Umask(0) // modes are as written; set again before the exec
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	sockets, problem, err := makeWay(spec.Way, spec.Ranged) // before /proc/sys becomes read-only
+	if err != nil {
+		return fmt.Errorf("make the way out: %w", err)
+	}
 	notes, err := build(&spec, mounts)
 	if err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
-		return fmt.Errorf("bring up lo: %w", err)
-	}
 	if err := limit(&spec); err != nil {
 		return err
 	}
-	if err := c.built(message{Kind: kindReady, Notes: notes}); err != nil {
+	if err := c.built(message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}
+	closeAll(sockets)
 	// The group was joined after the clone, so that its namespace begins here.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
@@ -62,8 +68,8 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 }
 
 // built says that the first stage's work is done, and waits for the limits.
-func (c *control) built(ready message) error {
-	if err := c.send(ready); err != nil {
+func (c *control) built(ready message, files ...*os.File) error {
+	if err := c.send(ready, files...); err != nil {
 		return err
 	}
 	_, _, err := c.expect(kindGo, 0)

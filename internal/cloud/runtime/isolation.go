@@ -81,7 +81,10 @@ type Report struct {
 	CPU       string
 	Processes string
 	Disk      string
-	Notes     []string // what is weaker here than elsewhere, and why
+	// Egress is how connections leave a sandbox: [EgressTransparent], or why only
+	// programs that use the proxy reach the network.
+	Egress string
+	Notes  []string // what is weaker here than elsewhere, and why
 	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
 	// namespaces they cannot be shown to it.
 	Hidden []string

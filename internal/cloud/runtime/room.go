@@ -69,6 +69,8 @@ type Room struct {
 
 	mappings mappings
 	spares   spares
+	flows    flowBudget
+	way      way // out of sandboxes, as this machine has it
 
 	mu        sync.Mutex
 	closed    bool
@@ -101,6 +103,9 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		sandboxes: make(map[uint64]*Sandbox),
 	}
 	r.close = sync.OnceValue(r.end)
+	if err := r.flows.fill(); err != nil {
+		return nil, fmt.Errorf("runtime: start a room: %w", err)
+	}
 	if err := r.climb(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -166,7 +171,10 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 	if rung != Full && rung != Restricted && rung != None {
 		return fmt.Errorf("there is no isolation %q", rung)
 	}
-	r.rung = rung
+	r.rung, r.way = rung, wayNone
+	if rung == Full {
+		r.way = wayTry
+	}
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
@@ -458,6 +466,7 @@ func (r *Room) probe(ctx context.Context) error {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)
+	r.judgeWay(s)
 	return s.Close()
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -22,17 +21,14 @@ type SandboxOptions struct {
 	Limits Limits
 	// Config is handed to the agent as it is; at most 1 MiB of JSON.
 	Config json.RawMessage
-	// Egress dials for the sandbox; nil is no internet. An error with a method
-	// Denied() bool that answers true reaches the inside as denied. What it
-	// returns should have CloseWrite, as *net.TCPConn does, to pass on that the
-	// inside has no more to send.
-	Egress func(ctx context.Context, host string, port uint16) (net.Conn, error)
+	// Egress is its way out; nil is none, for good.
+	Egress Egress
 }
 
 // Bounds of one sandbox, as the server keeps them.
 const (
 	maxStreams   = 1024    // connections to its ports
-	maxEgress    = 320     // connections out of it: what its proxy carries, and some; each costs the server six descriptors
+	maxEgress    = 320     // connections out of it, what its proxy carries included
 	maxDialling  = 128     // of those, not yet connected
 	maxOpenFiles = 1 << 19 // of one process inside
 	dialTimeout  = 10 * time.Second
@@ -59,8 +55,13 @@ type Sandbox struct {
 	status  syscall.WaitStatus
 
 	streams  chan struct{} // one for each open stream
-	egress   chan struct{} // one for each open way out
 	dialling chan struct{} // one for each way out that is not connected yet
+	carried  flowCount     // the connections out of it
+	exit     *exit         // nil: only the agent's proxy leads out
+	noWay    string        // why it has no exit, where that was to be found out
+	passage  atomic.Pointer[passage]
+	change   func(Egress) // sets it
+	refusing atomic.Bool  // connections were refused, and that was said
 	flows    sync.WaitGroup
 	endLife  context.CancelFunc // nil before begin
 
@@ -163,6 +164,7 @@ func (s *Sandbox) end() error {
 	if s.agent != nil {
 		s.agent.close()
 	}
+	s.exit.close()
 	s.flows.Wait()
 	var err error
 	if s.group != nil {

@@ -195,7 +195,7 @@ func TestEgress(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	var asked atomic.Value
-	s := newSandbox(t, r, SandboxOptions{Egress: func(_ context.Context, host string, port uint16) (net.Conn, error) {
+	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
 		asked.Store(fmt.Sprint(host, ":", port))
 		if host == "denied.test" {
 			return nil, denied{errors.New("denied.test is denied")}
@@ -208,7 +208,7 @@ func TestEgress(t *testing.T) {
 			b.Close()
 		}()
 		return a, nil
-	}})
+	}}})
 	if got := call(t, s, "/egress", testRequest{Host: "allowed.test", Port: 443}); got.Output != "pong" {
 		t.Errorf("got %+v", got)
 	}

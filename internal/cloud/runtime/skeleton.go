@@ -150,8 +150,8 @@ func etc(spec *initSpec) map[string]file {
 		"/etc/passwd": {passwd, 0o644},
 		"/etc/group":  {group, 0o644},
 		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
-		// Nothing resolves names inside: proxies get them as names.
-		"/etc/resolv.conf":        {"options timeout:1 attempts:1\n", 0o644},
+		// The server answers, whichever name server is asked.
+		"/etc/resolv.conf":        {"nameserver " + wayAddress.String() + "\n", 0o644},
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
 		"/etc/host.conf":          {"multi on\n", 0o644},
 		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},

@@ -44,10 +44,10 @@ func TestSpare(t *testing.T) {
 			greeted := make(chan struct{})
 			s := newSandbox(t, r, SandboxOptions{
 				ID: "mine", Limits: limits, Config: json.RawMessage(`{"a":1}`),
-				Egress: func(context.Context, string, uint16) (net.Conn, error) {
+				Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
 					close(greeted)
 					return nil, context.Canceled
-				},
+				}},
 			})
 			if s.number != 2 { // after the probe
 				t.Errorf("the spare was not used, but number %d", s.number)

@@ -144,9 +144,18 @@ def through_proxy(host, tunnel):
     return answer if answer.split(b" ")[1:2] == [b"200"] else None
 
 
+def directly(host):
+    """What answers to a request for the API without a proxy."""
+    with socket.create_connection((host.strip("[]"), int(port)), 5) as s:
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = s.recv(4096)
+    return answer if answer.split(b" ")[1:2] == [b"200"] else None
+
+
 # At once: some of them are names that a resolver may think about for long.
 with concurrent.futures.ThreadPoolExecutor(64) as pool:
     for host in NAMES:
+        pool.submit(attempt, "connection to " + host, lambda host=host: directly(host))
         for tunnel in (True, False):
             pool.submit(attempt, "proxy to " + host, lambda host=host, tunnel=tunnel: through_proxy(host, tunnel))
 

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What a sandbox may reach goes out as the service wants it, and nothing where
+// nothing is said.
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = append(sent, r.Method+" "+r.URL.Path+" "+string(body))
+		switch {
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, `{"sandboxID":"i1","network":{"denyOut":["0.0.0.0/0"]}}`)
+		case r.Method == http.MethodPut:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"sandboxID":"i1","envdVersion":"0.6.13"}`)
+		}
+	}))
+	defer server.Close()
+	c, err := NewClient(WithAPIKey("e2b_0123456789abcdef0123456789abcdef01234567"), WithBaseURL(server.URL), WithEnvFile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}}
+	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}} {
+		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	no := false
+	for _, p := range []*NetworkParams{nil, {Network: rules}, {AllowInternetAccess: &no}} {
+		if err := c.Sandboxes.SetNetwork(t.Context(), "i1", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		`POST /v2/sandboxes {"templateID":"base","timeout":300}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"allowPublicTraffic":false}}`,
+		`PUT /sandboxes/i1/network {}`,
+		`PUT /sandboxes/i1/network {"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}`,
+		`PUT /sandboxes/i1/network {"allow_internet_access":false}`,
+	}
+	if diff := cmp.Diff(want, sent); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	info, err := c.Sandboxes.Get(t.Context(), "i1")
+	if err != nil || info.Network == nil || !cmp.Equal(info.Network.DenyOut, []string{AllTraffic}) {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if err := c.Sandboxes.SetNetwork(t.Context(), "i1/../x", nil); !errors.Is(err, ErrInvalidArgument) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// networkFlags are the flags that say what a sandbox may reach.
+type networkFlags struct {
+	NoInternet bool
+	AllowOut   []string
+	DenyOut    []string
+}
+
+func (n *networkFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&n.NoInternet, "no-internet", false, "no access to the internet from inside")
+	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "address, network or name that is reachable whatever is denied, repeatable; names need --deny-out "+sandbox.AllTraffic)
+	flags.StringSliceVar(&n.DenyOut, "deny-out", nil, "address or network that is not reachable, repeatable")
+}
+
+func (n *networkFlags) options() []sandbox.Option {
+	var options []sandbox.Option
+	if n.NoInternet {
+		options = append(options, sandbox.WithInternet(false))
+	}
+	if len(n.AllowOut) > 0 || len(n.DenyOut) > 0 {
+		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.AllowOut, DenyOut: n.DenyOut}))
+	}
+	return options
+}

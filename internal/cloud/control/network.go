@@ -1,0 +1,137 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// egressRequest is what a sandbox may reach.
+type egressRequest struct {
+	AllowOut    []string        `json:"allowOut,omitempty"`
+	DenyOut     []string        `json:"denyOut,omitempty"`
+	EgressProxy json.RawMessage `json:"egressProxy,omitempty"`
+	Rules       json.RawMessage `json:"rules,omitempty"`
+}
+
+// networkRequest is the network of a sandbox to create: what it may reach, and
+// how it is reached.
+type networkRequest struct {
+	egressRequest
+	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
+	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
+	HTTPSPorts         []int  `json:"httpsPorts,omitempty"`
+}
+
+// updateRequest replaces what a running sandbox may reach.
+type updateRequest struct {
+	egressRequest
+	AllowInternetAccess *bool `json:"allow_internet_access"`
+}
+
+// parse gives the rules. prefix is what the fields are called by.
+func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, error) {
+	switch {
+	case given(q.EgressProxy):
+		return nil, unsupported(prefix + "egressProxy")
+	case given(q.Rules):
+		return nil, unsupported(prefix + "rules")
+	}
+	rules, err := network.ParseRules(internet == nil || *internet, q.AllowOut, q.DenyOut)
+	if e, ok := errors.AsType[*network.RuleError](err); ok {
+		return nil, invalid("%s%s has %q: %s", prefix, e.List, bounded(e.Entry), e.Reason)
+	}
+	return rules, err
+}
+
+// egress gives the rules of a sandbox to create; n may be nil.
+func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
+	var q egressRequest
+	if n != nil {
+		q = n.egressRequest
+	}
+	return q.parse(internet, "network.")
+}
+
+// validate checks how the sandbox is reached; n may be nil.
+func (n *networkRequest) validate(secure bool) error {
+	switch {
+	case n == nil:
+		return nil
+	case len(n.HTTPSPorts) > maxHTTPSPorts:
+		return invalid("network.httpsPorts has more than %d ports", maxHTTPSPorts)
+	case slices.ContainsFunc(n.HTTPSPorts, notPort):
+		return invalid("network.httpsPorts must be ports from 1 to 65535")
+	case slices.Contains(n.HTTPSPorts, daemonPort):
+		return invalid("network.httpsPorts must not have %d, the daemon's port", daemonPort)
+	case n.private() && !secure:
+		return invalid("network.allowPublicTraffic false needs secure true")
+	case n.MaskRequestHost != "" && !validHost(n.MaskRequestHost):
+		return invalid("network.maskRequestHost is not a host name")
+	}
+	return nil
+}
+
+const (
+	daemonPort    = 49983
+	maxHTTPSPorts = 1024
+)
+
+func notPort(n int) bool { return n < 1 || n > 65535 }
+
+// tidy forgets nulls and empty objects in what was sent: they are nothing to report.
+func (q *egressRequest) tidy() { q.EgressProxy, q.Rules = nil, nil }
+
+// private tells whether user ports ask for the traffic token.
+func (n *networkRequest) private() bool {
+	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
+}
+
+// validHost tells whether a mask can be a Host header once the port is in it.
+func validHost(mask string) bool {
+	host := strings.ReplaceAll(mask, "${PORT}", "1")
+	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
+}
+
+// setNetwork replaces what a running sandbox may reach: what is left out is
+// cleared. How it is reached stays. Whether it has internet is what this request
+// says; what is reported stays what the sandbox was created with, as in the service.
+func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
+	sb, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	var q updateRequest
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	rules, err := q.parse(q.AllowInternetAccess, "")
+	if err != nil {
+		return err
+	}
+	q.tidy()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changed networkRequest
+	if sb.network != nil {
+		changed = *sb.network
+	}
+	changed.egressRequest = q.egressRequest
+	sb.network = &changed
+	sb.instance.SetEgress(rules)
+	noContent(w)
+	return nil
+}
+
+// networkOf gives what is reported of a sandbox's network.
+func (s *Service) networkOf(sb *sandbox) *networkRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sb.network
+}

@@ -1,0 +1,101 @@
+package control
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+func rules(t *testing.T, internet bool, allow, deny []string) *network.Rules {
+	t.Helper()
+	r, err := network.ParseRules(internet, allow, deny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What cannot be a rule is refused by name, when a sandbox is made and later.
+func TestNetworkErrors(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	tests := []struct{ network, want string }{
+		{`{"denyOut":["0.0.0.0"]}`, `denyOut has "0.0.0.0": want an address or a network`},
+		{`{"denyOut":["example.com"]}`, `denyOut has "example.com": want an address or a network`},
+		{`{"denyOut":["10.0.0.0/33"]}`, `denyOut has "10.0.0.0/33"`},
+		{`{"denyOut":["::ffff:10.0.0.0/104"]}`, `denyOut has "::ffff:10.0.0.0/104"`},
+		{`{"denyOut":"10.0.0.0/8"}`, `denyOut must be an array, not string`},
+		{`{"allowOut":["example.com"]}`, `allowOut has "example.com": a name needs denyOut to have 0.0.0.0/0: deny all traffic first`},
+		{`{"allowOut":["example.com"],"denyOut":["10.0.0.0/8"]}`, `deny all traffic first`},
+		{`{"allowOut":["*"]}`, `deny all traffic first`},
+		{`{"allowOut":["1.2.3"],"denyOut":["0.0.0.0/0"]}`, `allowOut has "1.2.3": want an address`},
+		{`{"allowOut":["0.0.0.0"],"denyOut":["0.0.0.0/0"]}`, `allowOut has "0.0.0.0": want an address`},
+		{`{"allowOut":["https://example.com"],"denyOut":["0.0.0.0/0"]}`, `allowOut has "https://example.com": want an address`},
+		{`{"allowOut":["a.*.example.com"],"denyOut":["0.0.0.0/0"]}`, `allowOut has "a.*.example.com"`},
+		{`{"allowOut":[""],"denyOut":["0.0.0.0/0"]}`, `allowOut has ""`},
+		{`{"denyOut":[` + strings.Repeat(`"10.0.0.1",`, 1000) + `"10.0.0.1"]}`, `more than 1000 entries`},
+		{`{"rules":{"example.com":[{"transform":{"headers":{"A":"b"}}}]}}`, `rules`},
+		{`{"egressProxy":{"address":"example.com:1080"}}`, `egressProxy`},
+	}
+	for _, tt := range tests {
+		for _, prefix := range []string{"network.", ""} {
+			method, path, body := "POST", "/v2/sandboxes", `{"templateID":"base","network":`+tt.network+`}`
+			if prefix == "" {
+				method, path, body = "PUT", "/sandboxes/"+id+"/network", tt.network
+			}
+			resp, text := s.do(t, method, path, body)
+			if resp.StatusCode != 400 || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), tt.want) {
+				t.Errorf("%s %.100s: %d %s, want %s", method, body, resp.StatusCode, text, tt.want)
+			}
+		}
+	}
+	if got := s.fakes.alive[id].rules; got != nil {
+		t.Errorf("a refused change was made: %+v", got)
+	}
+	if resp, text := s.do(t, "PUT", "/sandboxes/"+strings.Repeat("x", 21)+"/network", `{}`); resp.StatusCode != 404 {
+		t.Errorf("%d %s", resp.StatusCode, text)
+	}
+}
+
+// A change replaces what the sandbox may reach as a whole, and how it is reached
+// stays as it was.
+func TestNetworkUpdate(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base","allow_internet_access":false,"network":{"allowOut":["203.0.113.0/24"],"maskRequestHost":"localhost:${PORT}"}}`)
+	if want := rules(t, false, []string{"203.0.113.0/24"}, nil); !reflect.DeepEqual(s.fakes.spec(id).Egress, want) {
+		t.Errorf("created with %+v", s.fakes.spec(id).Egress)
+	}
+	for _, tt := range []struct {
+		body    string
+		want    *network.Rules
+		network map[string]any
+	}{
+		{`{"allowOut":["Example.COM.","*.example.org"],"denyOut":["0.0.0.0/0"]}`, rules(t, true, []string{"example.com", "*.example.org"}, []string{"0.0.0.0/0"}),
+			map[string]any{"allowOut": []any{"Example.COM.", "*.example.org"}, "denyOut": []any{"0.0.0.0/0"}}},
+		{`{"denyOut":["10.0.0.0/8"],"rules":{},"egressProxy":null}`, rules(t, true, nil, []string{"10.0.0.0/8"}), map[string]any{"denyOut": []any{"10.0.0.0/8"}}},
+		{`{"allow_internet_access":false}`, rules(t, false, nil, nil), map[string]any{}},
+		{`{}`, rules(t, true, nil, nil), map[string]any{}},
+	} {
+		resp, text := s.do(t, "PUT", "/sandboxes/"+id+"/network", tt.body)
+		if resp.StatusCode != 204 || text != "" {
+			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, text)
+		}
+		if got := s.fakes.alive[id].rules; !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: got %+v, want %+v", tt.body, got, tt.want)
+		}
+		tt.network["maskRequestHost"] = "localhost:${PORT}"
+		got := s.must(t, "GET", "/sandboxes/"+id, "", 200)
+		if diff := cmp.Diff(tt.network, got["network"]); diff != "" {
+			t.Errorf("%s: reported (-want +got):\n%s", tt.body, diff)
+		}
+		if got["allowInternetAccess"] != false {
+			t.Errorf("%s: allowInternetAccess is %v", tt.body, got["allowInternetAccess"])
+		}
+	}
+}

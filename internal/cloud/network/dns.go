@@ -1,0 +1,112 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+const (
+	answerTTL = 30 // seconds: the machine's resolver does not tell
+	// maxAnswers is how many addresses fit into 512 bytes with the longest name.
+	maxAnswers = 14
+)
+
+// Answer answers a question to a name server. It knows addresses of IPv4, which
+// the machine's resolver looks up, and leaves out those that may not be reached; a
+// name of which none is left does not exist. There is no IPv6 inside, so names
+// have no such addresses. Other questions are answered that they are not
+// implemented. nil is no answer: to what is not a question.
+func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
+	var p dnsmessage.Parser
+	head, err := p.Start(query)
+	if err != nil || head.Response {
+		return nil
+	}
+	reply := dnsmessage.Header{ID: head.ID, Response: true, OpCode: head.OpCode, RecursionDesired: head.RecursionDesired, RecursionAvailable: true}
+	question, err := p.Question()
+	if _, more := p.Question(); err != nil || more == nil || head.OpCode != 0 || question.Class != dnsmessage.ClassINET {
+		reply.RCode = dnsmessage.RCodeFormatError
+		if err == nil && head.OpCode != 0 {
+			reply.RCode = dnsmessage.RCodeNotImplemented
+		}
+		return pack(reply, nil, nil)
+	}
+	addresses, code := e.lookUp(ctx, question)
+	reply.RCode = code
+	return pack(reply, &question, addresses)
+}
+
+func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Addr, dnsmessage.RCode) {
+	name := normalize(q.Name.String())
+	named := e.Rules.named(name)
+	if e.Rules.DenyAll() && !named {
+		e.Denials.add(Denial{Host: name, Rule: e.Rules.denial()})
+		return nil, dnsmessage.RCodeNameError
+	}
+	switch q.Type {
+	case dnsmessage.TypeA:
+	case dnsmessage.TypeAAAA, dnsmessage.TypeHTTPS, dnsmessage.TypeSVCB:
+		return nil, dnsmessage.RCodeSuccess
+	case dnsmessage.TypePTR:
+		return nil, dnsmessage.RCodeNameError
+	default:
+		return nil, dnsmessage.RCodeNotImplemented
+	}
+	if !validName(name) || strings.Trim(name, "0123456789.") == "" {
+		return nil, dnsmessage.RCodeNameError
+	}
+	addresses, err := e.Dialer.resolve(ctx, "ip4", name)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		return nil, dnsmessage.RCodeNameError
+	}
+	if err != nil {
+		return nil, dnsmessage.RCodeServerFailure
+	}
+	own, err := e.Dialer.ownAddresses()
+	if err != nil {
+		return nil, dnsmessage.RCodeServerFailure
+	}
+	var reachable []netip.Addr
+	var denied string
+	for _, a := range addresses {
+		a = a.Unmap()
+		rule := e.Dialer.Policy.check(a, e.Rules, named, own)
+		switch {
+		case rule != "":
+			denied = rule
+		case a.Is4() && len(reachable) < maxAnswers:
+			reachable = append(reachable, a)
+		}
+	}
+	if len(reachable) == 0 {
+		if denied != "" {
+			e.Denials.add(Denial{Host: name, Rule: denied})
+		}
+		return nil, dnsmessage.RCodeNameError
+	}
+	return reachable, dnsmessage.RCodeSuccess
+}
+
+// pack writes an answer. What cannot be written is none.
+func pack(head dnsmessage.Header, question *dnsmessage.Question, addresses []netip.Addr) []byte {
+	b := dnsmessage.NewBuilder(make([]byte, 0, 512), head)
+	b.EnableCompression()
+	err := b.StartQuestions()
+	if question != nil {
+		err = errors.Join(err, b.Question(*question), b.StartAnswers())
+		for _, a := range addresses {
+			record := dnsmessage.ResourceHeader{Name: question.Name, Class: dnsmessage.ClassINET, TTL: answerTTL}
+			err = errors.Join(err, b.AResource(record, dnsmessage.AResource{A: a.As4()}))
+		}
+	}
+	answer, last := b.Finish()
+	if err != nil || last != nil {
+		return nil
+	}
+	return answer
+}

@@ -1,0 +1,154 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// maxDenials bounds the denials that are told; more are only counted.
+const maxDenials = 100
+
+// A Denial is what a sandbox wanted to reach and may not: a host, or the name in
+// a question about its address.
+type Denial struct {
+	Host string
+	Port uint16 // 0 for a question
+	Rule string
+}
+
+// Denials counts what was denied to one sandbox. It is safe for concurrent use.
+type Denials struct {
+	// Tell is told of each denial once, and of the first hundred only: what a
+	// sandbox does must not fill a log.
+	Tell func(Denial)
+
+	mu    sync.Mutex
+	count int
+	told  map[Denial]bool
+}
+
+// Count is how many there were.
+func (d *Denials) Count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}
+
+func (d *Denials) add(denial Denial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.count++
+	if d.told[denial] || len(d.told) >= maxDenials || d.Tell == nil {
+		return
+	}
+	if d.told == nil {
+		d.told = make(map[Denial]bool)
+	}
+	d.told[denial] = true
+	d.Tell(denial)
+}
+
+// Egress is the way out of one sandbox: connections within its rules, and answers
+// about names. It is safe for concurrent use, and has nothing to close.
+type Egress struct {
+	Dialer  *Dialer
+	Rules   *Rules
+	Denials *Denials
+}
+
+// Closed says that nothing may be reached.
+func (e *Egress) Closed() bool { return e.Rules.closed() }
+
+// Dial connects to a TCP port of a host, which is a name or an address. A
+// *[DeniedError] tells that the host may not be reached.
+func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	_, err := netip.ParseAddr(host)
+	literal := err == nil
+	if !literal && !validName(normalize(host)) || port == 0 {
+		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
+	}
+	conn, err := e.dial(ctx, literal, host, port)
+	if denied, ok := errors.AsType[*DeniedError](err); ok {
+		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
+	}
+	return conn, err
+}
+
+func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
+	if literal {
+		return e.Dialer.dial(ctx, e.Rules, false, host, port)
+	}
+	named := e.Rules.named(normalize(host))
+	if e.Rules.DenyAll() && !named {
+		// To look the name up would tell its owner's name server what is in it.
+		return nil, &DeniedError{Host: host, Rule: e.Rules.denial()}
+	}
+	return e.Dialer.dial(ctx, e.Rules, named, host, port)
+}
+
+// Connect connects to where a connection from inside wants to go: its local
+// address. Where that is denied and the port is one of HTTP or HTTPS, the name
+// that the client sends may be allowed: then it is resolved again, and the address
+// that the sandbox chose is of no account. A client whose name is denied too is
+// told so, by a page or by an alert.
+func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error) {
+	to, err := netip.ParseAddrPort(inside.LocalAddr().String())
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	return e.connect(ctx, inside, to)
+}
+
+func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.AddrPort) (net.Conn, error) {
+	address, port := to.Addr().Unmap(), to.Port()
+	host := address.String()
+	proxy, err := e.Dialer.proxyFor(host, port)
+	if err != nil {
+		return nil, err
+	}
+	if proxy == nil && !e.Dialer.Policy.DenyPrivate && !e.Rules.restrict() {
+		return e.Dial(ctx, host, port)
+	}
+	rule, err := e.judge(address)
+	if err != nil {
+		return nil, err
+	}
+	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // which a name may change
+	if port != portHTTP && port != portHTTPS || !denied && (rule != "" || proxy == nil) {
+		return e.Dial(ctx, host, port)
+	}
+	said, err := listen(ctx, inside, port)
+	if err != nil && (denied || !errors.Is(err, errNoName)) {
+		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
+		return nil, err
+	}
+	// The proxy gets the name, too, but for an address that is allowed as such.
+	if err == nil && denied == e.Rules.DenyAll() {
+		host = normalize(said.name)
+	}
+	outside, err := e.Dial(ctx, host, port)
+	if why, ok := errors.AsType[*DeniedError](err); ok {
+		said.refuse(inside, why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := outside.Write(said.bytes); err != nil {
+		return nil, errors.Join(err, outside.Close())
+	}
+	return outside, nil
+}
+
+// judge gives the rule that denies an address, "" when none does.
+func (e *Egress) judge(a netip.Addr) (string, error) {
+	own, err := e.Dialer.ownAddresses()
+	if err != nil {
+		return "", fmt.Errorf("network: which addresses this machine has: %w", err)
+	}
+	return e.Dialer.Policy.check(a, e.Rules, false, own), nil
+}

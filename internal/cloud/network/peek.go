@@ -1,0 +1,129 @@
+package network
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Ports whose clients speak first, and name whom they want to speak with.
+const (
+	portHTTP  = 80
+	portHTTPS = 443
+)
+
+const (
+	// peekTimeout bounds the wait for a client's first words, maxPeek their size.
+	peekTimeout = 10 * time.Second
+	maxPeek     = 72 << 10 // a ClientHello of the largest size, in records
+)
+
+// said is how a client began.
+type said struct {
+	name  string // "" for none
+	bytes []byte // what was read, for whom it is meant for
+	port  uint16
+}
+
+var errNoName = errors.New("network: the client sent no name")
+
+// listen reads from a connection until the name of whom it is meant for has come:
+// the server name of TLS, the Host of HTTP.
+func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
+	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	s := &said{port: port}
+	var read bytes.Buffer
+	from := io.TeeReader(io.LimitReader(conn, maxPeek), &read)
+	var err error
+	if port == portHTTPS {
+		s.name, err = serverName(ctx, from)
+	} else {
+		s.name, err = hostHeader(from)
+	}
+	s.bytes = read.Bytes()
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{})
+	}
+	return s, err
+}
+
+// serverName reads a ClientHello.
+func serverName(ctx context.Context, from io.Reader) (string, error) {
+	var hello *tls.ClientHelloInfo
+	enough := errors.New("the name has come")
+	err := tls.Server(deafConn{from}, &tls.Config{
+		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
+			hello = i
+			return nil, enough
+		},
+	}).HandshakeContext(ctx)
+	if hello == nil {
+		return "", fmt.Errorf("network: the start of TLS: %w", err)
+	}
+	if hello.ServerName == "" {
+		return "", errNoName
+	}
+	return hello.ServerName, nil
+}
+
+// hostHeader reads the head of an HTTP request.
+func hostHeader(from io.Reader) (string, error) {
+	r, err := http.ReadRequest(bufio.NewReader(from))
+	if err != nil {
+		return "", fmt.Errorf("network: the start of HTTP: %w", err)
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return "", errNoName
+	}
+	return host, nil
+}
+
+// deafConn is a connection to read from; what is written goes nowhere.
+type deafConn struct{ io.Reader }
+
+func (deafConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (deafConn) Close() error                     { return nil }
+func (deafConn) LocalAddr() net.Addr              { return nil }
+func (deafConn) RemoteAddr() net.Addr             { return nil }
+func (deafConn) SetDeadline(time.Time) error      { return nil }
+func (deafConn) SetReadDeadline(time.Time) error  { return nil }
+func (deafConn) SetWriteDeadline(time.Time) error { return nil }
+
+// accessDenied is the alert of TLS that says so.
+var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
+
+// refuse tells a client, in its own protocol, why it is not connected, and gives
+// it a moment to read that.
+func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
+	answer := accessDenied
+	if s.port == portHTTP {
+		host := s.name
+		if host == "" {
+			host = why.Host
+		}
+		text := fmt.Sprintf("no connection to %.255s: %s\n", host, why.Error())
+		answer = fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // when any of this fails, nobody is there to be told
+	if _, err := conn.Write(answer); err != nil {
+		return
+	}
+	_ = conn.CloseWrite()
+	_, _ = io.CopyN(io.Discard, conn, maxPeek)
+}

@@ -1,0 +1,109 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+)
+
+// EnvironmentProxy is the proxy of this machine's environment, HTTPS_PROXY and
+// NO_PROXY, which are read now. It is nil when there is none. Connections of any
+// port go through it, by CONNECT.
+func EnvironmentProxy() func(address string) (*url.URL, error) {
+	environment := httpproxy.FromEnvironment()
+	if environment.HTTPSProxy == "" {
+		return nil
+	}
+	proxyFor := environment.ProxyFunc()
+	return func(address string) (*url.URL, error) { return proxyFor(&url.URL{Scheme: "https", Host: address}) }
+}
+
+// proxyFor gives the proxy for a host and port, nil for none.
+func (d *Dialer) proxyFor(host string, port uint16) (*url.URL, error) {
+	if d.Proxy == nil {
+		return nil, nil
+	}
+	proxy, err := d.Proxy(net.JoinHostPort(host, strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, fmt.Errorf("network: the proxy of this machine's environment: %s", redacted(err))
+	}
+	return proxy, nil
+}
+
+// redacted is an error about an address of a proxy, which may have a password in
+// it, without the address.
+func redacted(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err.Error()
+	}
+	return "its address is not a URL"
+}
+
+// throughProxy has an HTTP proxy connect to address.
+func throughProxy(ctx context.Context, proxy *url.URL, address string) (_ net.Conn, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("network: connect to %.255s through the proxy %s of this machine's environment: %w", address, proxy.Host, err)
+		}
+	}()
+	port := proxy.Port()
+	switch {
+	case proxy.Scheme != "http" && proxy.Scheme != "https":
+		return nil, fmt.Errorf("proxies of the kind %q are not supported, http and https are", proxy.Scheme)
+	case port == "" && proxy.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	dialer := &net.Dialer{Timeout: attemptTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(proxy.Hostname(), port))
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() && err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
+	if proxy.Scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{ServerName: proxy.Hostname(), MinVersion: tls.VersionTLS12})
+	}
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	if user := proxy.User; user != nil {
+		password, _ := user.Password()
+		request.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+	}
+	if err := request.Write(conn); err != nil {
+		return nil, err
+	}
+	// The answer is read byte by byte: what follows it belongs to the connection.
+	answer, err := http.ReadResponse(bufio.NewReaderSize(oneByte{io.LimitReader(conn, maxPeek)}, 16), request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close() // which a CONNECT that succeeds does not have
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answered %.100s", answer.Status)
+	}
+	return conn, nil
+}
+
+// oneByte reads one byte at a time.
+type oneByte struct{ io.Reader }
+
+func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), 1)]) }
