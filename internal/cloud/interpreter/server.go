@@ -38,6 +38,8 @@ type Options struct {
 	Token string
 	// Scratch is a directory for the driver's files.
 	Scratch string
+	// Warm makes the kernels' processes where it can; nil is never.
+	Warm *kernel.Warm
 	// Logger is where kernels' starts and deaths are told; nil is nowhere.
 	Logger *slog.Logger
 }
@@ -86,7 +88,7 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	driver, err := kernel.WriteDriver(filepath.Join(o.Scratch, "kernel"))
+	driver, err := WriteDriver(o.Scratch)
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
@@ -96,6 +98,12 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// WriteDriver writes the files that kernels run, below scratch, and gives the
+// path of the script.
+func WriteDriver(scratch string) (string, error) {
+	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
 // Close ends all kernels and connections and returns when they are gone.
@@ -133,7 +141,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	}
 	k.Kernel = kernel.New(kernel.Spec{
 		Python: s.options.Python, Driver: s.driver, Environ: s.options.Environ, Credential: s.options.Credential,
-		Dir: k.cwd, Logger: s.options.Logger.With("kernel", k.id),
+		Dir: k.cwd, Warm: s.options.Warm, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)
 	return k, nil

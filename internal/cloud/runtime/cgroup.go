@@ -247,6 +247,20 @@ func (s *group) add(pid int) error {
 	return nil
 }
 
+// open gives what a process writes "0" to in order to join the group. The right
+// to do so is that of who opened it.
+func (s *group) open() (files []*os.File, err error) {
+	for _, dir := range s.dirs {
+		f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // oomKills is how many processes of the group were killed for want of memory.
 func (s *group) oomKills() int {
 	if s.memory.dir == "" {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	Reexec(serveTests)
+	Reexec(serveTests, warmTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
@@ -98,6 +98,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 	}
 	return server.Serve(l)
 }
+
+// warmTests is no zygote yet.
+var warmTests Warm
 
 var eaten [][]byte
 

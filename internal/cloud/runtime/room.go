@@ -40,6 +40,10 @@ type Options struct {
 	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
 	// memory of an idle agent.
 	Spare *Limits
+	// Zygote is the configuration of the process that kernels are forked from, as
+	// the [Warm] of this binary understands it. It is made in the background,
+	// on the full rung only; nil is none.
+	Zygote json.RawMessage
 	// Logger gets what the processes of the room have to say; nil is silence.
 	Logger *slog.Logger
 }
@@ -70,6 +74,7 @@ type Room struct {
 
 	mappings mappings
 	spares   spares
+	zygote   zygote
 
 	mu        sync.Mutex
 	closed    bool
@@ -100,6 +105,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if err := r.climb(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
+	r.keepZygote(ctx)
 	if o.Spare != nil {
 		r.keepSpare(ctx, o.Spare.WithDefaults())
 	}
@@ -349,6 +355,7 @@ func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
 	r.spares.end()
+	r.zygote.end()
 	r.mu.Lock()
 	r.closed = true
 	open := slices.Collect(maps.Values(r.sandboxes))

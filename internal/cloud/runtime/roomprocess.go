@@ -136,7 +136,10 @@ func privateCopy(host *os.File) (*os.File, error) {
 // server's to judge; an error here ends the room.
 func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 	attr := sandboxAttr(r.Ranged, m.Slot)
-	if r.InPlace {
+	switch {
+	case m.Role == roleZygote:
+		attr = zygoteAttr()
+	case r.InPlace:
 		attr = placeAttr(m)
 	}
 	pidfd := -1

@@ -49,6 +49,7 @@ type Sandbox struct {
 	group   *group
 	place   *place // without namespaces
 	agent   *control
+	pidfd   *os.File // of the first process; nil before it started
 	notes   []string
 	hidden  []string // trees it is not shown
 
@@ -61,6 +62,7 @@ type Sandbox struct {
 	streams  chan struct{} // one for each open stream
 	egress   chan struct{} // one for each open way out
 	dialling chan struct{} // one for each way out that is not connected yet
+	kernels  allowance     // of kernels that may be forked for it
 	flows    sync.WaitGroup
 	endLife  context.CancelFunc // nil before begin
 
@@ -164,6 +166,9 @@ func (s *Sandbox) end() error {
 		s.agent.close()
 	}
 	s.flows.Wait()
+	if s.pidfd != nil {
+		s.pidfd.Close()
+	}
 	var err error
 	if s.group != nil {
 		err = s.group.remove()

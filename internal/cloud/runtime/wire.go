@@ -19,7 +19,7 @@ import (
 
 // protocol is the version of the messages. Both ends are the same binary unless
 // Options.Agent names another one, so it must match exactly.
-const protocol = 2
+const protocol = 3
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
@@ -46,6 +46,7 @@ const (
 	kindDial     kind = "dial"     // server to agent, with the stream
 	kindEgress   kind = "egress"   // agent to server
 	kindEgressed kind = "egressed" // server to agent, with the stream
+	kindKernel   kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
 )
 
 type role string
@@ -56,6 +57,7 @@ const (
 	roleInit   role = "init"
 	roleAgent  role = "agent"
 	roleProbe  role = "probe" // an agent that says ready and ends
+	roleZygote role = "zygote"
 )
 
 // message is everything that is said on a control socket.

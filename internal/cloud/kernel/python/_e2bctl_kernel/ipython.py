@@ -139,22 +139,36 @@ class Engine:
         config.PlainTextFormatter.max_seq_length = 0
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
-        # Figures go through the display formatters as PNG.
-        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        self._choose_backend()
         directory = scratch()
         profile = ProfileDir.create_profile_dir(directory, config=config)
         self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
-        self._kernel = kernel
+        self.kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async
         # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
         warnings.filterwarnings("ignore", message="To exit: use")
 
+    @staticmethod
+    def _choose_backend():
+        # Figures go through the display formatters as PNG.
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+
+    def warm(self):
+        """Runs once what every cell runs, for what that loads."""
+        self._shell.run_cell("None", store_history=False, silent=True)
+
+    def attach(self):
+        """Makes anew, in a process that was forked, what __init__ did outside of it."""
+        self._choose_backend()
+        os.makedirs(self._shell.profile_dir.location, exist_ok=True)
+        self._shell.profile_dir.check_dirs()
+
     def execute(self, request):
         shell, silent = self._shell, request.get("silent", False)
         store = request.get("store_history", True) and not silent
         if not silent:
-            self._kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
+            self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
         count = shell.execution_count
         result = shell.run_cell(request["code"], store_history=store, silent=silent)
