@@ -1,6 +1,7 @@
 """The engine for a Python with IPython: its own shell, told where to speak."""
 import asyncio
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -155,8 +156,22 @@ class Engine:
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def warm(self):
-        """Runs once what every cell runs, for what that loads."""
+        """Does once what cells do, for what that loads, and leaves no trace."""
         self._shell.run_cell("None", store_history=False, silent=True)
+        shown = [1, "", [1], {"a": 1}]
+        if "numpy" in sys.modules:
+            shown.append(sys.modules["numpy"].ones(2))
+        if "pandas" in sys.modules:
+            shown.append(sys.modules["pandas"].DataFrame({"a": [1.5]}))
+        for value in shown:
+            self._shell.display_formatter.format(value)
+        if "matplotlib" in sys.modules:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+
+            figure = Figure()
+            figure.add_subplot().plot([1, 2])
+            FigureCanvasAgg(figure).print_png(io.BytesIO())
 
     def attach(self):
         """Makes anew, in a process that was forked, what __init__ did outside of it."""
