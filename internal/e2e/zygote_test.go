@@ -6,6 +6,7 @@ import (
 	"archive/zip"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,6 +133,25 @@ func TestForkedKernel(t *testing.T) {
 	}
 	if diff := cmp.Diff(describe(cold, "False"), describe(warm, "True")); diff != "" {
 		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
+	}
+
+	// It shows values and figures as the other does.
+	const show = `
+import matplotlib.pyplot as plt, numpy as np, pandas as pd
+plt.plot([1, 2, 3]); plt.show()
+display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
+	var formats [2][][]string
+	for i, sb := range []*sandbox.Sandbox{cold, warm} {
+		execution, err := sb.RunCode(t.Context(), show, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range execution.Results {
+			formats[i] = append(formats[i], slices.Sorted(maps.Keys(result.Data)))
+		}
+	}
+	if diff := cmp.Diff(formats[0], formats[1]); diff != "" || len(formats[0]) != 3 {
+		t.Errorf("a forked kernel shows (-started +forked):\n%s", diff)
 	}
 
 	// What it belongs to is what commands of the sandbox belong to.

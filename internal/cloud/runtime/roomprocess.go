@@ -159,6 +159,9 @@ func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 		// When the first process of a pid namespace has been waited for, all
 		// others in it are gone too.
 		<-p.done
+		if m.Role == roleZygote {
+			reapGroup(p.cmd.Process.Pid)
+		}
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()

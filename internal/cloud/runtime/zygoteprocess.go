@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -66,4 +67,15 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 		return err
 	}
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
+}
+
+// reapGroup waits for what a zygote leaves when it ends: those of its children
+// that were forking kernels. They are this process's then, and the first process
+// of a sandbox cannot end before all others in it have been waited for.
+func reapGroup(leader int) {
+	for {
+		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }

@@ -33,7 +33,8 @@ MAX_ORDER = 64 << 10
 MAX_FILES = 16
 
 # From linux/prctl.h, linux/sched.h, linux/capability.h and linux/seccomp.h.
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 4, 22, 24, 38, 47
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
+PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 36, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -130,7 +131,9 @@ def main():
     except ImportError as error:
         control.send(json.dumps({"kind": "failed", "error": "there is nothing to load: %s" % error}).encode())
         os._exit(0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that fork kernels
+    # Nobody waits for those that fork kernels, nor for those that these leave behind.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _call(_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _rest()
     control.send(json.dumps({"kind": "ready"}).encode())
     while True:
