@@ -159,6 +159,10 @@ const sendTimeout = 5 * time.Second
 
 // send sends m and lends files to the peer; the caller still closes its own.
 func (c *control) send(m message, files ...*os.File) error {
+	return c.sendWithin(sendTimeout, m, files...)
+}
+
+func (c *control) sendWithin(d time.Duration, m message, files ...*os.File) error {
 	if len(m.Error) > maxErrorText {
 		m.Error = m.Error[:maxErrorText]
 	}
@@ -179,7 +183,7 @@ func (c *control) send(m message, files ...*os.File) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
 	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)

@@ -18,6 +18,8 @@ import (
 const (
 	// warmTimeout bounds what the zygote loads: a cold disk, a busy machine.
 	warmTimeout = 2 * time.Minute
+	// orderPatience bounds how long an order waits for those before it to be taken.
+	orderPatience = 50 * time.Millisecond
 	// One that dies is replaced after a pause, which grows while that goes on.
 	minZygotePause = 100 * time.Millisecond
 	maxZygotePause = time.Minute
@@ -30,6 +32,7 @@ var errNoZygote = errors.New("no process to fork kernels from")
 type zygote struct {
 	mu      sync.Mutex
 	line    *control           // nil while none is warm
+	taken   time.Time          // when it last took an order, or became warm
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
 }
@@ -135,7 +138,7 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 func (z *zygote) set(line *control) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.line = line
+	z.line, z.taken = line, time.Now()
 }
 
 // fork orders a kernel. That it was made is seen at the other end of its socket:
@@ -146,12 +149,18 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	if z.line == nil {
 		return errNoZygote
 	}
-	if err := z.line.send(message{Kind: kindKernel, Spec: encode(order)}, files...); err != nil {
-		z.line.close() // it does not take orders any more: the next one will
-		z.line = nil
-		return fmt.Errorf("ask the zygote: %w", err)
+	err := z.line.sendWithin(orderPatience, message{Kind: kindKernel, Spec: encode(order)}, files...)
+	if err == nil {
+		z.taken = time.Now()
+		return nil
 	}
-	return nil
+	// So many orders wait for it that a cold kernel is there sooner; unless it
+	// takes none any more, and has to be replaced.
+	if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(z.taken) > warmTimeout {
+		z.line.close()
+		z.line = nil
+	}
+	return fmt.Errorf("order a kernel: %w", err)
 }
 
 func (z *zygote) end() {
