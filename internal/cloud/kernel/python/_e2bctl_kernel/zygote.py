@@ -127,7 +127,7 @@ def main():
     control.setblocking(True)
     sys.dont_write_bytecode = True  # nobody would read it
     try:
-        engine, stamp = _load()
+        engine, stamp, blas = _load()
     except ImportError as error:
         control.send(json.dumps({"kind": "failed", "error": "there is nothing to load: %s" % error}).encode())
         os._exit(0)
@@ -140,7 +140,7 @@ def main():
         order = _fork(control)
         if order is not None:
             break
-    _live(engine, stamp, order)
+    _live(engine, stamp, blas, order)
 
 
 def _load():
@@ -156,7 +156,7 @@ def _load():
             pass  # not on this machine
     engine.warm()
     extra = {name.partition(".")[0] for name in set(sys.modules) - before}
-    return engine, Stamp(extra)
+    return engine, Stamp(extra), _blas()
 
 
 def _rest():
@@ -230,7 +230,7 @@ def _divide(order):
     gc.enable()
 
 
-def _live(engine, stamp, order):
+def _live(engine, stamp, blas, order):
     """The life of a kernel: what is left to do has the rights of its code."""
     agent = socket.socket(fileno=SOCKET)
     agent.setblocking(True)
@@ -252,7 +252,9 @@ def _live(engine, stamp, order):
     setup = json.loads(setup)
     _forget(setup["environ"])
     engine.attach()
-    _use_processors(order.cpus)
+    if order.cpus > 1:
+        for use_processors in blas:
+            use_processors(order.cpus)
     if os.read(PARENT_READ, 1):
         _fail()
     os.close(PARENT_READ)
@@ -284,24 +286,17 @@ def _forget(environ):
         modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
 
 
-def _use_processors(number):
-    """Lets linear algebra use the processors of the sandbox. The zygote has it
-    use one: a second thread would forbid it to fork."""
-    if number < 2:
-        return
+def _blas():
+    """Functions by which linear algebra is told how many processors to use. The
+    zygote has it use one: a second thread would forbid it to fork."""
+    found = []
     with open("/proc/self/maps") as maps:
         libraries = {line.split()[-1] for line in maps if "openblas" in line}
     for path in libraries:
-        try:
-            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:
-            continue
+        library = ctypes.CDLL(path)
         for name in ("openblas_set_num_threads", "scipy_openblas_set_num_threads"):
-            for suffix in ("", "64_", "_64"):
-                function = getattr(library, name + suffix, None)
-                if function is not None:
-                    function(number)
-                    break
+            found += [getattr(library, name + suffix) for suffix in ("", "64_", "_64") if hasattr(library, name + suffix)]
+    return found
 
 
 class Stamp:
