@@ -105,10 +105,10 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if err := r.climb(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	r.keepZygote(ctx)
 	if o.Spare != nil {
 		r.keepSpare(ctx, o.Spare.WithDefaults())
 	}
+	r.keepZygote(ctx)
 	return r, nil
 }
 

@@ -46,6 +46,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
+		r.spares.awaitFirst(ctx) // the first sandbox comes before the second kernel
 		for pause := minZygotePause; ; pause = min(2*pause, maxZygotePause) {
 			began := time.Now()
 			err := r.liveZygote(ctx)
@@ -254,5 +255,9 @@ func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoZygote
 	}
-	return g.ask(ctx, message{Kind: kindKernel})
+	file, err := g.ask(ctx, message{Kind: kindKernel})
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
+	}
+	return file, err
 }

@@ -128,8 +128,9 @@ def main():
     sys.dont_write_bytecode = True  # nobody would read it
     try:
         engine, stamp, blas = _load()
-    except ImportError as error:
-        control.send(json.dumps({"kind": "failed", "error": "there is nothing to load: %s" % error}).encode())
+        _check_threads()
+    except Exception as error:  # which would come again
+        control.send(json.dumps({"kind": "failed", "error": "no kernel can be forked: %s" % error}).encode())
         os._exit(0)
     # Nobody waits for those that fork kernels, nor for those that these leave behind.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -152,8 +153,8 @@ def _load():
     for name in PRELOADED:
         try:
             __import__(name)
-        except ImportError:
-            pass  # not on this machine
+        except Exception:
+            pass  # not on this machine, or broken, which is for those to see who import it
     engine.warm()
     extra = {name.partition(".")[0] for name in set(sys.modules) - before}
     return engine, Stamp(extra), _blas()
@@ -170,8 +171,7 @@ def _rest():
 def _fork(control):
     """Forks the process that takes the next order, and returns when it has one: it
     has forked by the time that the order comes. Returns the order in the kernel."""
-    if len(os.listdir("/proc/self/task")) != 1:
-        raise RuntimeError("a library has started a thread: no kernel can be forked")
+    _check_threads()
     read, write = os.pipe()
     zygote = os.getpid()
     if os.fork():
@@ -191,6 +191,12 @@ def _fork(control):
             traceback.print_exc()
         _fail()
     return order
+
+
+def _check_threads():
+    """A fork copies one thread, and the locks of all."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("a library has started a thread")
 
 
 def _take(control, zygote, taken):
@@ -275,6 +281,8 @@ def _forget(environ):
     os.environ.update(environ)
     time.tzset()
     tempfile.tempdir = tempfile._name_sequence = None
+    site.USER_BASE = site.USER_SITE = None
+    site.getusersitepackages()
     modules = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
@@ -313,9 +321,10 @@ class Stamp:
 
     def changed(self):
         """The names of what differs; none when the kernel is as good as a new one."""
-        found = {_stem(name) for name in _names(os.curdir)} & self._shadows
-        if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
-            found.add(site.getusersitepackages())
+        found = {_stem(name) for name in _names(os.curdir) if _stem(name) == name or name.endswith((".py", ".pyc", ".so"))}
+        found &= self._shadows
+        if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
+            found.add(site.USER_SITE)
         for path, (time, names) in self._places.items():
             if _time(path) != time:
                 found.update(_stem(name) for name in self._look(path)[1] ^ names)
