@@ -331,7 +331,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all 
 	awaitWarm(t, cloud)
 }
 
-// TestForkedKernelDies: the next one is forked too, and a deadline for all that.
+// TestForkedKernelDies: the next one is forked too.
 func TestForkedKernelDies(t *testing.T) {
 	t.Parallel()
 	sb := create(t, warmCloud(t))
@@ -345,6 +345,12 @@ func TestForkedKernelDies(t *testing.T) {
 		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
 			t.Error("the state is still there")
 		}
+	}
+	if err := sb.RestartContext(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, sb, forked); got != "True" {
+		t.Error("the kernel was not forked after a restart")
 	}
 	// The first process of the sandbox has reaped them.
 	eventually(t, "the end of all zombies", func() bool { return strings.TrimSpace(run(t, sb, "ps axo stat= | grep -c ^Z || true")) == "0" })
