@@ -113,8 +113,13 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		_ = listener.Close()
 		return nil, err
 	}
+	zygote, err := c.warmConfig()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close(), os.RemoveAll(dir))
+	}
 	c.room, err = open(ctx, runtime.Options{
-		Dir: dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
+		Zygote: zygote,
+		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))

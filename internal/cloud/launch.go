@@ -56,15 +56,25 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
-func (c *Cloud) config(spec control.Spec) reexec.Config {
+// warmConfig is the configuration of what kernels are forked from.
+func (c *Cloud) warmConfig() (json.RawMessage, error) {
+	return json.Marshal(reexec.Config{System: c.system(), Python: []string{c.python.Python}})
+}
+
+// system are the variables that every process of a sandbox has.
+func (c *Cloud) system() map[string]string {
 	system := map[string]string{}
 	for _, v := range c.python.Vars {
 		name, value, _ := strings.Cut(v, "=")
 		system[name] = value
 	}
+	return system
+}
+
+func (c *Cloud) config(spec control.Spec) reexec.Config {
 	return reexec.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
-		Envs: maps.Clone(spec.Envs), System: system,
+		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: []string{c.python.Python}, Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
 		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),

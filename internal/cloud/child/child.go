@@ -22,14 +22,14 @@ const badness = 100
 
 // started is the one table of this process: children belong to a process, so
 // nothing smaller could own it.
-var started = table{cmds: make(map[int]*exec.Cmd), waited: make(chan struct{}, 1)}
+var started = table{processes: make(map[int]*os.Process), waited: make(chan struct{}, 1)}
 
 type table struct {
-	// mu is held from before the fork until the child is in cmds, and while the
-	// reaper decides whose a zombie is.
-	mu     sync.Mutex
-	cmds   map[int]*exec.Cmd
-	waited chan struct{} // a Wait returned: look again
+	// mu is held from before the fork until the child is in processes, and while
+	// the reaper decides whose a zombie is.
+	mu        sync.Mutex
+	processes map[int]*os.Process
+	waited    chan struct{} // a wait returned: look again
 }
 
 // Start starts cmd, as its own Start does, and keeps its exit status for [Wait],
@@ -41,7 +41,7 @@ func Start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	started.cmds[cmd.Process.Pid] = cmd
+	started.processes[cmd.Process.Pid] = cmd.Process
 	preferAsVictim(cmd.Process.Pid)
 	return nil
 }
@@ -49,18 +49,56 @@ func Start(cmd *exec.Cmd) error {
 // Wait waits for a command started with [Start] and returns what its own Wait does.
 func Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
-	pid := cmd.Process.Pid
+	started.forget(cmd.Process)
+	return err
+}
+
+// Adopt takes over a child that was not started here: an orphan that this
+// process inherited and has not reaped. The caller must call [WaitAdopted] as it
+// would [Wait].
+func Adopt(pid int) (*os.Process, error) {
 	started.mu.Lock()
-	// The number may already belong to a newer child.
-	if started.cmds[pid] == cmd {
-		delete(started.cmds, pid)
+	defer started.mu.Unlock()
+	if started.processes[pid] != nil {
+		return nil, fmt.Errorf("child: adopt process %d: it was started here", pid)
 	}
-	started.mu.Unlock()
-	select {
-	case started.waited <- struct{}{}:
-	default:
+	var info unix.Siginfo // of a child that ended; of others it tells whether they are ours
+	err := ignoringEINTR(func() error {
+		return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("child: adopt process %d: %w", pid, err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, fmt.Errorf("child: adopt process %d: %w", pid, err)
+	}
+	started.processes[pid] = p
+	preferAsVictim(pid)
+	return p, nil
+}
+
+// WaitAdopted waits for a process that [Adopt] gave, and returns what [Wait] does.
+func WaitAdopted(p *os.Process) error {
+	state, err := p.Wait()
+	started.forget(p)
+	if err == nil && !state.Success() {
+		err = &exec.ExitError{ProcessState: state}
 	}
 	return err
+}
+
+func (t *table) forget(p *os.Process) {
+	t.mu.Lock()
+	// The number may already belong to a newer child.
+	if t.processes[p.Pid] == p {
+		delete(t.processes, p.Pid)
+	}
+	t.mu.Unlock()
+	select {
+	case t.waited <- struct{}{}:
+	default:
+	}
 }
 
 // Reap reaps the orphans this process inherits, as pid 1 or as a child subreaper,
@@ -104,7 +142,7 @@ func (t *table) reapOne() (bool, error) {
 		return false, err
 	}
 	pid := pidOf(&info)
-	if _, ours := t.cmds[pid]; pid == 0 || ours {
+	if _, ours := t.processes[pid]; pid == 0 || ours {
 		return false, nil
 	}
 	err = ignoringEINTR(func() error {

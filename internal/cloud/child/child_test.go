@@ -124,3 +124,40 @@ func await(t *testing.T, what string, done func() bool) {
 		}
 	}
 }
+
+// TestAdopt: an orphan keeps its exit status for who adopted it, while the reaper
+// runs; what is no child, or somebody's already, is refused.
+func TestAdopt(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "pid")
+	parent := command("/bin/sh", "-c", "(read line; exit 7) <&3 & echo $! > "+name)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent.ExtraFiles = []*os.File{r}
+	if err := child.Start(parent); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(parent); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	p, err := child.Adopt(awaitPid(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Adopt(p.Pid); err == nil {
+		t.Error("it was adopted twice")
+	}
+	if _, err := child.Adopt(1); err == nil {
+		t.Error("a process that is no child was adopted")
+	}
+	w.Close()
+	var exit *exec.ExitError
+	if err := child.WaitAdopted(p); !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Errorf("it ended with %v, want status 7", err)
+	}
+}

@@ -41,6 +41,8 @@ type Options struct {
 	Scratch string
 	// Memory tells which kernels were killed for want of it; nil tells of none.
 	Memory *child.Memory
+	// Warm makes the kernels' processes where it can; nil is never.
+	Warm *kernel.Warm
 	// Logger is where kernels' starts and deaths are told; nil is nowhere.
 	Logger *slog.Logger
 }
@@ -89,7 +91,7 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	driver, err := kernel.WriteDriver(filepath.Join(o.Scratch, "kernel"))
+	driver, err := WriteDriver(o.Scratch)
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
@@ -99,6 +101,12 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// WriteDriver writes the files that kernels run, below scratch, and gives the
+// path of the script.
+func WriteDriver(scratch string) (string, error) {
+	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
 // Close ends all kernels and connections and returns when they are gone.
@@ -136,7 +144,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	}
 	k.Kernel = kernel.New(kernel.Spec{
 		Python: s.options.Python, Driver: s.driver, Environ: s.options.Environ, Credential: s.options.Credential,
-		Dir: k.cwd, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
+		Dir: k.cwd, Warm: s.options.Warm, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)
 	return k, nil

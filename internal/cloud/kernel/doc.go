@@ -5,4 +5,10 @@
 // elsewhere. The driver and this package speak Jupyter's messages as lines of
 // JSON over one inherited socket; descriptors 1 and 2 of the process are pipes,
 // so that what subprocesses and C code write is output of the cell as well.
+//
+// Where there is a [Warm] the process is forked from one that has IPython, numpy,
+// pandas and matplotlib loaded already (python/_e2bctl_kernel/zygote.py). Code
+// must not notice: an environment that acts when a program starts, other versions
+// of what is loaded, and files in the working directory of the same name get a
+// process that starts cold.
 package kernel

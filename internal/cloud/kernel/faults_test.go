@@ -376,7 +376,7 @@ time.sleep(600)`)
 func stopped(t *testing.T, k *Kernel) {
 	t.Helper()
 	k.mu.Lock()
-	name := fmt.Sprintf("/proc/%d/stat", k.proc.cmd.Process.Pid)
+	name := fmt.Sprintf("/proc/%d/stat", k.proc.process.Pid)
 	k.mu.Unlock()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
 		stat, err := os.ReadFile(name)

@@ -32,6 +32,8 @@ type Spec struct {
 	Dir string
 	// Memory tells whether a kernel was killed for want of it; nil does not.
 	Memory *child.Memory
+	// Warm makes the process where it can; nil is never.
+	Warm *Warm
 	// Logger is never nil.
 	Logger *slog.Logger
 }
@@ -86,6 +88,7 @@ type Kernel struct {
 	state      string
 	activity   time.Time
 	served     bool // proc has finished a request
+	cold       bool // what the zygote has loaded is not what the sandbox has
 	revive     bool // proc ended by itself: start the next one now
 	requests   uint64
 	asking     uint64 // number of the input_request that waits for its reply, and who has it
@@ -116,6 +119,13 @@ func (k *Kernel) Start(ctx context.Context) (Info, error) {
 	return k.start(ctx)
 }
 
+func (k *Kernel) startsWarm(environ []string) bool {
+	k.mu.Lock()
+	cold := k.cold
+	k.mu.Unlock()
+	return !cold && k.spec.Warm != nil && k.spec.Warm.fits(environ)
+}
+
 // start is Start with starting held.
 func (k *Kernel) start(ctx context.Context) (Info, error) {
 	k.mu.Lock()
@@ -132,7 +142,7 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(k.ctx, func() { cancel(ErrClosed) })()
 	began := time.Now()
-	p, err := startProcess(k)
+	p, err := startProcess(ctx, k)
 	var info Info
 	if err == nil {
 		info, err = p.waitReady(ctx)
@@ -276,7 +286,11 @@ func (k *Kernel) next() *Request {
 
 // serve runs one request from busy to idle.
 func (k *Kernel) serve(r *Request) {
-	info, err := k.Start(k.ctx)
+	start := func() (Info, error) { return k.Start(k.ctx) }
+	if r.Header.MsgType == "execute_request" {
+		start = k.fresh
+	}
+	info, err := start()
 	k.mu.Lock()
 	p := k.proc
 	refuse := r.interrupted && err == nil // interrupted before it could begin
@@ -360,8 +374,11 @@ func (k *Kernel) ended(p *process) {
 		k.revive = k.served || r != nil
 	}
 	k.state, k.activity = StateRestarting, time.Now()
-	over := k.closed
+	over, replaced := k.closed, p.replaced
 	k.mu.Unlock()
+	if replaced {
+		return
+	}
 	if died {
 		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err)
 	}
@@ -403,6 +420,8 @@ func (k *Kernel) handle(p *process, m *message) error {
 		p.ready <- info
 	case "armed":
 		k.arm(p)
+	case "checked":
+		return p.handleChecked(m)
 	case "sync":
 		return p.send(&command{Type: "ack", Seq: m.Seq})
 	case "reply":

@@ -31,11 +31,16 @@ const maxLine = 64 << 20
 
 // process is one life of a kernel.
 type process struct {
-	kernel *Kernel
-	cmd    *exec.Cmd
-	conn   *net.UnixConn
-	pipes  [2]*pipe
-	ready  chan Info
+	kernel  *Kernel
+	process *os.Process
+	wait    func() error // for the end of process
+	conn    *net.UnixConn
+	pipes   [2]*pipe
+	ready   chan Info
+	checked chan []string // the answer to a check
+	// untouched tells that the process was forked and has run no code yet. The
+	// kernel's loop alone uses it once the process is started.
+	untouched bool
 
 	// ctx ends when the process is to die or has died: who waits to deliver
 	// its output need not wait any longer.
@@ -50,6 +55,8 @@ type process struct {
 	// died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
 	over   bool // the kernel knows that it ended; guarded by kernel.mu
+	// replaced tells that clients need not know of its end. Guarded by kernel.mu.
+	replaced bool
 
 	// tail is the end of what was written to descriptors 1 and 2 before the
 	// driver was ready: the reason when it never is. Guarded by kernel.emitting.
@@ -66,57 +73,89 @@ type pipe struct {
 	decoder
 }
 
-func startProcess(k *Kernel) (_ *process, err error) {
+func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 	environ, err := k.spec.Environ()
 	if err != nil {
 		return nil, err
 	}
-	var files []*os.File
+	p := &process{kernel: k, ready: make(chan Info, 1), checked: make(chan []string, 1), done: make(chan struct{})}
+	stdio, err := p.openPipes()
 	defer func() {
-		for _, f := range files {
+		for _, f := range stdio {
 			f.Close()
 		}
 	}()
-	p := &process{kernel: k, ready: make(chan Info, 1), done: make(chan struct{})}
-	argv := append(append([]string(nil), k.spec.Python...), k.spec.Driver, k.spec.Dir)
-	p.cmd = &exec.Cmd{
-		Path: argv[0], Args: argv, Env: environ, Dir: "/",
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: k.spec.Credential},
-	}
-	for i, name := range [...]string{"stdout", "stderr"} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, w)
-		raw, err := r.SyscallConn()
-		if err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-		p.pipes[i] = &pipe{name: name, file: r, raw: raw, buf: make([]byte, 32<<10)}
-		defer func() {
-			if err != nil {
-				r.Close()
-			}
-		}()
-	}
-	p.cmd.Stdout, p.cmd.Stderr = files[0], files[1]
-	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	files = append(files, theirs)
-	p.conn = ours
-	p.cmd.ExtraFiles = []*os.File{theirs}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.starved = k.spec.Memory.Watch()
-	if err := child.Start(p.cmd); err != nil {
-		p.cancel()
-		_ = ours.Close()
-		return nil, err
+	if k.startsWarm(environ) {
+		if err = p.fork(ctx, environ, stdio); err != nil {
+			k.spec.Logger.DebugContext(ctx, "kernel starts cold", "error", err)
+		}
 	}
+	if p.process == nil {
+		err = p.execute(environ, stdio)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.closePipes())
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	go p.supervise()
 	return p, nil
+}
+
+// openPipes makes descriptors 0 to 2 of the process. What it returns with an
+// error is to be closed as well.
+func (p *process) openPipes() ([]*os.File, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	stdio := []*os.File{null}
+	for i, name := range [...]string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return stdio, errors.Join(err, p.closePipes())
+		}
+		stdio = append(stdio, w)
+		p.pipes[i] = &pipe{name: name, file: r, buf: make([]byte, 32<<10)}
+		if p.pipes[i].raw, err = r.SyscallConn(); err != nil {
+			return stdio, errors.Join(err, p.closePipes())
+		}
+	}
+	return stdio, nil
+}
+
+func (p *process) closePipes() error {
+	var errs []error
+	for _, pipe := range p.pipes {
+		if pipe != nil {
+			errs = append(errs, pipe.file.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// execute makes p a process that runs the driver from its beginning.
+func (p *process) execute(environ []string, stdio []*os.File) error {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	spec := &p.kernel.spec
+	argv := append(append([]string(nil), spec.Python...), spec.Driver, spec.Dir)
+	cmd := &exec.Cmd{
+		Path: argv[0], Args: argv, Env: environ, Dir: "/",
+		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.Credential},
+	}
+	if err := child.Start(cmd); err != nil {
+		return errors.Join(err, ours.Close())
+	}
+	p.conn, p.process, p.wait = ours, cmd.Process, func() error { return child.Wait(cmd) }
+	return nil
 }
 
 func socketPair() (*net.UnixConn, *os.File, error) {
@@ -146,7 +185,7 @@ func (p *process) supervise() {
 			p.kill() // what breaks the protocol cannot be spoken to
 		}
 	})
-	err := child.Wait(p.cmd)
+	err := p.wait()
 	// A process that left the session may hold the driver's end: what is being
 	// written to it must not wait for ever, with the kernel's lock.
 	_ = p.conn.SetWriteDeadline(time.Unix(1, 0))
@@ -161,8 +200,10 @@ func (p *process) supervise() {
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	if starved := p.starved(p.cmd.ProcessState); starved != nil {
-		err = fmt.Errorf("%w (%w)", err, starved)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if starved := p.starved(exit.ProcessState); starved != nil {
+			err = fmt.Errorf("%w (%w)", err, starved)
+		}
 	}
 	p.err = errors.Join(lines, err)
 	p.kernel.ended(p)
@@ -176,9 +217,7 @@ func (p *process) drainAndClose() {
 		p.output(pipe, pipe.end())
 	}
 	p.kernel.emitting.Unlock()
-	for _, pipe := range p.pipes {
-		pipe.file.Close()
-	}
+	_ = p.closePipes()
 }
 
 // send writes one line to the driver.
@@ -293,19 +332,19 @@ func (p *process) output(pipe *pipe, text string) {
 }
 
 // interrupt strikes the whole process group: commands of the cell too.
-func (p *process) interrupt() { _ = unix.Kill(-p.cmd.Process.Pid, unix.SIGINT) }
+func (p *process) interrupt() { _ = unix.Kill(-p.process.Pid, unix.SIGINT) }
 
 // kill ends the process; done is closed when it is gone.
 func (p *process) kill() {
 	p.cancel()
-	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
-	_ = p.cmd.Process.Kill()
+	_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
+	_ = p.process.Kill()
 }
 
 // killSession ends what the process left behind in its session: background
 // commands belong to the state that is lost with the kernel.
 func (p *process) killSession() {
-	session := p.cmd.Process.Pid
+	session := p.process.Pid
 	_ = unix.Kill(-session, unix.SIGKILL)
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, name := range stats {

@@ -62,6 +62,15 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 	return env
 }
 
+// warmEnviron is the environment of the process that kernels are forked from.
+func (c *Config) warmEnviron() []string {
+	env := make([]string, 0, len(c.System))
+	for name, value := range c.System {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
 // mark writes the files by which programs tell that they are in a sandbox, and
 // in which: root is the sandbox's root directory, run the agent's own.
 func (c *Config) mark(root, run string) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/agent"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
@@ -35,7 +36,20 @@ const (
 	idleDeadline   = 640 * time.Second // longer than whoever is in front keeps a connection
 )
 
-func init() { runtime.Reexec(serve) }
+func init() { runtime.Reexec(serve, warm) }
+
+// warm prepares the zygote; what it is configured with is that of a sandbox.
+func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
+	var config Config
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, nil, fmt.Errorf("reexec: configuration of the zygote: %w", err)
+	}
+	script, err := interpreter.WriteDriver(run)
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(config.Python, script, "--zygote"), append(config.warmEnviron(), "OPENBLAS_NUM_THREADS=1"), nil
+}
 
 // serve is the agent of a sandbox. The sandbox ends when it returns, with every
 // process and file in it: so nothing here is closed.
@@ -66,6 +80,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
 		Dir:     workdir, Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
+		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.warmEnviron()},
 	})
 	if err != nil {
 		return err

@@ -134,8 +134,8 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if answer.err != nil {
 		return fmt.Errorf("start in new namespaces: %w", answer.err)
 	}
-	defer answer.pidfd.Close()
-	pid, err := pidOf(answer.pidfd)
+	s.pidfd = answer.pidfd
+	pid, err := pidOf(s.pidfd)
 	if err != nil {
 		return err
 	}
@@ -270,24 +270,13 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Disk:    s.limits.DiskBytes,
 		Way:     s.room.way,
 	}
-	// The kernel counts the descriptors that are on their way through sockets by
-	// user, and refuses to send more above the sender's own limit: a
-	// sandbox that shares the server's id could otherwise keep the server from sending any.
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return os.NewSyscallError("getrlimit", err)
-	}
-	spec.Files = min(files.Max/2, maxOpenFiles)
-	if s.room.groups.how("memory") == "" {
-		spec.Data = s.limits.MemoryBytes
-	}
-	if s.room.groups.how("pids") == "" && s.room.rung == Full { // elsewhere all processes of the id count
-		spec.Procs = s.limits.Processes
+	var err error
+	if spec.Limits, err = s.rlimits(); err != nil {
+		return err
 	}
 	var mounts []*os.File
 	defer func() { closeAll(mounts) }()
 	if s.room.ranged() {
-		var err error
 		if mounts, err = s.mapTrees(pid); err != nil {
 			return err
 		}
@@ -299,6 +288,30 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
+}
+
+// rlimits are the limits of every process of the sandbox.
+func (s *Sandbox) rlimits() ([]rlimit, error) {
+	// The kernel counts the descriptors that are on their way through sockets by
+	// user, and refuses to send more above the sender's own limit: a
+	// sandbox that shares the server's id could otherwise keep the server from sending any.
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	limits := []rlimit{
+		// One byte: a core_pattern that is a pipe runs on the host for any other
+		// limit, zero included, and a file is never written.
+		{unix.RLIMIT_CORE, 1},
+		{unix.RLIMIT_NOFILE, min(files.Max/2, maxOpenFiles)},
+	}
+	if s.room.groups.how("memory") == "" {
+		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
+	}
+	if s.room.groups.how("pids") == "" && s.room.rung == Full { // elsewhere all processes of the id count
+		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
+	}
+	return limits, nil
 }
 
 // memoryFile is data as a sealed file: nobody who is given it can change it.

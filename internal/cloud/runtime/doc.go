@@ -12,6 +12,15 @@
 //     sandbox (mounts, users, limits), then it executes itself again with the
 //     restrictions in force, so that every thread of it has them.
 //
+// A fifth one, the zygote, is Python with everything loaded that kernels commonly
+// load. It is in the room's namespaces of users and processes, over the file system
+// that every sandbox begins with, without a network and without capabilities, and
+// runs no code of a user. What it forks joins the groups and the namespaces of a
+// sandbox, becomes what every process there is, and only then speaks to the
+// agent. Kernels of one zygote share hash seeds and addresses. Without it, where
+// the machine has nothing to load or until it is warm, kernels start from their
+// beginning.
+//
 // Where the machine refuses namespaces the agent starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
 // processes. The room is then a process of the host that kills what outlived its

@@ -53,8 +53,8 @@ func newHost(t *testing.T, r *Room) host {
 	return h
 }
 
-// python runs a script in which no exception means that it got out.
-func python(script string) string {
+// inPython runs a script in which no exception means that it got out.
+func inPython(script string) string {
 	return "python3 -c '" + strings.ReplaceAll(script, "'", `"`) + "' 2>/dev/null && echo ESCAPED"
 }
 
@@ -69,7 +69,7 @@ func escapes(h host) []escape {
 		{"host's environment", "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -i 'E2B_API_KEY\\|GOPATH' && echo ESCAPED", true},
 		{"agent's environment", "cat /proc/1/environ && echo ESCAPED", false},
 		{"agent's memory", "head -c 1 /proc/1/mem && echo ESCAPED", false},
-		{"agent's memory by call", python("import ctypes; b = ctypes.create_string_buffer(64); v = (ctypes.c_size_t * 2)(ctypes.addressof(b), 64); r = (ctypes.c_size_t * 2)(0x400000, 64); assert ctypes.CDLL(None).process_vm_readv(1, v, 1, r, 1, 0) > 0"), false},
+		{"agent's memory by call", inPython("import ctypes; b = ctypes.create_string_buffer(64); v = (ctypes.c_size_t * 2)(ctypes.addressof(b), 64); r = (ctypes.c_size_t * 2)(0x400000, 64); assert ctypes.CDLL(None).process_vm_readv(1, v, 1, r, 1, 0) > 0"), false},
 		{"agent's descriptors", "for f in /proc/1/fd/*; do readlink $f; done | grep . && echo ESCAPED; cat /proc/1/fd/2 && echo ESCAPED", false},
 		{"kernel's memory", "head -c 1 /proc/kcore | grep -q . && echo ESCAPED; head -c 1 /dev/mem && echo ESCAPED; grep -v '^0000000000000000' /proc/kallsyms && echo ESCAPED", false},
 		{"kernel's keys", "grep -q . /proc/keys && echo ESCAPED", true},
@@ -82,8 +82,8 @@ func escapes(h host) []escape {
 		{"host processes", "test $(ls /proc | grep -c '^[0-9]') -lt 10 || echo ESCAPED", true},
 		{"host loopback", fmt.Sprintf("bash -c 'exec 5<>/dev/tcp/127.0.0.1/%d' && echo ESCAPED", h.port), false},
 		{"host interfaces", "grep -v -e lo: -e face -e Inter /proc/net/dev && echo ESCAPED", true},
-		{"host's System V memory", python(fmt.Sprintf("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_ssize_t; assert l.shmat(%d, None, 0) != -1", h.segment)), false},
-		{"families of sockets", python("import socket\nfor f in (16, 17, 29, 30, 31, 38, 40, 44):\n for p in (0, 9, 12, 15, 16):\n  try:\n   socket.socket(f, 3 if f in (16, 17) else 5, p)\n   assert (f, p) == (16, 0)\n   continue\n  except OSError: continue\n  except AssertionError: raise SystemExit(0)\nraise SystemExit(1)"), false},
+		{"host's System V memory", inPython(fmt.Sprintf("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_ssize_t; assert l.shmat(%d, None, 0) != -1", h.segment)), false},
+		{"families of sockets", inPython("import socket\nfor f in (16, 17, 29, 30, 31, 38, 40, 44):\n for p in (0, 9, 12, 15, 16):\n  try:\n   socket.socket(f, 3 if f in (16, 17) else 5, p)\n   assert (f, p) == (16, 0)\n   continue\n  except OSError: continue\n  except AssertionError: raise SystemExit(0)\nraise SystemExit(1)"), false},
 		// Change.
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED", false},
 		{"sysrq", "echo h > /proc/sysrq-trigger && grep -q . /proc/sysrq-trigger && echo ESCAPED", false},
@@ -92,7 +92,7 @@ func escapes(h host) []escape {
 		{"a clock", "date -s 2001-01-01 && echo ESCAPED", false},
 		// Kill and trace.
 		{"killing the agent", "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT STOP TSTP XCPU XFSZ VTALRM PROF IO PWR SYS 34 64; do kill -$s 1; done; ls / >/dev/null || echo ESCAPED", true},
-		{"tracing the agent", python("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
+		{"tracing the agent", inPython("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
 		// Mount and nest.
 		{"nested user namespace", "unshare -U true && echo ESCAPED; unshare -r true && echo ESCAPED", false},
 		{"other namespaces", "for n in -m -n -p -u -i -C; do unshare $n true && echo ESCAPED $n; done", false},

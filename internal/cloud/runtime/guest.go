@@ -82,6 +82,9 @@ func (e *EgressError) Error() string {
 	return "runtime: connect to " + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + ": " + e.Reason
 }
 
+// runDirectory is [Guest.Run] where the sandbox has a file system of its own.
+const runDirectory = "/run/e2b"
+
 // runAgent is the second stage of a sandbox. Its restrictions are in force.
 func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
 	if err := restrictAgent(); err != nil {
@@ -105,7 +108,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		Users:     users(spec),
 		Root:      "/",
 		Temp:      "/tmp",
-		Run:       "/run/e2b",
+		Run:       runDirectory,
 		inside:    spec.Place == nil,
 		Egress:    spec.Egress && spec.Place == nil,
 		line:      c,
@@ -187,7 +190,7 @@ func (g *Guest) receive(ctx context.Context) error {
 		switch {
 		case m.Kind == kindDial && len(files) == 1:
 			g.open(ctx, m.Port, files[0])
-		case m.Kind == kindEgressed:
+		case m.Kind == kindEgressed || m.Kind == kindKernel:
 			g.settle(m, files)
 		default:
 			closeAll(files)
@@ -241,7 +244,7 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 	join(conn, to)
 }
 
-// settle ends the wait of a DialEgress.
+// settle ends the wait of an ask.
 func (g *Guest) settle(m message, files []*os.File) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]
@@ -264,33 +267,39 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
 	}
+	file, err := g.ask(ctx, message{Kind: kindEgress, Host: host, Port: port})
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		refused.Host, refused.Port = host, port
+	}
+	if err != nil {
+		return nil, err
+	}
+	return streamConn(file)
+}
+
+// ask has the server open something, and returns its end of that. A refusal is
+// an [*EgressError] without a target.
+func (g *Guest) ask(ctx context.Context, m message) (*os.File, error) {
 	answer := make(chan egressed, 1)
 	g.mu.Lock()
 	if len(g.pending) >= maxDialling {
 		g.mu.Unlock()
-		return nil, &EgressError{Host: host, Port: port, Reason: fmt.Sprintf("%d connections are being made", maxDialling)}
+		return nil, &EgressError{Reason: fmt.Sprintf("%d connections are being made", maxDialling)}
 	}
 	g.next++
-	id := g.next
-	g.pending[id] = answer
+	m.ID = g.next
+	g.pending[m.ID] = answer
 	g.mu.Unlock()
-	if err := g.line.send(message{Kind: kindEgress, ID: id, Host: host, Port: port}); err != nil {
-		g.forget(id, answer)
-		return nil, fmt.Errorf("runtime: ask the server to connect: %w", err)
+	if err := g.line.send(m); err != nil {
+		g.forget(m.ID, answer)
+		return nil, fmt.Errorf("runtime: ask the server: %w", err)
 	}
 	select {
 	case <-ctx.Done():
-		g.forget(id, answer)
+		g.forget(m.ID, answer)
 		return nil, context.Cause(ctx)
 	case a := <-answer:
-		var refused *EgressError
-		if errors.As(a.err, &refused) {
-			refused.Host, refused.Port = host, port
-		}
-		if a.err != nil {
-			return nil, a.err
-		}
-		return streamConn(a.file)
+		return a.file, a.err
 	}
 }
 

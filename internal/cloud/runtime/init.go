@@ -22,11 +22,12 @@ type initSpec struct {
 	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`            // bytes
 	Place   *place            `json:"place,omitempty"` // without namespaces
-	Data    int64             `json:"data,omitempty"`  // RLIMIT_DATA where no group limits memory
-	Procs   int               `json:"procs,omitempty"` // RLIMIT_NPROC where no group limits processes
-	Files   uint64            `json:"files"`           // RLIMIT_NOFILE
-	Way     way               `json:"way,omitempty"`   // out of the network namespace
+	Limits  []rlimit          `json:"limits"`
+	Way     way               `json:"way,omitempty"` // out of the network namespace
 }
+
+// rlimit is a limit of every process, by its number, and its value.
+type rlimit [2]uint64
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
 // capability in them. It builds the sandbox around itself, gives all of that up
@@ -53,7 +54,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := limit(&spec); err != nil {
+	if err := limit(spec.Limits); err != nil {
 		return err
 	}
 	if err := c.built(message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
@@ -90,23 +91,13 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-func limit(spec *initSpec) error {
-	set := func(name string, resource int, value uint64) error {
-		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
-			return fmt.Errorf("limit %s to %d: %w", name, value, err)
+func limit(limits []rlimit) error {
+	for _, l := range limits {
+		if err := unix.Setrlimit(int(l[0]), &unix.Rlimit{Cur: l[1], Max: l[1]}); err != nil {
+			return fmt.Errorf("set resource limit %d to %d: %w", l[0], l[1], err)
 		}
-		return nil
 	}
-	// One byte: a core_pattern that is a pipe runs on the host for any other
-	// limit, zero included, and a file is never written.
-	err := errors.Join(set("core size", unix.RLIMIT_CORE, 1), set("open files", unix.RLIMIT_NOFILE, spec.Files))
-	if spec.Data > 0 {
-		err = errors.Join(err, set("data size", unix.RLIMIT_DATA, uint64(spec.Data)))
-	}
-	if spec.Procs > 0 {
-		err = errors.Join(err, set("processes", unix.RLIMIT_NPROC, uint64(spec.Procs)))
-	}
-	return err
+	return nil
 }
 
 // executeAgent drops what the sandbox must not have and executes the second
@@ -114,9 +105,8 @@ func limit(spec *initSpec) error {
 // no network namespace to end them.
 func executeAgent(c *control, ranged bool, more func() error) error {
 	unix.Umask(0o022)
-	keep := keptCapabilities
+	keep := capabilitiesOf(ranged)
 	if !ranged {
-		keep = 0
 		// With a range, setuid programs work and end at the sandbox's own root.
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("set no_new_privs: %w", err)
@@ -170,6 +160,14 @@ func execBinary() error {
 // namespace only.
 const keptCapabilities uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
+
+// capabilitiesOf are what the agent keeps.
+func capabilitiesOf(ranged bool) uint64 {
+	if ranged {
+		return keptCapabilities
+	}
+	return 0
+}
 
 func dropCapabilities(keep uint64) error {
 	for c := range 64 {

@@ -93,7 +93,7 @@ func enterPlace(c *control, spec *initSpec) error {
 	if err := os.Chdir(spec.Place.home()); err != nil {
 		return err
 	}
-	if err := limit(spec); err != nil {
+	if err := limit(spec.Limits); err != nil {
 		return err
 	}
 	// The host's /etc/profile sets a PATH, and login shells read this after it.

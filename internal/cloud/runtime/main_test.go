@@ -15,16 +15,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/python"
 )
 
 func TestMain(m *testing.M) {
-	Reexec(serveTests)
+	Reexec(serveTests, warmTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
@@ -55,6 +58,20 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
 	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/kernels", func(w http.ResponseWriter, r *http.Request) {
+		var a testResponse
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		for range n {
+			if kernel, err := g.Kernel(r.Context()); err != nil {
+				a.Error = err.Error()
+			} else {
+				a.Status++
+				kernel.Close()
+			}
+		}
+		json.NewEncoder(w).Encode(a)
+	})
+	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
 		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
 		}
@@ -215,21 +232,33 @@ type left struct {
 	Dir    string
 	Places string
 	Groups []string
-	Pids   []int // keeper, room and agent
+	Pids   []int // keeper, room, agent and zygote, with what it forked
 }
 
 // serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
-	r, err := Start(ctx, Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))})
+	o := Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
+	if env, err := python.Find(ctx); err == nil && env.Level != python.Plain {
+		o.Trees, o.Zygote = env.Trees, encode(env)
+	}
+	r, err := Start(ctx, o)
 	if err != nil {
 		log.Fatal(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for o.Zygote != nil && r.rung == Full && !r.zygote.isWarm() {
+		<-tick.C // until then it may not be there to be left behind
 	}
 	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
+	for _, pid := range childrenOf(r.room.cmd.Process.Pid) {
+		l.Pids = append(append(l.Pids, pid), childrenOf(pid)...)
+	}
 	json.NewEncoder(os.Stdout).Encode(l)
 	<-s.Done()
 }

@@ -19,11 +19,12 @@ import (
 //
 // serve has the sandbox to itself until it returns or the server ends; when it
 // returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
-func Reexec(serve func(context.Context, *Guest) error) {
+// warm is nil in a program without a zygote.
+func Reexec(serve func(context.Context, *Guest) error, warm Warm) {
 	if len(os.Args) == 0 || os.Args[0] != argv0 || !isControl(controlFD) {
 		return
 	}
-	if err := become(serve); err != nil {
+	if err := become(serve, warm); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", argv0, err)
 		unix.Exit(1) // there is no main to return to: this process is not the program it was built as
 	}
@@ -39,7 +40,7 @@ func isControl(fd int) bool {
 	return err == nil && domain == unix.AF_UNIX
 }
 
-func become(serve func(context.Context, *Guest) error) error {
+func become(serve func(context.Context, *Guest) error, warm Warm) error {
 	ctx := context.Background()
 	if err := closeInherited(); err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
@@ -71,6 +72,8 @@ func become(serve func(context.Context, *Guest) error) error {
 		err = runInit(c, m.Spec, files)
 	case roleAgent:
 		err = runAgent(ctx, c, m.Spec, files, serve)
+	case roleZygote:
+		err = runZygote(c, m.Spec, files, warm)
 	case roleProbe:
 		err = restrictAgent()
 		if err == nil {

@@ -39,6 +39,10 @@ type Options struct {
 	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
 	// memory of an idle agent.
 	Spare *Limits
+	// Zygote is the configuration of the process that kernels are forked from, as
+	// the [Warm] of this binary understands it. It is made in the background,
+	// on the full rung only; nil is none.
+	Zygote json.RawMessage
 	// Logger gets what the processes of the room have to say; nil is silence.
 	Logger *slog.Logger
 }
@@ -71,6 +75,7 @@ type Room struct {
 	spares   spares
 	flows    flowBudget
 	way      way // out of sandboxes, as this machine has it
+	zygote   zygote
 
 	mu        sync.Mutex
 	closed    bool
@@ -112,6 +117,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Spare != nil {
 		r.keepSpare(ctx, o.Spare.WithDefaults())
 	}
+	r.keepZygote(ctx)
 	return r, nil
 }
 
@@ -361,6 +367,7 @@ func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
 	r.spares.end()
+	r.zygote.end()
 	r.mu.Lock()
 	r.closed = true
 	open := slices.Collect(maps.Values(r.sandboxes))

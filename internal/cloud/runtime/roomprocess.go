@@ -139,7 +139,10 @@ func privateCopy(host *os.File) (*os.File, error) {
 // server's to judge; an error here ends the room.
 func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 	attr := sandboxAttr(r.Ranged, m.Slot)
-	if r.InPlace {
+	switch {
+	case m.Role == roleZygote:
+		attr = zygoteAttr()
+	case r.InPlace:
 		attr = placeAttr(m)
 	}
 	pidfd := -1
@@ -159,6 +162,9 @@ func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 		// When the first process of a pid namespace has been waited for, all
 		// others in it are gone too.
 		<-p.done
+		if m.Role == roleZygote {
+			reapGroup(p.cmd.Process.Pid)
+		}
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()

@@ -45,6 +45,7 @@ type Sandbox struct {
 	group   *group
 	place   *place // without namespaces
 	agent   *control
+	pidfd   *os.File // of the first process; nil before it started
 	notes   []string
 	hidden  []string // trees it is not shown
 
@@ -62,6 +63,7 @@ type Sandbox struct {
 	passage  atomic.Pointer[passage]
 	change   func(Egress) // sets it
 	refusing atomic.Bool  // connections were refused, and that was said
+	kernels  allowance    // of kernels that may be forked for it
 	flows    sync.WaitGroup
 	endLife  context.CancelFunc // nil before begin
 
@@ -166,6 +168,9 @@ func (s *Sandbox) end() error {
 	}
 	s.exit.close()
 	s.flows.Wait()
+	if s.pidfd != nil {
+		s.pidfd.Close()
+	}
 	var err error
 	if s.group != nil {
 		err = s.group.remove()

@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -32,6 +33,17 @@ func applySeccomp(shared bool) error {
 		return fmt.Errorf("apply the seccomp filter: %w", errno)
 	}
 	return nil
+}
+
+// seccompBytes is the filter as it lies in memory, for who puts it on itself.
+func seccompBytes(shared bool) []byte {
+	var data []byte
+	for _, f := range seccompProgram(shared) {
+		data = binary.NativeEndian.AppendUint16(data, f.Code)
+		data = append(data, f.Jt, f.Jf)
+		data = binary.NativeEndian.AppendUint32(data, f.K)
+	}
+	return data
 }
 
 // seccompProgram is an allow-list. What it knows and refuses answers EPERM; what

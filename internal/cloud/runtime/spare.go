@@ -15,6 +15,7 @@ type spares struct {
 	limits  Limits
 	ready   chan *Sandbox      // holds the spare; closed when there is no next one
 	used    chan struct{}      // another one is wanted
+	first   chan struct{}      // closed when the first one is ready, or will not be
 	waiting atomic.Bool        // somebody waits for the one that is being made
 	cancel  context.CancelFunc // nil without spares
 	keeping sync.WaitGroup
@@ -25,9 +26,11 @@ type spares struct {
 func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.spares.limits, r.spares.cancel = limits, cancel
-	r.spares.ready, r.spares.used = make(chan *Sandbox, 1), make(chan struct{}, 1)
+	r.spares.ready, r.spares.used, r.spares.first = make(chan *Sandbox, 1), make(chan struct{}, 1), make(chan struct{})
+	tried := sync.OnceFunc(func() { close(r.spares.first) })
 	r.spares.keeping.Go(func() {
 		defer close(r.spares.ready)
+		defer tried()
 		for {
 			s, err := r.prepare(ctx, limits)
 			if err != nil {
@@ -35,6 +38,7 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 				return
 			}
 			r.spares.ready <- s
+			tried()
 			select {
 			case <-r.spares.used:
 			case <-ctx.Done():
@@ -65,6 +69,17 @@ func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, starte
 		}
 	}
 	return s, func() { r.spares.used <- struct{}{} }
+}
+
+// awaitFirst returns when the first spare is ready, or at once without spares.
+func (s *spares) awaitFirst(ctx context.Context) {
+	if s.first == nil {
+		return
+	}
+	select {
+	case <-s.first:
+	case <-ctx.Done():
+	}
 }
 
 // end ends the making of spares. The last one is the room's to close, as all

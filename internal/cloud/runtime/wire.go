@@ -47,6 +47,7 @@ const (
 	kindDial     kind = "dial"     // server to agent, with the stream
 	kindEgress   kind = "egress"   // agent to server
 	kindEgressed kind = "egressed" // server to agent, with the stream
+	kindKernel   kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
 )
 
 type role string
@@ -57,6 +58,7 @@ const (
 	roleInit   role = "init"
 	roleAgent  role = "agent"
 	roleProbe  role = "probe" // an agent that says ready and ends
+	roleZygote role = "zygote"
 )
 
 // message is everything that is said on a control socket.
@@ -158,6 +160,10 @@ const sendTimeout = 5 * time.Second
 
 // send sends m and lends files to the peer; the caller still closes its own.
 func (c *control) send(m message, files ...*os.File) error {
+	return c.sendWithin(sendTimeout, m, files...)
+}
+
+func (c *control) sendWithin(d time.Duration, m message, files ...*os.File) error {
 	if len(m.Error) > maxErrorText {
 		m.Error = m.Error[:maxErrorText]
 	}
@@ -178,7 +184,7 @@ func (c *control) send(m message, files ...*os.File) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
 	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)

@@ -1,4 +1,5 @@
-"""Starts a kernel: `python start.py DIRECTORY`, with the socket as descriptor 3.
+"""Starts a kernel: `python start.py DIRECTORY`, with the socket as descriptor 3;
+or what kernels are forked from: `python start.py --zygote`.
 
 This file's own directory is first in sys.path while the driver is imported, so
 that no file in the working directory can stand in for a module of the standard
@@ -6,7 +7,12 @@ library. User code then gets what an interactive Python has: '' first.
 """
 import sys
 
-from _e2bctl_kernel import kernel
-
 if __name__ == "__main__":
-    kernel.main(sys.argv[1])
+    if sys.argv[1] == "--zygote":
+        from _e2bctl_kernel import zygote
+
+        zygote.main()
+    else:
+        from _e2bctl_kernel import kernel
+
+        kernel.main(sys.argv[1])

@@ -1,6 +1,7 @@
 """The engine for a Python with IPython: its own shell, told where to speak."""
 import asyncio
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -139,22 +140,50 @@ class Engine:
         config.PlainTextFormatter.max_seq_length = 0
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
-        # Figures go through the display formatters as PNG.
-        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        self._choose_backend()
         directory = scratch()
         profile = ProfileDir.create_profile_dir(directory, config=config)
         self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
-        self._kernel = kernel
+        self.kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async
         # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
         warnings.filterwarnings("ignore", message="To exit: use")
 
+    @staticmethod
+    def _choose_backend():
+        # Figures go through the display formatters as PNG.
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+
+    def warm(self):
+        """Does once what cells do, for what that loads, and leaves no trace."""
+        self._shell.run_cell("None", store_history=False, silent=True)
+        shown = [1, "", [1], {"a": 1}]
+        if "numpy" in sys.modules:
+            shown.append(sys.modules["numpy"].ones(2))
+        if "pandas" in sys.modules:
+            shown.append(sys.modules["pandas"].DataFrame({"a": [1.5]}))
+        for value in shown:
+            self._shell.display_formatter.format(value)
+        if "matplotlib" in sys.modules:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+
+            figure = Figure()
+            figure.add_subplot().plot([1, 2])
+            FigureCanvasAgg(figure).print_png(io.BytesIO())
+
+    def attach(self):
+        """Makes anew, in a process that was forked, what __init__ did outside of it."""
+        self._choose_backend()
+        os.makedirs(self._shell.profile_dir.location, exist_ok=True)
+        self._shell.profile_dir.check_dirs()
+
     def execute(self, request):
         shell, silent = self._shell, request.get("silent", False)
         store = request.get("store_history", True) and not silent
         if not silent:
-            self._kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
+            self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
         count = shell.execution_count
         result = shell.run_cell(request["code"], store_history=store, silent=silent)

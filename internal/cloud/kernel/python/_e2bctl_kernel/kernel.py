@@ -26,13 +26,21 @@ class Kernel:
 
     def __init__(self):
         self.interrupts = Interrupts()
-        self.wire = Wire(3, self.interrupts)
+        self.wire = Wire(self.interrupts)
         self.output = Output(self.wire, self.interrupts)
+        self.stamp = None  # of a kernel that was forked: tells whether it may be used
         self.allow_stdin = False
         self._requests = queue.SimpleQueue()
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
+
+    def connect(self, fd):
+        """Takes over the process: from now on it speaks to the agent."""
+        # For C code that dies: its last words go to descriptor 2 and so to the client.
+        faulthandler.enable(file=2)
+        self.wire.connect(fd)
+        self.output.start()
         sys.stdout = sys.__stdout__ = Stream("stdout", 1, self.output, self.wire)
         sys.stderr = sys.__stderr__ = Stream("stderr", 2, self.output, self.wire)
         builtins.input = self.raw_input
@@ -96,7 +104,10 @@ class Kernel:
     def serve(self, engine):
         while True:
             request = self._requests.get()
-            content = request["content"]
+            content = request.get("content")
+            if request["type"] == "check":
+                self.wire.send("checked", {"changed": self.stamp.changed()})
+                continue
             if request["type"] == "execute_request":
                 reply = self._execute(engine, content, request.get("env") or {})
             else:
@@ -173,9 +184,8 @@ def _no_stdin():
 
 
 def main(directory):
-    # For C code that dies: its last words go to descriptor 2 and so to the client.
-    faulthandler.enable(file=2)
     kernel = Kernel()
+    kernel.connect(3)
     note = ""
     try:
         from .ipython import Engine
@@ -183,17 +193,21 @@ def main(directory):
         from .plain import Engine
         note = "IPython cannot be imported by %s (%s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
             sys.executable, error)
-    engine = Engine(kernel)
+    run(Engine(kernel), directory, note)
+
+
+def run(engine, directory, note=""):
+    """Serves, with user code working in directory."""
     sys.argv = [""]
     sys.path[0] = ""
     try:
         os.chdir(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
-    kernel.emit("ready", {
+    engine.kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })
     # What is loaded now stays: a collection, which strikes in the middle of a
     # cell, need not look at it again.
     gc.freeze()
-    kernel.serve(engine)
+    engine.kernel.serve(engine)

@@ -23,7 +23,7 @@ class Engine:
     version = sys.version.partition(" ")[0]
 
     def __init__(self, kernel):
-        self._kernel = kernel
+        self.kernel = kernel
         self._count = 0
         self._loop = None
         main = types.ModuleType("__main__")
@@ -37,16 +37,16 @@ class Engine:
         if not silent:
             if source.strip() and request.get("store_history", True):
                 self._count += 1
-            self._kernel.emit("execute_input", {"code": request["code"], "execution_count": self._count})
+            self.kernel.emit("execute_input", {"code": request["code"], "execution_count": self._count})
         try:
             value = self._run(source)
             if value is not None and not silent:
                 self._globals["_"] = value
                 data, metadata = describe(value)
-                self._kernel.display("execute_result", data, metadata, execution_count=self._count)
+                self.kernel.display("execute_result", data, metadata, execution_count=self._count)
         except BaseException as error:
             content = failure(error, self._traceback(error))
-            self._kernel.emit("error", content)
+            self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=self._count)
         expressions = {name: self._expression(text) for name, text in (request.get("user_expressions") or {}).items()}
         return {"status": "ok", "execution_count": self._count, "user_expressions": expressions, "payload": []}

@@ -24,6 +24,8 @@ class Output:
         self._size = 0
         self._scheduled = False
         self._wake = queue.SimpleQueue()
+
+    def start(self):
         threading.Thread(target=self._run, name="output", daemon=True).start()
 
     def write(self, stream, text):

@@ -60,9 +60,7 @@ class Interrupts:
 class Wire:
     """Lines of JSON both ways. Any thread may send."""
 
-    def __init__(self, fd, interrupts):
-        self._socket = socket.socket(fileno=fd)
-        self._socket.set_inheritable(False)
+    def __init__(self, interrupts):
         self._interrupts = interrupts
         # Reentrant: a finalizer that prints may run while a line is being sent.
         self._lock = threading.RLock()
@@ -70,6 +68,10 @@ class Wire:
         self._acks = queue.SimpleQueue()
         self._syncs = 0
         self.forked = False
+
+    def connect(self, fd):
+        self._socket = socket.socket(fileno=fd)
+        self._socket.set_inheritable(False)
 
     def lines(self):
         with self._socket.makefile("r", encoding="utf-8", newline="\n") as lines:

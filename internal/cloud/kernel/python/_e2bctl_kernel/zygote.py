@@ -1,0 +1,385 @@
+"""The zygote: has everything loaded, and forks kernels into sandboxes.
+
+It runs in the room, over the template, without a network, and never runs code of
+a user. The server sends one order a kernel on descriptor 3, with descriptors: the
+kernel's socket, the sandbox's first process, and where to join its groups. What
+is between joining the sandbox's namespaces and giving up the rights that come
+with it must touch nothing of the sandbox: files there are hostile. So all that
+it needs is made before, and what it does not foresee ends the process.
+"""
+import ctypes
+import fcntl
+import gc
+import importlib.metadata
+import json
+import os
+import resource
+import signal
+import site
+import socket
+import struct
+import sys
+import tempfile
+import time
+import traceback
+
+from . import kernel as driver
+
+PRELOADED = ("numpy", "pandas", "matplotlib.pyplot")
+
+CONTROL = 3  # in the zygote; in a kernel the same number is its own socket
+SOCKET, SANDBOX, PARENT_READ, PARENT_WRITE = 3, 4, 5, 6
+MAX_ORDER = 64 << 10
+MAX_FILES = 16
+
+# From linux/prctl.h, linux/sched.h, linux/capability.h and linux/seccomp.h.
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
+PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 36, 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION_3 = 0x20080522
+NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+EINVAL = 22
+MADV_COLLAPSE, HUGE = 25, 2 << 20  # from asm-generic/mman-common.h, and bytes
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl, _setns, _syscall = _libc.prctl, _libc.setns, _libc.syscall
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}.get(os.uname().machine)
+_SYS_CLOSE_RANGE = 436
+
+
+class _Program(ctypes.Structure):  # struct sock_fprog
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+class Order:
+    """What a kernel has to become, ready to be applied without a thought."""
+
+    def __init__(self, spec, files):
+        self.socket, self.sandbox, *self.groups = files
+        self.ranged = spec["ranged"]
+        self.cpus = spec["cpus"]
+        self.limits = [tuple(limit) for limit in spec["limits"]]
+        self.keep = spec["keep"]
+        self.filter = bytes.fromhex(spec["filter"])
+        self.program = _Program(len(self.filter) // 8, self.filter)
+        low, high = self.keep & 0xFFFFFFFF, self.keep >> 32
+        self.header = ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0))
+        self.sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
+
+    def arrange(self):
+        """Joins the groups, and closes all descriptors but those that are needed."""
+        for group in self.groups:
+            os.write(group, b"0")
+        _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
+        read, write = os.pipe()
+        # First out of the way of the numbers that they are to have.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (self.socket, self.sandbox, read, write)]
+        for fd, to in zip(high, (SOCKET, SANDBOX, PARENT_READ, PARENT_WRITE)):
+            os.dup2(fd, to, inheritable=False)
+        for fd in (0, 1, 2):
+            os.close(fd)
+        _call(_syscall, _SYS_CLOSE_RANGE, PARENT_WRITE + 1, ctypes.c_uint(0xFFFFFFFF), 0)
+
+    def enter(self):
+        """Joins the namespaces of the sandbox; what is forked from here on is in it."""
+        _call(_setns, SANDBOX, NAMESPACES)
+        _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)  # the change of user may have undone it
+        os.close(SANDBOX)
+
+    def drop(self):
+        """Gives up everything that processes of the sandbox do not have, in the
+        order in which its first process did."""
+        os.umask(0o022)
+        for which, value in self.limits:
+            resource.setrlimit(which, (value, value))
+        if self.ranged:
+            os.setgroups([])
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
+        _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
+        if not self.ranged:
+            _call(_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        _call(_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(self.program), 0, 0)
+        for capability in range(64):
+            if self.keep >> capability & 1:
+                continue
+            if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+                if ctypes.get_errno() == EINVAL:
+                    break  # past the last one of this machine's kernel
+                _fail()
+        _call(_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+        _call(_syscall, _SYS_CAPSET, self.header, self.sets)
+        # Like any other process that was executed in there.
+        _call(_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _call(function, *arguments):
+    if function(*arguments) < 0:
+        _fail()
+
+
+def _fail():
+    os._exit(1)
+
+
+def main():
+    control = socket.socket(fileno=CONTROL)
+    control.setblocking(True)
+    sys.dont_write_bytecode = True  # nobody would read it
+    try:
+        engine, stamp, blas = _load()
+        _check_threads()
+    except Exception as error:  # which would come again
+        control.send(json.dumps({"kind": "failed", "error": "no kernel can be forked: %s" % error}).encode())
+        os._exit(0)
+    # Nobody waits for those that fork kernels, nor for those that these leave behind.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _call(_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _rest()
+    control.send(json.dumps({"kind": "ready"}).encode())
+    while True:
+        order = _fork(control)
+        if order is not None:
+            break
+    _live(engine, stamp, blas, order)
+
+
+def _load():
+    """Makes the shell and loads what user code is likely to want."""
+    from .ipython import Engine
+
+    engine = Engine(driver.Kernel())
+    before = set(sys.modules)
+    for name in PRELOADED:
+        try:
+            __import__(name)
+        except Exception:
+            pass  # not on this machine, or broken, which is for those to see who import it
+    engine.warm()
+    extra = {name.partition(".")[0] for name in set(sys.modules) - before}
+    return engine, Stamp(extra), _blas()
+
+
+def _rest():
+    """Leaves the memory alone that all kernels are to share."""
+    sys.dont_write_bytecode = False
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    _enlarge_pages()
+
+
+def _enlarge_pages():
+    """Has the memory in pages of 2 MiB where the machine's kernel can: a fork
+    copies the table of pages. What a kernel changes is copied in small ones."""
+    madvise = _libc.madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    with open("/proc/self/maps") as maps:
+        regions = [line.split() for line in maps if " rw-p " in line]
+    for region in regions:
+        if len(region) == 5 or region[5] == "[heap]":
+            start, end = (int(address, 16) for address in region[0].split("-"))
+            start, end = -(-start // HUGE) * HUGE, end // HUGE * HUGE
+            if start < end:
+                madvise(start, end - start, MADV_COLLAPSE)
+
+
+def _fork(control):
+    """Forks the process that takes the next order, and returns when it has one: it
+    has forked by the time that the order comes. Returns the order in the kernel."""
+    _check_threads()
+    read, write = os.pipe()
+    zygote = os.getpid()
+    if os.fork():
+        os.close(write)
+        taken = os.read(read, 1)
+        os.close(read)
+        if not taken:
+            os._exit(0)  # the server is gone, or what was forked was killed
+        return None
+    order = None
+    try:
+        order = _take(control, zygote, write)
+        _divide(order)
+    except BaseException:
+        # Only before the sandbox is joined may an error be told: to do so opens files.
+        if order is None:
+            traceback.print_exc()
+        _fail()
+    return order
+
+
+def _check_threads():
+    """A fork copies one thread, and the locks of all."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("a library has started a thread")
+
+
+def _take(control, zygote, taken):
+    """Waits for an order."""
+    _call(_prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != zygote:
+        _fail()
+    data, files, _, _ = socket.recv_fds(control, MAX_ORDER, MAX_FILES)
+    if not data:
+        os._exit(0)
+    order = Order(json.loads(data)["spec"], files)
+    _call(_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.write(taken, b"1")
+    return order
+
+
+def _divide(order):
+    """Becomes the kernel: returns in it alone.
+
+    It has to be a child of the sandbox's first process. Orphans go to the first
+    process of the namespace that their parent was in: so the parent is in the
+    sandbox as well, and the parent's parent, which is not, says when it is gone."""
+    finders, sys.meta_path[:] = list(sys.meta_path), []  # nothing can be imported
+    order.arrange()
+    order.enter()
+    parent = os.fork()
+    if parent:
+        _, status = os.waitpid(parent, 0)
+        os._exit(0 if status == 0 else 1)  # which closes PARENT_WRITE
+    os.close(PARENT_WRITE)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    order.drop()
+    sys.meta_path[:] = finders
+    gc.enable()
+
+
+def _live(engine, stamp, blas, order):
+    """The life of a kernel: what is left to do has the rights of its code."""
+    agent = socket.socket(fileno=SOCKET)
+    agent.setblocking(True)
+    data, files, _, _ = socket.recv_fds(agent, 1, 3)
+    if len(files) != 3:
+        os._exit(0)  # the agent gave up
+    for fd, to in zip([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in files], range(3)):
+        os.dup2(fd, to)
+        os.close(fd)
+    for fd in files:
+        if fd > 2:
+            os.close(fd)
+    setup = b""
+    while not setup.endswith(b"\n"):
+        chunk = agent.recv(1 << 16)
+        if not chunk:
+            os._exit(0)
+        setup += chunk
+    setup = json.loads(setup)
+    _forget(setup["environ"])
+    engine.attach()
+    if order.cpus > 1:
+        for use_processors in blas:
+            use_processors(order.cpus)
+    if os.read(PARENT_READ, 1):
+        _fail()
+    os.close(PARENT_READ)
+    agent.sendall(b'{"pid":%d}\n' % os.getpid())
+    agent.detach()
+    engine.kernel.connect(SOCKET)
+    engine.kernel.stamp = stamp
+    sys.orig_argv = [sys.executable, sys.argv[0], setup["dir"]]
+    driver.run(engine, setup["dir"])
+
+
+def _forget(environ):
+    """Replaces what is remembered of the zygote's surroundings, and what is not
+    to be the same in all kernels."""
+    if "LC_CTYPE" in os.environ:  # Python's own doing, in the absence of a locale
+        environ.setdefault("LC_CTYPE", os.environ["LC_CTYPE"])
+    os.environ.clear()
+    os.environ.update(environ)
+    time.tzset()
+    tempfile.tempdir = tempfile._name_sequence = None
+    site.USER_BASE = site.USER_SITE = None
+    site.getusersitepackages()
+    modules = sys.modules
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
+    if "uuid" in modules:
+        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+    if "platform" in modules:
+        modules["platform"]._uname_cache = None
+    if "multiprocessing.process" in modules:
+        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+
+
+def _blas():
+    """Functions by which linear algebra is told how many processors to use. The
+    zygote has it use one: a second thread would forbid it to fork."""
+    found = []
+    with open("/proc/self/maps") as maps:
+        libraries = {line.split()[-1] for line in maps if "openblas" in line}
+    for path in libraries:
+        library = ctypes.CDLL(path)
+        for name in ("openblas_set_num_threads", "scipy_openblas_set_num_threads"):
+            found += [getattr(library, name + suffix) for suffix in ("", "64_", "_64") if hasattr(library, name + suffix)]
+    return found
+
+
+class Stamp:
+    """What import would find, for the modules that are loaded already: where it
+    would find something else, a kernel must not be used."""
+
+    def __init__(self, extra):
+        # What a kernel that was not forked has loaded too cannot be shadowed by
+        # the files of its working directory.
+        self._shadows = extra | {"matplotlibrc"}
+        self._loaded = {name.partition(".")[0] for name in sys.modules}
+        self._distributions = _distributions(self._loaded)
+        self._places = {path: self._look(path) for path in sys.path[1:]}
+
+    def changed(self):
+        """The names of what differs; none when the kernel is as good as a new one."""
+        found = {_stem(name) for name in _names(os.curdir) if _stem(name) == name or name.endswith((".py", ".pyc", ".so"))}
+        found &= self._shadows
+        if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
+            found.add(site.USER_SITE)
+        for path, (time, names) in self._places.items():
+            if _time(path) != time:
+                found.update(_stem(name) for name in self._look(path)[1] ^ names)
+        return sorted(found)
+
+    def _look(self, path):
+        return _time(path), frozenset(name for name in _names(path) if self._matters(name))
+
+    def _matters(self, name):
+        if name.endswith((".dist-info", ".egg-info")):
+            return _stem(name).lower() in self._distributions
+        return _stem(name) in self._loaded or name.endswith(".pth") or _stem(name) in ("sitecustomize", "usercustomize")
+
+
+def _names(path):
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _time(path):
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _stem(name):
+    return name.partition(".")[0].partition("-")[0]
+
+
+def _distributions(modules):
+    """The distributions that modules are of, as their directories are named."""
+    found = set()
+    for distribution in importlib.metadata.distributions():
+        top = (distribution.read_text("top_level.txt") or "").split()
+        top += {str(file).partition("/")[0].partition(".")[0] for file in distribution.files or () if str(file).endswith(".py")}
+        if not modules.isdisjoint(top):
+            found.add(distribution.metadata["Name"].replace("-", "_").lower())
+    return found

@@ -1,0 +1,492 @@
+//go:build linux
+
+package e2e
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// forked tells in Python whether the kernel was forked from the zygote.
+const forked = `b"--zygote" in open("/proc/self/cmdline", "rb").read()`
+
+// startsCold is a variable that keeps a kernel from being forked.
+var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
+
+// warmCloud is a cloud whose zygote is warm.
+func warmCloud(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	python, err := local.FindPython(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if python.Level == "plain" {
+		t.Skipf("%s has nothing to load", python.Path)
+	}
+	cloud := sandboxtest.New(t)
+	if cloud.Isolation() != local.Full {
+		t.Skip("kernels are forked with full isolation only")
+	}
+	awaitWarm(t, cloud)
+	return cloud
+}
+
+// awaitWarm waits until kernels are forked.
+func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
+	t.Helper()
+	sb := create(t, cloud)
+	eventually(t, "a kernel that is forked", func() bool {
+		made, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
+				t.Error(err)
+			}
+		}()
+		return evaluateIn(t, sb, made.ID, forked) == "True"
+	})
+}
+
+func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context, code string) string {
+	t.Helper()
+	execution, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Context: context})
+	if err != nil {
+		t.Fatalf("%s: %v", code, err)
+	}
+	return execution.Text()
+}
+
+// self is all that a process can tell of itself and that must not depend on how
+// it was started. Linear algebra has its threads from the fork on, not from the
+// import of numpy: they are not counted.
+const self = `
+import ctypes, gc, getpass, json, locale, os, resource, signal, site, stat, sys, tempfile, threading, warnings
+def read(name):
+    with open("/proc/self/" + name) as f:
+        return f.read()
+status = dict(line.split(":\t", 1) for line in read("status").splitlines() if ":\t" in line)
+def fd(name):
+    kind = os.readlink("/proc/self/fd/" + name).partition(":")[0]
+    return [kind, os.get_inheritable(int(name))]
+def open_files():
+    names = os.listdir("/proc/self/fd")
+    return {name: fd(name) for name in names if os.path.lexists("/proc/self/fd/" + name)}
+print(json.dumps({
+    "status": {k: v for k, v in status.items() if k in (
+        "Name", "Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "ShdPnd", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+        "NoNewPrivs", "Seccomp", "Seccomp_filters", "Speculation_Store_Bypass", "Cpus_allowed", "Mems_allowed", "CoreDumping", "THP_enabled")},
+    "ids": len(status["NSpid"].split()), "tracer": status["TracerPid"],
+    "dumpable": ctypes.CDLL(None).prctl(3), "keepcaps": ctypes.CDLL(None).prctl(7), "securebits": ctypes.CDLL(None).prctl(27),
+    "limits": read("limits"), "oom": read("oom_score_adj"), "nice": os.getpriority(0, 0), "scheduler": os.sched_getscheduler(0),
+    "owner": [os.stat("/proc/self").st_uid, os.stat("/proc/self/environ").st_uid],
+    "leads": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid(), os.getppid()],
+    "files": open_files(), "cwd": os.getcwd(), "root": os.path.realpath("/proc/self/root"),
+    "executable": [sys.executable, sys.prefix, sys.base_prefix],
+    "environ": {k: v for k, v in os.environ.items() if not k.startswith("PYTHON_") and k not in ("E2B_SANDBOX_ID", "E2B_TRAFFIC_ACCESS_TOKEN")},
+    "path": sys.path, "argv": sys.argv, "flags": str(sys.flags), "bytecode": sys.dont_write_bytecode, "user": site.ENABLE_USER_SITE,
+    "names": sorted(dir()), "signals": [str(signal.getsignal(s)).partition(" at ")[0] for s in (2, 13, 15, 17)],
+    "locale": [locale.setlocale(locale.LC_ALL), sys.getfilesystemencoding(), locale.getpreferredencoding()],
+    "threads": sorted(t.name for t in threading.enumerate()), "gc": [gc.isenabled(), gc.get_threshold()],
+    "home": os.path.expanduser("~"), "temp": tempfile.gettempdir(), "finders": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path],
+    "streams": [repr(type(s)) for s in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__)], "stdin": sys.stdin.fileno(),
+    "hooks": [sys.excepthook is sys.__excepthook__, str(type(sys.displayhook))], "recursion": sys.getrecursionlimit(),
+    "version": __import__("IPython").get_ipython().execution_count, "ns": sorted(get_ipython().user_ns_hidden),
+    "profile": get_ipython().profile_dir.location, "there": os.path.isdir(get_ipython().profile_dir.startup_dir),
+    "main": sys.modules["__main__"].__name__, "backend": os.environ["MPLBACKEND"], "orig": [os.path.basename(a) for a in sys.orig_argv],
+}))
+`
+
+// TestForkedKernel compares a kernel that was forked with one that was started.
+func TestForkedKernel(t *testing.T) {
+	t.Parallel()
+	cloud := warmCloud(t)
+	warm, cold := create(t, cloud), create(t, cloud, sandbox.WithEnvs(startsCold))
+	describe := func(sb *sandbox.Sandbox, want string) (found map[string]any) {
+		execution, err := sb.RunCode(t.Context(), self, nil)
+		if err == nil {
+			err = json.Unmarshal([]byte(execution.Stdout), &found)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluate(t, sb, forked); got != want {
+			t.Errorf("forked is %s, want %s", got, want)
+		}
+		return found
+	}
+	if diff := cmp.Diff(describe(cold, "False"), describe(warm, "True")); diff != "" {
+		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
+	}
+
+	// It shows values and figures as the other does.
+	const show = `
+import matplotlib.pyplot as plt, numpy as np, pandas as pd
+plt.plot([1, 2, 3]); plt.show()
+display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
+	var formats [2][][]string
+	for i, sb := range []*sandbox.Sandbox{cold, warm} {
+		execution, err := sb.RunCode(t.Context(), show, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range execution.Results {
+			formats[i] = append(formats[i], slices.Sorted(maps.Keys(result.Data)))
+		}
+	}
+	if diff := cmp.Diff(formats[0], formats[1]); diff != "" || len(formats[0]) != 3 {
+		t.Errorf("a forked kernel shows (-started +forked):\n%s", diff)
+	}
+
+	// What it belongs to is what commands of the sandbox belong to.
+	const places = "cat /proc/self/cgroup; for n in cgroup ipc mnt net pid pid_for_children user uts; do readlink /proc/self/ns/$n; done; hostname; id -u"
+	result, err := warm.Commands.Run(t.Context(), places, &sandbox.CommandParams{User: "root"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, warm, `
+lines = [open("/proc/self/cgroup").read()]
+lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "user", "uts")]
+"".join(lines) + os.uname().nodename + "\n" + str(os.getuid()) + "\n"`); strings.ReplaceAll(strings.Trim(got, "'"), `\n`, "\n") != result.Stdout {
+		t.Errorf("a forked kernel is in\n%s\na command is in\n%s", got, result.Stdout)
+	}
+}
+
+// TestForkedKernelsDiffer has two kernels tell what must not be the same in both.
+func TestForkedKernelsDiffer(t *testing.T) {
+	t.Parallel()
+	cloud := warmCloud(t)
+	const code = `
+import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
+[numpy.random.rand(), numpy.random.default_rng().random(), random.random(), uuid.uuid1().hex, uuid.uuid4().hex, next(tempfile._get_candidate_names()),
+ secrets.token_hex(), multiprocessing.current_process().authkey.hex(), float(pandas.Series(range(1000)).sample(1).iloc[0] + numpy.random.rand())]`
+	one, two := create(t, cloud), create(t, cloud)
+	var values [2][]string
+	for i, sb := range []*sandbox.Sandbox{one, two} {
+		values[i] = strings.Split(strings.ReplaceAll(evaluate(t, sb, code), "\n", ""), ", ")
+		if got := evaluate(t, sb, forked); got != "True" {
+			t.Error("the kernel was not forked")
+		}
+	}
+	for i := range values[0] {
+		if values[0][i] == values[1][i] {
+			t.Errorf("both have %s", values[0][i])
+		}
+	}
+}
+
+// TestForkedKernelIsReplaced changes what the zygote has loaded.
+func TestForkedKernelIsReplaced(t *testing.T) {
+	t.Parallel()
+	cloud := warmCloud(t)
+	wheel := fakeNumpy(t)
+	const version = `__import__("numpy").__version__`
+
+	t.Run("not started", func(t *testing.T) {
+		sb := create(t, cloud)
+		if done, err := sb.Packages.Install(t.Context(), wheel); err != nil || done.RestartNeeded != nil {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		if got := evaluate(t, sb, version); got != "9.9.9" {
+			t.Errorf("numpy %s", got)
+		}
+		if got := evaluate(t, sb, forked); got != "False" {
+			t.Error("the kernel has another numpy loaded")
+		}
+	})
+	t.Run("has run nothing", func(t *testing.T) {
+		sb := create(t, cloud)
+		made, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the start of the kernel", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
+		if _, err := sb.Packages.Install(t.Context(), wheel); err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluateIn(t, sb, made.ID, version); got != "9.9.9" {
+			t.Errorf("numpy %s", got)
+		}
+	})
+	t.Run("has run something", func(t *testing.T) {
+		sb := create(t, cloud)
+		evaluate(t, sb, "x = 1; import numpy")
+		done, err := sb.Packages.Install(t.Context(), wheel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(done.RestartNeeded, []string{"numpy"}) {
+			t.Errorf("restart is needed for %q", done.RestartNeeded)
+		}
+		if got := evaluate(t, sb, "x"); got != "1" {
+			t.Errorf("x is %s", got)
+		}
+		if err := sb.RestartContext(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluate(t, sb, version); got != "9.9.9" {
+			t.Errorf("numpy %s after the restart", got)
+		}
+	})
+	t.Run("a file of the user", func(t *testing.T) {
+		sb := create(t, cloud)
+		if err := sb.Files.Write(t.Context(), "/home/user/numpy.py", []byte("__version__, float64 = 'mine', float\n"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluate(t, sb, version); got != "mine" {
+			t.Errorf("numpy %s", got)
+		}
+	})
+	t.Run("a file of another kind", func(t *testing.T) {
+		sb := create(t, cloud)
+		if err := sb.Files.Write(t.Context(), "/home/user/numpy.csv", []byte("1,2\n"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluate(t, sb, forked); got != "True" {
+			t.Error("a file that cannot be imported kept the kernel from being forked")
+		}
+	})
+	t.Run("another package", func(t *testing.T) {
+		sb := create(t, cloud)
+		const write = `import site; open(site.getsitepackages()[0] + "/other_thing.py", "w").write("y = 2")`
+		if _, err := sb.Commands.Run(t.Context(), "python3 -c '"+write+"'", &sandbox.CommandParams{User: "root"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := evaluate(t, sb, `__import__("other_thing").y, `+forked); got != "(2, True)" {
+			t.Errorf("the new package and whether the kernel was forked: %s", got)
+		}
+	})
+}
+
+// fakeNumpy makes a wheel of a newer numpy.
+func fakeNumpy(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "numpy-9.9.9-py3-none-any.whl")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	archive := zip.NewWriter(f)
+	for _, file := range [][2]string{
+		{"numpy/__init__.py", "__version__, float64 = '9.9.9', float\n"},
+		{"numpy-9.9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: numpy\nVersion: 9.9.9\n"},
+		{"numpy-9.9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"numpy-9.9.9.dist-info/top_level.txt", "numpy\n"},
+		{"numpy-9.9.9.dist-info/RECORD", "numpy/__init__.py,,\nnumpy-9.9.9.dist-info/METADATA,,\nnumpy-9.9.9.dist-info/WHEEL,,\nnumpy-9.9.9.dist-info/top_level.txt,,\nnumpy-9.9.9.dist-info/RECORD,,\n"},
+	} {
+		w, err := archive.Create(file[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(file[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestZygoteKilled: kernels start without it, and it comes back.
+func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all clouds
+	cloud := warmCloud(t)
+	sb := create(t, cloud)
+	if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
+		t.Fatal("the kernel was not forked")
+	}
+	pids := zygotes()
+	if len(pids) == 0 {
+		t.Fatal("no zygote was found")
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := evaluate(t, create(t, cloud), "1 + 1"); got != "2" {
+		t.Errorf("1 + 1 is %s while there is no zygote", got)
+	}
+	if got := evaluate(t, sb, "x"); got != "1" {
+		t.Errorf("x is %s: the kernel did not outlive the zygote", got)
+	}
+	awaitWarm(t, cloud)
+}
+
+// TestForkedKernelDies: the next one is forked too.
+func TestForkedKernelDies(t *testing.T) {
+	t.Parallel()
+	sb := create(t, warmCloud(t))
+	for _, end := range []string{"import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"} {
+		if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
+			t.Fatal("the kernel was not forked")
+		}
+		if _, err := sb.RunCode(t.Context(), end, nil); err == nil {
+			t.Errorf("%s: no error", end)
+		}
+		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+			t.Error("the state is still there")
+		}
+	}
+	if err := sb.RestartContext(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, sb, forked); got != "True" {
+		t.Error("the kernel was not forked after a restart")
+	}
+	// The first process of the sandbox has reaped them.
+	eventually(t, "the end of all zombies", func() bool { return strings.TrimSpace(run(t, sb, "ps axo stat= | grep -c ^Z || true")) == "0" })
+}
+
+// TestKernelCannotReachZygote tries from inside a forked kernel, as root.
+func TestKernelCannotReachZygote(t *testing.T) {
+	t.Parallel()
+	cloud := warmCloud(t)
+	sb := create(t, cloud)
+	if got := evaluate(t, sb, forked); got != "True" {
+		t.Fatal("the kernel was not forked")
+	}
+	const attack = `
+import ctypes, os
+found = []
+def attempt(name, call):
+    try:
+        if call() is not False:
+            found.append(name)
+    except OSError:
+        pass
+libc = ctypes.CDLL(None, use_errno=True)
+me = os.getpid()
+for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    if pid in (1, me):
+        continue
+    try:
+        command = open("/proc/%d/cmdline" % pid).read()
+    except OSError:
+        continue
+    if "--zygote" in command:
+        found.append("process %d" % pid)
+    attempt("ptrace %d" % pid, lambda: "--zygote" in command and libc.ptrace(16, pid, 0, 0) == 0)
+attempt("write to what it runs", lambda: open("/proc/self/exe", "ab"))
+attempt("write to a library", lambda: [open(l.split()[-1], "ab").close() for l in open("/proc/self/maps") if l.split()[-1].endswith(".so") and 0] or False)
+attempt("a descriptor of a socket that is not its own", lambda: [n for n in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + n) and os.readlink("/proc/self/fd/" + n).startswith("socket:") and n != "3"] or False)
+attempt("a directory", lambda: [n for n in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd/" + n) and os.path.lexists("/proc/self/fd/" + n)] or False)
+attempt("join the parent's namespaces", lambda: libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0) == 0)
+attempt("a new namespace", lambda: libc.unshare(0x10000000) == 0)
+attempt("a parent", lambda: os.getppid() != 1)
+found`
+	if got := evaluate(t, sb, attack); got != "[]" {
+		t.Errorf("it could reach %s", got)
+	}
+	if len(zygotes()) == 0 {
+		t.Error("the zygote is gone")
+	}
+}
+
+// zygotes are the processes of the zygotes that this process's clouds have.
+func zygotes() (pids []int) {
+	return slices.DeleteFunc(below(os.Getpid()), func(pid int) bool {
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		return !strings.Contains(string(command), "--zygote") || namespacesDeep(string(status)) != 2 // kernels are deeper
+	})
+}
+
+// below are all processes below pid.
+func below(pid int) (found []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task)
+		for _, field := range strings.Fields(string(children)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				found = append(append(found, child), below(child)...)
+			}
+		}
+	}
+	return found
+}
+
+func namespacesDeep(status string) int {
+	for line := range strings.Lines(status) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(pids))
+		}
+	}
+	return 0
+}
+
+// TestManyForkedKernels starts kernels with pandas in many sandboxes at once.
+func TestManyForkedKernels(t *testing.T) {
+	cloud := warmCloud(t)
+	count := 20
+	if n, err := strconv.Atoi(os.Getenv("E2BCTL_TEST_KERNELS")); err == nil {
+		count = n
+	}
+	began := time.Now()
+	errs := make(chan error, count)
+	slots := make(chan struct{}, 8)
+	boxes := make([]*sandbox.Sandbox, count)
+	for i := range count {
+		go func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+			if err != nil {
+				errs <- err
+				return
+			}
+			boxes[i] = sb
+			execution, err := sb.RunCode(t.Context(), "import pandas; len(pandas.DataFrame({'a': [1, 2]})), "+forked, nil)
+			if err == nil && execution.Text() != "(2, True)" {
+				err = fmt.Errorf("sandbox %d: %s", i, execution.Text())
+			}
+			errs <- err
+		}()
+	}
+	for range count {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d sandboxes with pandas: %v", count, time.Since(began))
+	t.Logf("memory of all: %d MB", proportionalMemory(os.Getpid())>>20)
+	for _, sb := range boxes {
+		if sb != nil {
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// proportionalMemory is that of all processes below pid.
+func proportionalMemory(pid int) (sum int) {
+	for _, child := range below(pid) {
+		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", child))
+		for line := range strings.Lines(string(rollup)) {
+			if value, ok := strings.CutPrefix(line, "Pss:"); ok {
+				n, _ := strconv.Atoi(strings.Fields(value)[0])
+				sum += n << 10
+			}
+		}
+	}
+	return sum
+}
