@@ -131,7 +131,7 @@ func (t *tunnel) carry() error {
 		Stdin:   &stdin,
 	})
 	if err != nil {
-		return err
+		return broken(err)
 	}
 	t.relay = started
 	defer context.AfterFunc(t.life, func() {
@@ -149,13 +149,26 @@ func (t *tunnel) carry() error {
 		case cause != nil:
 			return net.ErrClosed
 		}
-		return t.sb.cause(t.life, err)
+		return t.sb.cause(t.life, broken(err))
 	case t.opened && end.GetExitCode() == 0:
 		return io.EOF
 	case !t.opened && end.GetExitCode() == relayRefused:
 		return &portClosedError{t.port}
 	}
 	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), lastLine(string(t.stderr)))
+}
+
+// brokenError is [ErrCommandLost] of a relay, which is no command of the caller's.
+type brokenError struct{ cause error }
+
+func (e *brokenError) Error() string { return "its stream broke: bytes may be missing" }
+func (e *brokenError) Unwrap() error { return e.cause }
+
+func broken(err error) error {
+	if errors.Is(err, ErrCommandLost) {
+		return &brokenError{err}
+	}
+	return err
 }
 
 // receive carries a piece of the relay's output.
