@@ -25,6 +25,9 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	// A call that was given up says so, whatever that broke. The handle's Close
 	// shows as ErrClosed here.
 	if ctx.Err() != nil {
+		if interrupted, ok := errors.AsType[*InterruptedError](err); ok && !errors.Is(err, errNotSent) {
+			return interrupted
+		}
 		return context.Cause(ctx)
 	}
 	if gone, ok := errors.AsType[*GoneError](err); ok {

@@ -49,6 +49,7 @@ type service struct {
 	files   http.HandlerFunc
 	execute http.HandlerFunc
 	kernel  func(k *fakeKernel) // serves one websocket
+	socket  http.HandlerFunc    // serves one websocket from the upgrade on; instead of kernel
 	rest    http.HandlerFunc    // of Jupyter
 	control http.HandlerFunc    // of the API, before the usual answers; it may write nothing
 
@@ -247,6 +248,10 @@ func (s *service) jupyter(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.rest(w, r)
+		return
+	}
+	if s.socket != nil {
+		s.socket(w, r)
 		return
 	}
 	if s.kernel == nil {
