@@ -104,8 +104,9 @@ var (
 	ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 	// cellLine are the forms in which Python and IPython name a line of code
 	// that came from here: its cell, and the line.
-	// Where exceptions are in groups, a margin is before it.
-	cellLine = regexp.MustCompile(`(?m)^[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
+	// Where exceptions are in groups, a margin is before it; over HTTP the head
+	// of the traceback, without a line's end.
+	cellLine = regexp.MustCompile(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
 // newExecutionError makes a kernel's error fit to be read.
