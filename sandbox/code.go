@@ -3,10 +3,12 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -56,6 +58,19 @@ type RunCodeParams struct {
 	// MaxOutput is how many bytes of each stream the execution keeps; 0 means
 	// [DefaultMaxOutput], less than 0 none.
 	MaxOutput int
+}
+
+// check finds what no kernel could do.
+func (p *RunCodeParams) check() error {
+	if p.Context != "" && p.Language != "" {
+		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
+	}
+	for name, value := range p.Envs {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("RunCodeParams.Envs: %.64q is no environment variable", name)
+		}
+	}
+	return nil
 }
 
 // RunCode runs code in a context of the sandbox, where earlier code's variables
@@ -115,8 +130,8 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	if p == nil {
 		p = &RunCodeParams{}
 	}
-	if p.Context != "" && p.Language != "" {
-		return nil, errContextAndLanguage
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("sandbox: run code: %w: %w", api.ErrInvalidArgument, err)
 	}
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/e2bctl/e2bctl/api"
 )
 
 var (
@@ -28,8 +26,6 @@ var (
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
 	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run, and output may be missing")
-
-	errContextAndLanguage = fmt.Errorf("sandbox: run code: RunCodeParams has both Context and Language, and a context has its language: %w", api.ErrInvalidArgument)
 )
 
 // InterruptedError is what a call returns whose context ended while its code

@@ -38,8 +38,6 @@ func TestBadCode(t *testing.T) {
 					t.Errorf("line %d, a traceback of %d bytes", e.Error.Line, len(e.Error.Traceback))
 				}
 			}},
-			{"an exception that cannot be told", "class E(Exception):\n  def __str__(self): raise ValueError\nraise E", "E", nil},
-			{"exceptions in a group", "raise ExceptionGroup('two', [ValueError(1), KeyError(2)])", "ExceptionGroup", nil},
 			{"stdout closed", "import sys; keep = sys.stdout; sys.stdout.close() if hasattr(keep, 'closed') else None", "", nil},
 			{"its temporary directory removed", "import shutil, tempfile; shutil.rmtree(tempfile.gettempdir(), ignore_errors=True); 1", "", nil},
 			{"not UTF-8", "import os; os.write(1, b'a\\xff\\xfeb\\n')", "", func(t *testing.T, e *sandbox.Execution) {
@@ -102,10 +100,10 @@ func TestBadRequests(t *testing.T) {
 			"a context of no form":  {sandbox.RunCodeParams{Context: "../x"}, api.ErrNotFound},
 			"an unknown language":   {sandbox.RunCodeParams{Language: "cobol"}, nil},
 			"language and context":  {sandbox.RunCodeParams{Language: "python", Context: "x"}, api.ErrInvalidArgument},
-			"a name that is no env": {sandbox.RunCodeParams{Envs: map[string]string{"": "x"}}, nil},
+			"a name that is no env": {sandbox.RunCodeParams{Envs: map[string]string{"A=B": "x"}}, api.ErrInvalidArgument},
 		} {
 			execution, err := sb.RunCode(t.Context(), "1", &tt.params)
-			if err == nil && name != "a name that is no env" || tt.class != nil && !errors.Is(err, tt.class) || err != nil && execution != nil {
+			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || err != nil && execution != nil {
 				t.Errorf("%s: %+v, %v", name, execution, err)
 			}
 			if name == "an unknown language" && !strings.Contains(err.Error(), "cobol") {
@@ -126,7 +124,7 @@ func TestCodeThatHeedsNoInterrupt(t *testing.T) {
 	evaluate(t, sb, "x = 1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	code := "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('begun', flush=True)\nwhile True: pass"
+	code := "import collections, itertools\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)" // a loop in C
 	var at time.Time
 	_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{func() { at = time.Now(); cancel() }}})
 	if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || time.Since(at) > time.Second {
@@ -317,14 +315,18 @@ func TestTwoClients(t *testing.T) {
 	})
 }
 
+// A result that is too large for a message is left out, and that is said.
 func TestLargeResult(t *testing.T) {
-	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
-	execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := execution.Text(); len(text) != 64<<20 || !strings.HasPrefix(text, "xxx") {
-		t.Errorf("%d bytes", len(text))
-	}
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(execution.Text()); n != 64<<20 && (n != 0 || !strings.Contains(execution.Stderr, "left out")) {
+			t.Errorf("%d bytes, and stderr says %q", n, execution.Stderr)
+		}
+		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			t.Errorf("afterwards: %q", got)
+		}
+	})
 }
