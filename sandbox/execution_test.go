@@ -207,6 +207,8 @@ func TestSequence(t *testing.T) {
 		"nothing before":                 {"", "a3 a4", false, 0},
 		"another numbering joins":        {"a5", "a6 b9", false, 0},
 		"without numbers":                {"a5", "x", false, 0},
+		"repeated without numbers":       {"x y z", "y z w", false, 2},
+		"a numbering after another":      {"a5", "b0", false, 0},
 	} {
 		var s sequence
 		s.begin()
@@ -214,6 +216,7 @@ func TestSequence(t *testing.T) {
 		for _, id := range strings.Fields(test.before) {
 			s.note(numberedID(id), false)
 		}
+		s.resume()
 		for _, id := range strings.Fields(test.after) {
 			if !s.note(numberedID(id), true) {
 				repeated++
@@ -227,8 +230,9 @@ func TestSequence(t *testing.T) {
 	for i := range 100 * maxMissing {
 		s.note(fmt.Sprintf("a_%d", i*2), false)
 		s.note(fmt.Sprintf("p%d_1", i), false)
+		s.note("x", false)
 	}
-	if len(s.missing["a"]) > 2*maxMissing || len(s.next) > maxNumberings || s.complete() {
+	if len(s.recent) > maxRecent || len(s.missing["a"]) > 2*maxMissing || len(s.next) > maxNumberings || s.complete() {
 		t.Errorf("%d missing, %d numberings", len(s.missing["a"]), len(s.next))
 	}
 	if s.begin(); !s.complete() {

@@ -44,7 +44,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 // translated puts an error of the libraries that carry a call into the words
 // of api.
 func translated(err error) error {
-	if errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost) {
+	if errors.Is(err, errStreamCut) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) {
 		return err
 	}
 	if e, ok := errors.AsType[*jupyter.DialError](err); ok {

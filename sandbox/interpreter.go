@@ -312,16 +312,11 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 	}
 }
 
-// dial opens a websocket to a kernel. One that goes on where an earlier one of
-// the session was cut says which message it saw last, empty for none: what Jupyter's own server
-// kept for the session comes by itself, and a server that knows the parameter
-// sends everything since.
-func (r *codeRunner) dial(ctx context.Context, id, session string, last ...string) (*jupyter.Conn, error) {
+// dial opens a websocket to a kernel. The server sends what it kept for the
+// session since an earlier websocket of it was cut.
+func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
 	server := portClient{r.sb, jupyterPort}
 	address := "ws" + strings.TrimPrefix(r.sb.baseURL(jupyterPort), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
-	for _, id := range last {
-		address += "&last_msg_id=" + url.QueryEscape(id)
-	}
 	header := http.Header{}
 	server.header(header)
 	conn, err := jupyter.Dial(ctx, r.dialer, address, header)

@@ -143,11 +143,11 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
 	k.mu.Lock()
-	conn, last := k.conn, k.seen.last
+	conn := k.conn
 	k.mu.Unlock()
 	_ = conn.Close()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		conn, err := k.runner.dial(ctx, k.id, k.session, last)
+		conn, err := k.runner.dial(ctx, k.id, k.session)
 		if err == nil {
 			return k.goOn(conn, e)
 		}
@@ -176,6 +176,7 @@ func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
 	}
 	header := jupyter.NewHeader("kernel_info_request", k.session, username)
 	k.conn, k.broken, e.resumed = conn, false, true
+	k.seen.resume()
 	fenced := k.runner.languageOf(k.id) == defaultLanguage
 	if fenced {
 		e.fence = header.MsgID
@@ -195,7 +196,7 @@ func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
 func (k *kernel) complete(e *execution) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !e.resumed || k.seen.complete()
+	return !e.resumed || e.busy && k.seen.complete()
 }
 
 // unfinished is the execution that is under way.

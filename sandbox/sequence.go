@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,17 +11,25 @@ import (
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12
+	maxRecent     = 1 << 12
 )
 
 // sequence finds out whether messages are missing. Kernels number what they say
 // in the ids of their messages: "session_process_17", so that it shows when one
-// is not there, or comes twice.
+// is not there, or comes twice. Ids without numbers show only the latter.
 type sequence struct {
-	last     string            // the id that came last
 	next     map[string]int    // by what stands before the number
 	missing  map[string]intSet // below next, since begin
 	unproven bool              // something may be missing that nothing shows
+
+	// recent are ids without numbers, a ring once it is full. What a resumed
+	// connection repeats comes before what it has to add.
+	recent    []uint64
+	at        int
+	repeating bool
 }
+
+var idSeed = maphash.MakeSeed()
 
 type intSet map[int]struct{}
 
@@ -31,11 +41,10 @@ func (s *sequence) begin() {
 // note is told every id. A resumed connection may repeat a message: that is not
 // fresh.
 func (s *sequence) note(id string, resumed bool) (fresh bool) {
-	s.last = id
 	prefix, n, ok := splitID(id)
 	if !ok {
 		s.unproven = true
-		return true
+		return s.noteUnnumbered(id)
 	}
 	next, known := s.next[prefix]
 	switch {
@@ -46,8 +55,8 @@ func (s *sequence) note(id string, resumed bool) (fresh bool) {
 		if s.next == nil {
 			s.next = map[string]int{}
 		}
-		// Where it went before this connection is not known.
-		s.unproven = s.unproven || resumed && n != 0
+		// Where it was before this connection is not known, unless this is all.
+		s.unproven = s.unproven || resumed && (n != 0 || len(s.next) > 0)
 	case n < next:
 		_, waited := s.missing[prefix][n]
 		delete(s.missing[prefix], n)
@@ -68,6 +77,24 @@ func (s *sequence) note(id string, resumed bool) (fresh bool) {
 	s.next[prefix] = n + 1
 	return true
 }
+
+func (s *sequence) noteUnnumbered(id string) (fresh bool) {
+	sum := maphash.String(idSeed, id)
+	if s.repeating && slices.Contains(s.recent, sum) {
+		return false
+	}
+	s.repeating = false
+	if len(s.recent) < maxRecent {
+		s.recent = append(s.recent, sum)
+		return true
+	}
+	s.recent[s.at] = sum
+	s.at = (s.at + 1) % maxRecent
+	return true
+}
+
+// resume is told that another connection takes over.
+func (s *sequence) resume() { s.repeating = true }
 
 // complete tells that nothing is missing since begin.
 func (s *sequence) complete() bool {
