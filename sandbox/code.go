@@ -44,8 +44,8 @@ type RunCodeParams struct {
 	// Envs are environment variables for this call alone.
 	Envs map[string]string
 	// Context is the id of the context to run in, such as one that CreateContext
-	// made; empty means the default one of
-	// the language. With an id, Language must be empty.
+	// made; empty means the default one of the language. With an id, Language must
+	// be empty.
 	Context string
 	// Language is that of the code; empty means Python.
 	Language string
@@ -167,7 +167,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	handler := executionHandler{queued: c.queued, message: c.message, input: p.Stdin}
 	for attempt := 1; ; attempt++ {
 		k, err := r.kernel(ctx, p.Context, p.Language)
-		if r.settle(ctx, err) == CodeTransportHTTP {
+		if r.choose(ctx, err) == CodeTransportHTTP {
 			return r.overHTTP(ctx, code, p, c)
 		}
 		if err != nil {

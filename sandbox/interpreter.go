@@ -78,9 +78,9 @@ func (r *codeRunner) way() CodeTransport {
 	return r.transport
 }
 
-// settle says which way to take, after a try of the websocket that ended with
+// choose says which way to take, after a try of the websocket that ended with
 // err. It is said once, and told.
-func (r *codeRunner) settle(ctx context.Context, err error) CodeTransport {
+func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.transport == CodeTransportAuto {
@@ -101,7 +101,7 @@ func (r *codeRunner) websocket(ctx context.Context, id string) (*kernel, error) 
 		return nil, ErrNeedsWebsocket
 	}
 	k, err := r.kernel(ctx, id, "")
-	r.settle(ctx, err)
+	r.choose(ctx, err)
 	if err != nil && closed(err) {
 		return nil, fmt.Errorf("%w: %w", ErrNeedsWebsocket, err)
 	}

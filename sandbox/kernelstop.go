@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -50,7 +51,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if m == nil {
 				if k.resume(ctx, e) != nil {
 					k.primed = false
-					k.logStep(ctx, "interrupting code that was given up", k.interrupt(ctx))
+					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
 					return true // all that can be done for it
 				}
 				continue
@@ -71,7 +72,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if tries++; tries > interruptTries {
 				return false
 			}
-			k.logStep(ctx, "interrupting code that was given up", k.interrupt(ctx))
+			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
 		}
 	}
 	return true
@@ -88,22 +89,21 @@ func (k *kernel) replace(ctx context.Context) {
 	restart, cancelRestart := context.WithTimeout(ctx, restartTime)
 	defer cancelRestart()
 	err := k.runner.control(restart, http.MethodPost, k.id, "/restart")
-	k.logStep(ctx, "restarting a kernel that heeds no interrupt", err)
+	k.logStep(ctx, slog.LevelWarn, "restarting a kernel that heeds no interrupt", err)
 	if err == nil {
 		k.runner.lose(k.id, why+"restarted")
 		return
 	}
-	k.logStep(ctx, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
+	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
 }
 
 // logStep tells one step of ending code.
-func (k *kernel) logStep(ctx context.Context, step string, err error) {
-	logger := k.runner.sb.client.api.Logger()
+func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
+	about := []any{"sandbox", k.runner.sb.ID(), "context", k.id}
 	if err != nil {
-		logger.WarnContext(ctx, step+": failed", "sandbox", k.runner.sb.ID(), "context", k.id, "error", err)
-		return
+		level, step, about = slog.LevelWarn, step+": failed", append(about, "error", err)
 	}
-	logger.InfoContext(ctx, step, "sandbox", k.runner.sb.ID(), "context", k.id)
+	k.runner.sb.client.api.Logger().Log(ctx, level, step, about...)
 }
 
 // interrupt works by request for every kernel, by message for most: the
