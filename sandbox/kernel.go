@@ -22,7 +22,7 @@ const (
 	queue = 64
 	// resumeTime is how long a connection that was cut under an execution is
 	// tried to be made again.
-	resumeTime = 20 * time.Second
+	resumeTime = 5 * time.Second
 )
 
 // kernel is the connection to the kernel of one context. One execution at a
