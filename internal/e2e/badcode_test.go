@@ -124,7 +124,8 @@ func TestCodeThatHeedsNoInterrupt(t *testing.T) {
 	evaluate(t, sb, "x = 1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	code := "import collections, itertools\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)" // a loop in C
+	// Deaf before it prints: an interrupt between that and a loop in C would help.
+	code := "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)"
 	var at time.Time
 	_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{func() { at = time.Now(); cancel() }}})
 	if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || time.Since(at) > time.Second {
