@@ -3,9 +3,12 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -19,7 +22,9 @@ const (
 	// CodeTransportWebsocket is the kernel's own protocol: input, updates of
 	// displays and interrupts work.
 	CodeTransportWebsocket CodeTransport = "websocket"
-	// CodeTransportHTTP is one request a call: code cannot ask for input.
+	// CodeTransportHTTP is one request a call. What it cannot do is
+	// [ErrNeedsWebsocket]; updates of displays do not come over it, and code that
+	// heeds no interrupt keeps its context busy until RestartContext.
 	CodeTransportHTTP CodeTransport = "http"
 )
 
@@ -30,69 +35,103 @@ type RunCodeParams struct {
 	// goroutine that called; an error of theirs interrupts the code. May be nil.
 	Stdout, Stderr io.Writer
 	// OnResult is told each result as it comes, from the goroutine that called,
-	// and once more when the code updates it. May be nil.
+	// and once more when the code updates it. May be nil. StreamCode tells more.
 	OnResult func(Result)
 	// Stdin answers when the code asks for input; nil means that it cannot.
 	// [io.EOF] is an end of file to the code; any other error interrupts it and
-	// is returned. It needs the websocket: over HTTP the code runs, and asking
-	// fails.
+	// is returned. Over HTTP the code runs, and asking is [ErrNeedsWebsocket].
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call alone.
 	Envs map[string]string
 	// Context is the id of the context to run in, such as one that CreateContext
-	// made; empty means the default one of
-	// the language. With an id, Language must be empty.
+	// made; empty means the default one of the language. With an id, Language must
+	// be empty.
 	Context string
 	// Language is that of the code; empty means Python.
 	Language string
-	// Silent runs the code without counting it and without a result.
+	// Silent runs the code without counting it and without a result. It needs
+	// the websocket.
 	Silent bool
+	// NoHistory keeps the code out of the kernel's history and does not count
+	// it. It needs the websocket.
+	NoHistory bool
 	// MaxOutput is how many bytes of each stream the execution keeps; 0 means
 	// [DefaultMaxOutput], less than 0 none.
 	MaxOutput int
 }
 
-// Execution is what running code gave.
-type Execution struct {
-	// Results are the displayed values in order, and the value of the last
-	// expression.
-	Results []Result
-	// Stdout and Stderr are what was printed, as far as it is kept; where bytes
-	// were dropped, a line says so.
-	Stdout, Stderr string
-	// StdoutDropped and StderrDropped count the bytes that are not kept.
-	StdoutDropped, StderrDropped int64
-	// Error is the exception that ended the code; nil when there was none.
-	Error *ExecutionError
-	// Count is the number of the execution in its context; 0 when silent.
-	Count int
-}
-
-// Text is the text of the value of the last expression; empty when there is
-// none. See [Result.Text].
-func (e *Execution) Text() string {
-	if e != nil {
-		for _, r := range e.Results {
-			if r.Main {
-				return r.Text()
-			}
+// check finds what no kernel could do.
+func (p *RunCodeParams) check() error {
+	if p.Context != "" && p.Language != "" {
+		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
+	}
+	for name, value := range p.Envs {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("RunCodeParams.Envs: %.64q is no environment variable", name)
 		}
 	}
-	return ""
+	return nil
 }
 
 // RunCode runs code in a context of the sandbox, where earlier code's variables
 // are, and waits for its end. An exception is an [*ExecutionError]; the
 // execution is complete then, too. With any other error it has what came, or is
-// nil when the code did not start. When ctx ends, RunCode returns at once and
-// the code is interrupted. Code is never run twice. Calls for one context wait
-// for each other.
+// nil when the code did not start. Code is never run twice. Calls for one
+// context wait for each other.
+//
+// When ctx ends, RunCode returns at once with an [*InterruptedError], and the
+// code is interrupted. Where that does not help its kernel is restarted, and
+// where that fails it is ended: the next call for the context is then
+// [ErrKernelRestarted].
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
+	return sb.runCode(ctx, code, p, nil)
+}
+
+// StreamCode is [Sandbox.RunCode] told event by event, in order. The code runs
+// while the events are looped over, and waits for a loop that is slow; each loop
+// runs it anew. The last pair is an [EndEvent] with the error that RunCode would
+// return beside it, or nil with an error when the code did not start. Leaving
+// the loop early interrupts the code as the end of ctx does.
+//
+//	for event, err := range sb.StreamCode(ctx, code, nil) {
+//		if err != nil {
+//			return err
+//		}
+//		switch e := event.(type) {
+//		case sandbox.OutputEvent:
+//			fmt.Print(e.Text)
+//		case sandbox.DisplayEvent:
+//			show(e.Result)
+//		}
+//	}
+func (sb *Sandbox) StreamCode(ctx context.Context, code string, p *RunCodeParams) iter.Seq2[CodeEvent, error] {
+	return func(yield func(CodeEvent, error) bool) {
+		left := false
+		execution, err := sb.runCode(ctx, code, p, func(e CodeEvent) error {
+			if left = !yield(e, nil); left {
+				return errLeft
+			}
+			return nil
+		})
+		switch {
+		case left:
+		case execution != nil:
+			yield(EndEvent{execution}, err)
+		default:
+			yield(nil, err)
+		}
+	}
+}
+
+// errLeft: nobody wants more events. It interrupts the code.
+var errLeft = errors.New("the loop over the events was left")
+
+func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
 	if p == nil {
 		p = &RunCodeParams{}
 	}
-	if p.Context != "" && p.Language != "" {
-		return nil, errors.New("sandbox: run code: RunCodeParams has both Context and Language")
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("sandbox: run code: %w: %w", api.ErrInvalidArgument, err)
 	}
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -100,6 +139,7 @@ func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (
 	}
 	defer end()
 	c := newCollector(p)
+	c.event = event
 	started, err := sb.code.run(ctx, code, p, c)
 	if err != nil {
 		err = sb.failed(ctx, "run code", err)
@@ -114,51 +154,48 @@ func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (
 	return &c.execution, nil
 }
 
+// maxAttempts is how many connections are tried for code that was not sent.
+const maxAttempts = 3
+
 // run runs code the way there is, and finds that out at first. started tells
 // that the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	r.mu.Lock()
-	transport := r.transport
-	r.mu.Unlock()
-	if transport == CodeTransportHTTP {
+	if r.way() == CodeTransportHTTP {
 		return r.overHTTP(ctx, code, p, c)
 	}
-	k, err := r.kernel(ctx, p.Context, p.Language)
-	if transport == CodeTransportAuto && (err == nil || closed(err)) {
-		transport = CodeTransportWebsocket
-		if err != nil {
-			transport = CodeTransportHTTP
-		}
-		r.mu.Lock()
-		r.transport = transport
-		r.mu.Unlock()
-		if transport == CodeTransportHTTP {
+	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
+	handler := executionHandler{queued: c.queued, message: c.message, input: p.Stdin}
+	for attempt := 1; ; attempt++ {
+		k, err := r.kernel(ctx, p.Context, p.Language)
+		if r.choose(ctx, err) == CodeTransportHTTP {
 			return r.overHTTP(ctx, code, p, c)
 		}
-	}
-	if err != nil {
-		return false, err
-	}
-	r.mu.Lock()
-	language := r.languages[k.id]
-	r.mu.Unlock()
-	if language != "python" && len(p.Envs) > 0 {
-		// How a language takes its environment is what the interpreter knows.
-		return r.overHTTP(ctx, code, p, c)
-	}
-	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent}
-	reply, err := k.execute(ctx, request, executionHandler{message: c.message, input: p.Stdin}, p.Envs)
-	if err != nil {
-		return !errors.Is(err, errNotSent), err
-	}
-	if reply.Status != "ok" && c.execution.Error == nil {
-		// A kernel may say it in the reply alone, and one for shells not even there.
-		if reply.Name == "" && reply.Value == "" {
-			reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
+		if err != nil {
+			return false, err
 		}
-		c.execution.Error = newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n"))
+		if err := r.restarted(k.id, p); err != nil {
+			return false, err
+		}
+		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
+			// How a language takes its environment is what the interpreter knows.
+			return r.overHTTP(ctx, code, p, c)
+		}
+		reply, err := k.execute(ctx, request, handler, p.Envs)
+		if errors.Is(err, errStale) && attempt < maxAttempts && ctx.Err() == nil {
+			continue // on another connection: this one had ended before
+		}
+		if err != nil {
+			return !errors.Is(err, errNotSent), err
+		}
+		if reply.Status != "ok" && c.execution.Error == nil {
+			// A kernel may say it in the reply alone, and one for shells not even there.
+			if reply.Name == "" && reply.Value == "" {
+				reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
+			}
+			return true, c.failed(newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n")))
+		}
+		return true, nil
 	}
-	return true, nil
 }
 
 // execute runs a request on the kernel of a context, empty for the default one,
@@ -174,12 +211,38 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	}
 	defer end()
 	var reply jupyter.ExecuteReply
-	k, err := sb.code.kernel(ctx, contextID, "")
-	if err == nil {
-		reply, err = k.execute(ctx, request, h, nil)
+	for attempt := 1; ; attempt++ {
+		var k *kernel
+		if k, err = sb.code.websocket(ctx, contextID); err == nil {
+			// Whoever executes finds out by what is in the kernel.
+			_ = sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
+			reply, err = k.execute(ctx, request, h, nil)
+		}
+		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
+			break
+		}
 	}
 	if err != nil {
 		return reply, sb.failed(ctx, "run code", err)
 	}
 	return reply, nil
+}
+
+// Interrupt interrupts what runs in a context, whoever runs it; an empty id is
+// the default context. Python code sees a KeyboardInterrupt. It needs the
+// websocket's port. Where nothing runs nothing happens.
+func (sb *Sandbox) Interrupt(ctx context.Context, contextID string) error {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	k, err := sb.code.websocket(ctx, contextID)
+	if err == nil {
+		err = k.interrupt(ctx)
+	}
+	if err != nil {
+		return sb.failed(ctx, "interrupt", err)
+	}
+	return nil
 }

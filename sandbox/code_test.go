@@ -252,49 +252,6 @@ func TestRunCodeKernelDies(t *testing.T) {
 	}
 }
 
-func TestRunCodeCutAtEveryMessage(t *testing.T) {
-	t.Parallel()
-	says := []func(k *fakeKernel, m *jupyter.Message){
-		func(k *fakeKernel, m *jupyter.Message) { k.status(m, "busy") },
-		func(k *fakeKernel, m *jupyter.Message) {
-			k.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{ExecutionCount: 1})
-		},
-		func(k *fakeKernel, m *jupyter.Message) { k.stream(m, "stdout", "out") },
-		func(k *fakeKernel, m *jupyter.Message) { k.reply(m, "ok") },
-		func(k *fakeKernel, m *jupyter.Message) { k.status(m, "idle") },
-	}
-	for cut := range len(says) + 1 {
-		s := newService(t)
-		var runs, connections atomic.Int32
-		s.kernel = func(k *fakeKernel) {
-			first := connections.Add(1) == 1
-			for m := k.next(); m != nil; m = k.next() {
-				runs.Add(1)
-				for i, say := range says {
-					if first && i == cut {
-						return
-					}
-					say(k, m)
-				}
-			}
-		}
-		sb := s.sandbox()
-		ex, err := sb.RunCode(t.Context(), "x", nil)
-		if cut < len(says) && !errors.Is(err, ErrKernelLost) || cut == len(says) && err != nil {
-			t.Errorf("cut before message %d: %v", cut, err)
-		}
-		if cut > 2 && (ex == nil || ex.Stdout != "out") {
-			t.Errorf("cut before message %d: what came is lost: %+v", cut, ex)
-		}
-		if runs.Load() != 1 {
-			t.Errorf("cut before message %d: ran %d times", cut, runs.Load())
-		}
-		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
-			t.Errorf("cut before message %d, the next: %v", cut, err)
-		}
-	}
-}
-
 func TestRunCodeCancelled(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

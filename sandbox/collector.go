@@ -5,38 +5,67 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// maxResults bounds what an execution keeps of the results: bytes, and with an
-// allowance for each, number.
+// What an execution keeps of its results: so many, and so many bytes. What is
+// more is counted.
 const (
-	maxResults     = 256 << 20
-	resultOverhead = 1 << 10
+	maxResults     = 10_000
+	maxResultBytes = 256 << 20
 )
-
-// errTooManyResults: the results are more than can be kept.
-var errTooManyResults = fmt.Errorf("the results are over %d MiB", maxResults>>20)
 
 // collector makes an [Execution] of what a kernel says.
 type collector struct {
-	params         *RunCodeParams
-	execution      Execution
-	stdout, stderr *capture
-	clear          bool // the next output replaces the results
-	size           int
+	params    *RunCodeParams
+	event     func(CodeEvent) error // nil when nobody wants events
+	execution Execution
+	logs      logs
+	clear     bool // the next output replaces the results
+	main      bool // the results have the value of the last expression
+	size      int
+	// updates are by the names of displays that are in the results.
+	updates map[string]displayUpdate
+}
+
+// displayUpdate is what displays of one name show by now.
+type displayUpdate struct {
+	data map[string]json.RawMessage // nil: what they showed at first
+	upTo int                        // it is of the results before this one
 }
 
 func newCollector(p *RunCodeParams) *collector {
-	return &collector{params: p, stdout: newCapture(p.MaxOutput), stderr: newCapture(p.MaxOutput)}
+	return &collector{params: p, logs: newLogs(p.MaxOutput), execution: Execution{Timing: Timing{Asked: time.Now()}}}
+}
+
+// tell gives an event to who wants it.
+func (c *collector) tell(e CodeEvent) error {
+	if c.event == nil {
+		return nil
+	}
+	return c.event(e)
 }
 
 // finished gives the execution.
 func (c *collector) finished() *Execution {
-	c.execution.Stdout, c.execution.StdoutDropped = c.stdout.text(), c.stdout.dropped()
-	c.execution.Stderr, c.execution.StderrDropped = c.stderr.text(), c.stderr.dropped()
-	return &c.execution
+	e := &c.execution
+	e.Stdout, e.StdoutDropped = c.logs.stdout.text(), c.logs.stdout.dropped()
+	e.Stderr, e.StderrDropped = c.logs.stderr.text(), c.logs.stderr.dropped()
+	e.Logs, e.LogsDropped = c.logs.list()
+	for i := range e.Results {
+		if u := c.updates[e.Results[i].DisplayID]; u.data != nil && i < u.upTo {
+			e.Results[i].Data = u.data
+		}
+	}
+	e.Timing.Finished = time.Now()
+	return e
+}
+
+// queued is told that other code of this handle goes first.
+func (c *collector) queued(position int) error {
+	return c.tell(StatusEvent{State: CodeQueued, Position: position})
 }
 
 // message reads a message of the kernel.
@@ -49,15 +78,16 @@ func (c *collector) message(m *jupyter.Message) error {
 		}
 		return c.stream(name, text)
 	case "display_data", "update_display_data", "execute_result":
-		var d jupyter.DisplayData
+		var d struct {
+			Data      map[string]json.RawMessage `json:"data"`
+			Transient struct {
+				DisplayID string `json:"display_id"`
+			} `json:"transient"`
+		}
 		if err := decode(m, &d); err != nil {
 			return err
 		}
-		var transient struct {
-			DisplayID string `json:"display_id"`
-		}
-		_ = json.Unmarshal(d.Transient, &transient) // absent mostly
-		r := Result{Main: m.Header.MsgType == "execute_result", Data: d.Data, DisplayID: transient.DisplayID}
+		r := Result{Main: m.Header.MsgType == "execute_result", Data: d.Data, DisplayID: d.Transient.DisplayID}
 		if m.Header.MsgType == "update_display_data" {
 			return c.update(r)
 		}
@@ -73,6 +103,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		if !clear.Wait {
 			c.output()
 		}
+		return c.tell(ClearEvent{Wait: clear.Wait})
 	case "execute_input":
 		var in struct {
 			ExecutionCount int `json:"execution_count"`
@@ -86,7 +117,20 @@ func (c *collector) message(m *jupyter.Message) error {
 		if err := decode(m, &e); err != nil {
 			return err
 		}
-		c.execution.Error = newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n"))
+		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
+	case "status":
+		switch statusOf(m).ExecutionState {
+		case "busy":
+			return c.started()
+		case "idle":
+			return c.tell(StatusEvent{State: CodeIdle})
+		}
+	case "input_request":
+		var in jupyter.InputRequest
+		if err := decode(m, &in); err != nil {
+			return err
+		}
+		return c.tell(InputEvent{Prompt: in.Prompt, Password: in.Password})
 	}
 	return nil
 }
@@ -99,68 +143,97 @@ func decode(m *jupyter.Message, to any) error {
 }
 
 func malformed(m *jupyter.Message, err error) error {
-	return fmt.Errorf("read the kernel's %s: %w", m.Header.MsgType, err)
+	return fmt.Errorf("read the kernel's %s: %w", shorten(m.Header.MsgType, 64), err)
+}
+
+// started notes that the kernel has begun.
+func (c *collector) started() error {
+	c.execution.Timing.Started = time.Now()
+	return c.tell(StatusEvent{State: CodeBusy})
+}
+
+// failed notes the exception that ends the code.
+func (c *collector) failed(e *ExecutionError) error {
+	c.execution.Error = e
+	return c.tell(ErrorEvent{e})
 }
 
 // output does what a clear_output has put off.
 func (c *collector) output() {
 	if c.clear {
-		c.clear, c.execution.Results, c.size = false, nil, 0
+		c.clear, c.main, c.execution.Results, c.updates, c.size = false, false, nil, nil, 0
 	}
 }
 
 func (c *collector) stream(name string, text []byte) error {
 	c.output()
-	kept, w := c.stdout, c.params.Stdout
-	if name == "stderr" {
-		kept, w = c.stderr, c.params.Stderr
+	stream, w := StreamStdout, c.params.Stdout
+	if name == string(StreamStderr) {
+		stream, w = StreamStderr, c.params.Stderr
 	}
-	if err := output(kept, w, text); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+	now := time.Now()
+	c.logs.note(stream, len(text), now)
+	if err := output(c.logs.of(stream), w, text); err != nil {
+		return fmt.Errorf("write %s: %w", stream, err)
 	}
-	return nil
+	if c.event == nil {
+		return nil
+	}
+	return c.event(OutputEvent{Output{Stream: stream, Text: string(text), Time: now}})
 }
 
 func (c *collector) result(r Result) error {
 	c.output()
-	c.size += resultOverhead
-	for _, v := range r.Data {
-		c.size += len(v)
-	}
-	if c.size > maxResults {
-		return errTooManyResults
-	}
-	c.execution.Results = append(c.execution.Results, r)
-	c.tell(r)
-	return nil
-}
-
-// update replaces the results of that name; one of an earlier execution is
-// not here to be replaced, but told.
-func (c *collector) update(r Result) error {
-	for i, old := range c.execution.Results {
-		if old.DisplayID == r.DisplayID && r.DisplayID != "" {
-			for _, v := range old.Data {
-				c.size -= len(v)
+	size, e := r.size(), &c.execution
+	// The value of the last expression is kept in any case: it is one.
+	if first := r.Main && !c.main; first || len(e.Results) < maxResults && c.size+size <= maxResultBytes {
+		c.size += size
+		c.main = c.main || first
+		e.Results = append(e.Results, r)
+		if r.DisplayID != "" {
+			if c.updates == nil {
+				c.updates = map[string]displayUpdate{}
 			}
-			for _, v := range r.Data {
-				c.size += len(v)
+			if _, known := c.updates[r.DisplayID]; !known {
+				c.updates[r.DisplayID] = displayUpdate{}
 			}
-			if c.size > maxResults {
-				return errTooManyResults
-			}
-			c.execution.Results[i].Data = r.Data
-			r.Main = old.Main
 		}
+	} else {
+		e.ResultsDropped++
 	}
-	c.tell(r)
-	return nil
-}
-
-func (c *collector) tell(r Result) {
 	if c.params.OnResult != nil {
 		c.params.OnResult(r)
 	}
+	if r.Main {
+		return c.tell(ResultEvent{r})
+	}
+	return c.tell(DisplayEvent{r})
+}
+
+// update replaces what the results of that name show; one of an earlier
+// execution is not here to be replaced, but told.
+func (c *collector) update(r Result) error {
+	if old, known := c.updates[r.DisplayID]; known {
+		if size := c.size + r.size() - (Result{Data: old.data}).size(); size <= maxResultBytes {
+			c.size = size
+			c.updates[r.DisplayID] = displayUpdate{r.Data, len(c.execution.Results)}
+		} else {
+			c.execution.ResultsDropped++
+		}
+	}
+	if c.params.OnResult != nil {
+		c.params.OnResult(r)
+	}
+	return c.tell(UpdateEvent{r})
+}
+
+// size is how many bytes a result has, with an allowance for each of its types.
+func (r Result) size() int {
+	n := 0
+	for mime, value := range r.Data {
+		n += 128 + len(mime) + len(value)
+	}
+	return n
 }
 
 // line is one line of the answer of /execute.
@@ -173,13 +246,14 @@ type line struct {
 	Traceback      string                     `json:"traceback"`
 	Main           bool                       `json:"is_main_result"`
 	Extra          map[string]json.RawMessage `json:"extra"`
+	Position       int                        `json:"position"`
 }
 
 // fields are the names that /execute has for MIME types.
 var fields = map[string]string{
 	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml",
 	"png": "image/png", "jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex",
-	"json": "application/json", "javascript": "application/javascript", "data": "e2b/data", "chart": "e2b/chart",
+	"json": "application/json", "javascript": "application/javascript", "data": mimeTable, "chart": mimeChart,
 }
 
 // errEnd: the line that ends an execution was read.
@@ -198,8 +272,11 @@ func (c *collector) line(text []byte) error {
 			return fmt.Errorf("read the interpreter's answer: %w", err)
 		}
 		return c.stream(l.Type, []byte(s))
+	case "queued":
+		return c.queued(l.Position)
 	case "number_of_executions":
 		c.execution.Count = l.ExecutionCount
+		return c.started()
 	case "result":
 		var all map[string]json.RawMessage
 		if err := json.Unmarshal(text, &all); err != nil {
@@ -218,13 +295,15 @@ func (c *collector) line(text []byte) error {
 	case "error":
 		switch {
 		case l.Traceback == "" && l.Name == "ContextRestarting":
-			_, reason, _ := strings.Cut(l.Value, "restarted: ")
-			return kernelDied(reason)
+			return died(l.Value)
 		case l.Traceback == "" && (l.Name == "WebSocketError" || l.Name == "UnexpectedEndOfExecution"):
 			return fmt.Errorf("%w: %s", ErrKernelLost, shorten(l.Value, 256))
 		}
-		c.execution.Error = newExecutionError(l.Name, l.Value, l.Traceback)
+		return c.failed(newExecutionError(l.Name, l.Value, l.Traceback))
 	case "end_of_execution":
+		if err := c.tell(StatusEvent{State: CodeIdle}); err != nil {
+			return err
+		}
 		return errEnd
 	}
 	return nil

@@ -137,4 +137,8 @@ func (r *codeRunner) drop(id string) {
 	if k != nil {
 		k.close()
 	}
+	// Who ends a context knows that its variables are gone.
+	r.mu.Lock()
+	delete(r.lost, id)
+	r.mu.Unlock()
 }

@@ -53,14 +53,29 @@
 // ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable] tells whether
 // the same call can succeed later. [ErrGone], with [*GoneError], is a sandbox
 // that is no more, [ErrPortClosed] a port on which nothing listens;
-// [ErrKernelDied] and [ErrKernelLost] are about the kernel behind RunCode,
-// [ErrCommandLost] is about the connection to a command. A command that fails is
-// an [*ExitError], and an exception an [*ExecutionError]; both come beside a
-// complete result. Files have [*fs.PathError].
+// [ErrKernelDied], [ErrKernelLost] and [ErrKernelRestarted] are about the kernel
+// behind RunCode, [ErrCommandLost] is about the connection to a command. A
+// command that fails is an [*ExitError], and an exception an [*ExecutionError];
+// both come beside a complete result. Files have [*fs.PathError].
 //
 // A call whose context ends returns at once with the context's error; the
 // command is killed and the code interrupted in the background, and Close waits
-// for that.
+// for that. Code that heeds no interrupt loses its kernel, which the next call
+// for the context is told.
+//
+// # Code
+//
+// [Sandbox.RunCode] waits for code, [Sandbox.StreamCode] tells what it does as it
+// does it. A [Result] has every representation that the kernel gave, among them
+// [Table] and [Chart] as typed values, and [Execution.Decode] puts the value of
+// the last expression into a Go variable.
+//
+// Code goes over one websocket for each context, kept open. Where it is cut under
+// running code another takes its place, and the execution is complete if its
+// messages show that none is missing; else it is [ErrKernelLost], after what
+// came. Code is never sent twice. Where there is no websocket to be had, code goes
+// over HTTP: [Sandbox.CodeTransport] tells which, and what needs the websocket
+// is [ErrNeedsWebsocket].
 //
 // # Concurrency and memory
 //

@@ -18,13 +18,39 @@ var (
 	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
 	// lost; the next call finds a fresh one.
 	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
+	// ErrKernelRestarted: between two calls the context got a fresh kernel: code
+	// that was given up heeded no interrupt, it died, or another client restarted
+	// it. The call that is told, once, has not run its code.
+	ErrKernelRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
+	// ErrNeedsWebsocket: the call needs the kernel's websocket, which this
+	// sandbox does not have, or which [WithCodeTransport] ruled out.
+	ErrNeedsWebsocket = errors.New("this needs the kernel's websocket (port 8888), which is not to be had or not used here")
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
-	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run")
+	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run, and output may be missing")
 	// ErrCommandLost: the connection to a command broke before its end. It may
 	// still run, and is not started again; [Commands.Connect] finds it.
 	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")
 )
+
+// InterruptedError is what a call returns whose context ended while its code
+// ran. The code is being interrupted; when it heeds that within seconds, its
+// variables stay. [ErrKernelRestarted] tells the next call that it did not.
+type InterruptedError struct {
+	// Context is where the code ran.
+	Context string
+	// Ran is for how long.
+	Ran time.Duration
+	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
+	Cause error
+}
+
+func (e *InterruptedError) Error() string {
+	return fmt.Sprintf("%v after the code had been under way for %v: it is being interrupted", e.Cause, e.Ran.Round(time.Millisecond))
+}
+
+// Unwrap gives the cause.
+func (e *InterruptedError) Unwrap() error { return e.Cause }
 
 // GoneError says what became of a sandbox. It is [ErrGone].
 type GoneError struct {

@@ -25,6 +25,9 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	// A call that was given up says so, whatever that broke. The handle's Close
 	// shows as ErrClosed here.
 	if ctx.Err() != nil {
+		if interrupted, ok := errors.AsType[*InterruptedError](err); ok && !errors.Is(err, errNotSent) {
+			return interrupted
+		}
 		return context.Cause(ctx)
 	}
 	if gone, ok := errors.AsType[*GoneError](err); ok {
@@ -49,7 +52,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 // translated puts an error of the libraries that carry a call into the words
 // of api.
 func translated(err error) error {
-	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) {
+	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) {
 		return err
 	}
 	if e, ok := errors.AsType[*jupyter.DialError](err); ok {

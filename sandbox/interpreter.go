@@ -27,6 +27,8 @@ type codeRunner struct {
 	dialer *websocket.Dialer
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
+	silence, pause time.Duration // maxSilence and interruptPause
+
 	opening chan struct{} // held by who opens a connection or looks up a context
 
 	mu        sync.Mutex
@@ -34,13 +36,15 @@ type codeRunner struct {
 	kernels   map[string]*kernel // by context
 	defaults  map[string]string  // context by language
 	languages map[string]string  // by context
+	lost      map[string]string  // why variables were lost between calls, by context or language
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
+		silence: maxSilence, pause: interruptPause,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
-		defaults: map[string]string{}, languages: map[string]string{},
+		defaults: map[string]string{}, languages: map[string]string{}, lost: map[string]string{},
 	}
 	if sb.created {
 		r.envs = merge(nil, cfg.envs)
@@ -66,10 +70,109 @@ func newDialer(t http.RoundTripper) *websocket.Dialer {
 
 // CodeTransport is the way RunCode takes; [CodeTransportAuto] as long as it has
 // not been found out.
-func (sb *Sandbox) CodeTransport() CodeTransport {
-	sb.code.mu.Lock()
-	defer sb.code.mu.Unlock()
-	return sb.code.transport
+func (sb *Sandbox) CodeTransport() CodeTransport { return sb.code.way() }
+
+func (r *codeRunner) way() CodeTransport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.transport
+}
+
+// choose says which way to take, after a try of the websocket that ended with
+// err. It is said once, and told.
+func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.transport == CodeTransportAuto {
+		if err == nil {
+			r.transport = CodeTransportWebsocket
+		} else if closed(err) {
+			r.transport = CodeTransportHTTP
+			r.sb.client.api.Logger().InfoContext(ctx, "code runs over HTTP: the kernels' websockets are not to be had", "sandbox", r.sb.ID(), "error", err)
+		}
+	}
+	return r.transport
+}
+
+// websocket gives the connection to a context's kernel, or says that there can
+// be none.
+func (r *codeRunner) websocket(ctx context.Context, id string) (*kernel, error) {
+	if r.way() == CodeTransportHTTP {
+		return nil, ErrNeedsWebsocket
+	}
+	k, err := r.kernel(ctx, id, "")
+	r.choose(ctx, err)
+	if err != nil && closed(err) {
+		return nil, fmt.Errorf("%w: %w", ErrNeedsWebsocket, err)
+	}
+	return k, err
+}
+
+func (r *codeRunner) languageOf(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.languages[id]
+}
+
+// lose notes that a context has lost its variables when no call was there to be
+// told.
+func (r *codeRunner) lose(id, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost[id] = why
+}
+
+// restarted tells, once, whether a context lost its variables between two
+// calls.
+func (r *codeRunner) restarted(id string, p *RunCodeParams) error {
+	language := p.Language
+	if language == "" && p.Context == "" {
+		language = defaultLanguage
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range []string{id, language} {
+		if why, ok := r.lost[key]; ok {
+			delete(r.lost, key)
+			return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
+		}
+	}
+	return nil
+}
+
+// kill ends a context that nothing else ended. The default one of a language is
+// replaced at the next call for it.
+func (r *codeRunner) kill(ctx context.Context, id, why string) error {
+	if err := r.control(ctx, http.MethodDelete, id, ""); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if language := r.languages[id]; r.defaults[language] == id {
+		r.lost[language] = why
+	}
+	r.mu.Unlock()
+	r.drop(id)
+	return nil
+}
+
+// control asks the kernels' server to do something with one.
+func (r *codeRunner) control(ctx context.Context, method, id, verb string) error {
+	server := portClient{r.sb, jupyterPort}
+	path := "/api/kernels/" + id + verb
+	request, err := server.request(ctx, method, path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := server.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if response.StatusCode > 299 {
+		return api.ResponseError(method, path, response.StatusCode, response.Header, body)
+	}
+	return nil
 }
 
 // close ends all connections.
@@ -192,8 +295,10 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 				return k, nil
 			}
 		}
-		k, err = r.dial(ctx, at)
+		session := jupyter.NewID()
+		conn, err := r.dial(ctx, at, session)
 		if err == nil {
+			k = newKernel(r, at, session, conn)
 			r.mu.Lock()
 			r.kernels[at] = k
 			r.mu.Unlock()
@@ -207,9 +312,10 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 	}
 }
 
-func (r *codeRunner) dial(ctx context.Context, id string) (*kernel, error) {
+// dial opens a websocket to a kernel. The server sends what it kept for the
+// session since an earlier websocket of it was cut.
+func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
 	server := portClient{r.sb, jupyterPort}
-	session := jupyter.NewID()
 	address := "ws" + strings.TrimPrefix(r.sb.baseURL(jupyterPort), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
 	header := http.Header{}
 	server.header(header)
@@ -224,7 +330,7 @@ func (r *codeRunner) dial(ctx context.Context, id string) (*kernel, error) {
 		}
 		return nil, err
 	}
-	return newKernel(r, id, session, conn), nil
+	return conn, nil
 }
 
 // open gives the connection to the default context of a language if there is
@@ -290,8 +396,8 @@ type executeRequest struct {
 // overHTTP runs code with one request. When ctx ends the request ends, and the
 // interpreter interrupts the code.
 func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	if p.Silent {
-		return false, errors.New("RunCodeParams.Silent needs the websocket, which this sandbox does not have or this call does not use")
+	if p.Silent || p.NoHistory {
+		return false, fmt.Errorf("RunCodeParams.Silent and NoHistory: %w", ErrNeedsWebsocket)
 	}
 	interpreter := portClient{r.sb, interpreterPort}
 	body, err := json.Marshal(executeRequest{code, p.Context, p.Language, p.Envs})
@@ -320,12 +426,15 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 		}
 		if err := c.line(lines.Bytes()); errors.Is(err, errEnd) {
 			if e := c.execution.Error; p.Stdin != nil && e != nil && e.Name == "StdinNotImplementedError" {
-				return true, fmt.Errorf("RunCodeParams.Stdin needs the websocket, which this sandbox does not have or this call does not use: %w", e)
+				return true, fmt.Errorf("RunCodeParams.Stdin: %w: %w", ErrNeedsWebsocket, e)
 			}
 			return true, nil
 		} else if err != nil {
 			return true, err
 		}
+	}
+	if ctx.Err() != nil {
+		return true, &InterruptedError{Context: p.Context, Ran: time.Since(c.execution.Timing.Asked), Cause: context.Cause(ctx)}
 	}
 	if err := lines.Err(); err != nil {
 		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)

@@ -15,7 +15,7 @@ import (
 type Result struct {
 	// Main tells the value of the last expression from displayed ones.
 	Main bool
-	// Data maps a MIME type to its value: a JSON string for text, and for
+	// Data maps every MIME type to its value: a JSON string for text, and for
 	// images their base64; any JSON for JSON types.
 	Data map[string]json.RawMessage
 	// DisplayID is the name by which the code may update it; mostly empty.
@@ -43,6 +43,9 @@ func (r Result) Markdown() string { return r.text("text/markdown") }
 
 // LaTeX is the LaTeX, empty when there is none.
 func (r Result) LaTeX() string { return r.text("text/latex") }
+
+// JavaScript is the JavaScript, empty when there is none.
+func (r Result) JavaScript() string { return r.text("application/javascript") }
 
 // SVG is the SVG image's XML, empty when there is none.
 func (r Result) SVG() string { return r.text("image/svg+xml") }
@@ -101,14 +104,17 @@ var (
 	ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 	// cellLine are the forms in which Python and IPython name a line of code
 	// that came from here: its cell, and the line.
-	cellLine = regexp.MustCompile(`(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
+	// Where exceptions are in groups, a margin is before it; over HTTP the head
+	// of the traceback, without a line's end.
+	cellLine = regexp.MustCompile(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
 // newExecutionError makes a kernel's error fit to be read.
 func newExecutionError(name, value, traceback string) *ExecutionError {
 	e := &ExecutionError{Name: name, Value: value, Traceback: ansi.ReplaceAllString(traceback, "")}
 	// The outermost frame is of this code, others may be of earlier code.
-	frames := cellLine.FindAllStringSubmatch(e.Traceback, -1)
+	// The message at the end is the code's, and may look like anything.
+	frames := cellLine.FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)
 	for _, frame := range frames {
 		if frame[1] == frames[0][1] {
 			e.Line, _ = strconv.Atoi(frame[2])

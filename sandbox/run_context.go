@@ -42,7 +42,7 @@ func (sb *Sandbox) contextID(ctx context.Context, id string) (string, error) {
 		return "", err
 	}
 	defer end()
-	k, err := sb.code.kernel(ctx, "", "")
+	k, err := sb.code.websocket(ctx, "")
 	if err != nil {
 		return "", sb.failed(ctx, "begin a run", err)
 	}

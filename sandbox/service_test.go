@@ -55,6 +55,7 @@ type service struct {
 	execute       http.HandlerFunc
 	raw           func(http.ResponseWriter, *http.Request) bool // of the daemon, before the usual answers: it says whether it answered
 	kernel        func(k *fakeKernel)                           // serves one websocket
+	socket        http.HandlerFunc                              // serves one websocket from the upgrade on; instead of kernel
 	rest          http.HandlerFunc                              // of Jupyter
 	control       http.HandlerFunc                              // of the API, before the usual answers; it may write nothing
 
@@ -272,6 +273,10 @@ func (s *service) jupyter(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.rest(w, r)
+		return
+	}
+	if s.socket != nil {
+		s.socket(w, r)
 		return
 	}
 	if s.kernel == nil {

@@ -1,0 +1,333 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Whatever code does, what it did is told, and the context answers afterwards.
+func TestBadCode(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		for _, tt := range []struct {
+			name, code string
+			exception  string // "" is none, "died" a kernel that did
+			check      func(t *testing.T, e *sandbox.Execution)
+		}{
+			{"syntax", "x = = 1", "SyntaxError", func(t *testing.T, e *sandbox.Execution) {
+				if e.Error.Line != 1 {
+					t.Errorf("line %d", e.Error.Line)
+				}
+			}},
+			{"indentation", "if True:\nx = 1", "IndentationError", nil},
+			{"a NUL", "x = '\x00'", "", nil}, // what a version of Python makes of it is its own
+			{"exit", "import sys; sys.exit(3)", "SystemExit", nil},
+			{"exit of the process", "import os; os._exit(3)", "died", nil},
+			{"recursion", "def f(n): return f(n + 1)\nf(0)", "RecursionError", func(t *testing.T, e *sandbox.Execution) {
+				if e.Error.Line == 0 || len(e.Error.Traceback) > 1<<20 {
+					t.Errorf("line %d, a traceback of %d bytes", e.Error.Line, len(e.Error.Traceback))
+				}
+			}},
+			{"stdout closed", "import sys; keep = sys.stdout; sys.stdout.close() if hasattr(keep, 'closed') else None", "", nil},
+			{"its temporary directory removed", "import shutil, tempfile; shutil.rmtree(tempfile.gettempdir(), ignore_errors=True); 1", "", nil},
+			{"not UTF-8", "import os; os.write(1, b'a\\xff\\xfeb\\n')", "", func(t *testing.T, e *sandbox.Execution) {
+				if !strings.HasPrefix(e.Stdout, "a\uFFFD") || !strings.HasSuffix(e.Stdout, "b\n") {
+					t.Errorf("printed %q", e.Stdout)
+				}
+			}},
+			{"much output", "for _ in range(16): print('x' * ((1 << 20) - 1))", "", func(t *testing.T, e *sandbox.Execution) {
+				if len(e.Stdout) > sandbox.DefaultMaxOutput+256 || e.StdoutDropped != 15<<20 || !e.Truncated() {
+					t.Errorf("%d bytes kept, %d dropped", len(e.Stdout), e.StdoutDropped)
+				}
+			}},
+			{"many prints", "for i in range(100_000): print(i)", "", func(t *testing.T, e *sandbox.Execution) {
+				if !strings.HasSuffix(e.Stdout, "99999\n") || e.StdoutDropped != 0 {
+					t.Errorf("%d bytes, %d dropped", len(e.Stdout), e.StdoutDropped)
+				}
+			}},
+			{"a large result", "'x' * (16 << 20)", "", func(t *testing.T, e *sandbox.Execution) {
+				if n := len(e.Text()); n != 16<<20 {
+					t.Errorf("%d bytes", n)
+				}
+			}},
+			{"input without a handler", "input()", "StdinNotImplementedError", nil},
+			{"interrupt of itself", "raise KeyboardInterrupt", "KeyboardInterrupt", nil},
+			{"builtins deleted", "import builtins; del builtins.print", "", nil},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				execution, err := sb.RunCode(t.Context(), tt.code, nil)
+				exception, raised := errors.AsType[*sandbox.ExecutionError](err)
+				switch {
+				case tt.name == "a NUL" && raised:
+				case tt.exception == "died":
+					if !errors.Is(err, sandbox.ErrKernelDied) {
+						t.Errorf("%v", err)
+					}
+				case raised && exception.Name != tt.exception, !raised && tt.exception != "", err != nil && !raised:
+					t.Errorf("%v", err)
+				}
+				if execution == nil {
+					t.Fatalf("no execution: %v", err)
+				}
+				if tt.check != nil {
+					tt.check(t, execution)
+				}
+				if got := evaluate(t, sb, "6 * 7"); got != "42" {
+					t.Errorf("afterwards 6 * 7 is %q", got)
+				}
+			})
+		}
+	})
+}
+
+func TestBadRequests(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		for name, tt := range map[string]struct {
+			params sandbox.RunCodeParams
+			class  error // nil is any
+		}{
+			"an unknown context":    {sandbox.RunCodeParams{Context: "00000000-0000-4000-8000-000000000000"}, api.ErrNotFound},
+			"a context of no form":  {sandbox.RunCodeParams{Context: "../x"}, api.ErrNotFound},
+			"an unknown language":   {sandbox.RunCodeParams{Language: "cobol"}, nil},
+			"language and context":  {sandbox.RunCodeParams{Language: "python", Context: "x"}, api.ErrInvalidArgument},
+			"a name that is no env": {sandbox.RunCodeParams{Envs: map[string]string{"A=B": "x"}}, api.ErrInvalidArgument},
+		} {
+			execution, err := sb.RunCode(t.Context(), "1", &tt.params)
+			if err == nil || tt.class != nil && !errors.Is(err, tt.class) || err != nil && execution != nil {
+				t.Errorf("%s: %+v, %v", name, execution, err)
+			}
+			if name == "an unknown language" && !strings.Contains(err.Error(), "cobol") {
+				t.Errorf("it does not name the language: %v", err)
+			}
+		}
+		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			t.Errorf("afterwards: %q", got)
+		}
+	})
+}
+
+// Code that heeds no interrupt costs the context its kernel, and the next call
+// is told.
+func TestCodeThatHeedsNoInterrupt(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	evaluate(t, sb, "x = 1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// Deaf before it prints: an interrupt between that and a loop in C would help.
+	code := "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)"
+	var at time.Time
+	_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{func() { at = time.Now(); cancel() }}})
+	if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || time.Since(at) > time.Second {
+		t.Errorf("after %v: %v", time.Since(at), err)
+	}
+	if execution, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || execution != nil {
+		t.Errorf("the next: %+v, %v", execution, err)
+	}
+	if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+		t.Errorf("the one after that has x: %s", got)
+	}
+}
+
+// What happens to an idle kernel is told to the next call.
+func TestKernelRestartedBetweenCalls(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := create(t, cloud)
+	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	contexts, err := other.Contexts(t.Context())
+	if err != nil || len(contexts) == 0 {
+		t.Fatalf("%v %v", contexts, err)
+	}
+	for how, restart := range map[string]func() error{
+		"restarted": func() error { return other.RestartContext(t.Context(), contexts[0].ID) },
+		"killed": func() error {
+			_, err := other.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"})
+			return err
+		},
+	} {
+		pid = evaluate(t, sb, "x = 1; import os; os.getpid()")
+		if err := restart(); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		var told error
+		eventually(t, how+" is told", func() bool {
+			_, told = sb.RunCode(t.Context(), "x", nil)
+			return told != nil
+		})
+		if !errors.Is(told, sandbox.ErrKernelRestarted) && !errors.Is(told, sandbox.ErrKernelDied) && !isException(told, "NameError") {
+			t.Errorf("%s: %v", how, told)
+		}
+		// At most one notice is left.
+		_, _ = sb.RunCode(t.Context(), "x = 2", nil)
+		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			t.Errorf("%s: afterwards %q", how, got)
+		}
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	began := make(chan struct{})
+	var once sync.Once
+	interrupted := make(chan error, 1)
+	go func() {
+		<-began
+		interrupted <- sb.Interrupt(t.Context(), "")
+	}()
+	_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{Stdout: whenWritten{func() { once.Do(func() { close(began) }) }}})
+	if !isException(err, "KeyboardInterrupt") {
+		t.Error(err)
+	}
+	if err := <-interrupted; err != nil {
+		t.Error(err)
+	}
+	http := create(t, sandboxtest.New(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	for name, call := range map[string]func() error{
+		"interrupt": func() error { return http.Interrupt(t.Context(), "") },
+		"silent": func() error {
+			_, err := http.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Silent: true})
+			return err
+		},
+		"without history": func() error {
+			_, err := http.RunCode(t.Context(), "1", &sandbox.RunCodeParams{NoHistory: true})
+			return err
+		},
+		"a run": func() error {
+			_, err := http.Begin(t.Context(), nil)
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, sandbox.ErrNeedsWebsocket) {
+			t.Errorf("%s over HTTP: %v", name, err)
+		}
+	}
+}
+
+// Events are what RunCode gives, in order, over either way.
+func TestStreamCode(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		const code = `import sys
+print('one', flush=True)
+print('two', file=sys.stderr, flush=True)
+from IPython.display import display
+display({'text/plain': 'shown'}, raw=True)
+40 + 2`
+		var got []string
+		for event, err := range sb.StreamCode(t.Context(), code, nil) {
+			if err != nil {
+				if isException(err, "ModuleNotFoundError") {
+					t.Skip("the sandboxes' Python has no IPython")
+				}
+				t.Fatal(err)
+			}
+			switch e := event.(type) {
+			case sandbox.OutputEvent:
+				got = append(got, string(e.Stream)+" "+strings.TrimSpace(e.Text))
+			case sandbox.DisplayEvent:
+				got = append(got, "display "+e.Text())
+			case sandbox.ResultEvent:
+				got = append(got, "result "+e.Text())
+			case sandbox.StatusEvent:
+				got = append(got, string(e.State))
+			case sandbox.EndEvent:
+				timing := e.Execution.Timing
+				got = append(got, fmt.Sprintf("end %s %v", e.Execution.Text(), timing.Started.After(timing.Asked) && timing.Ran() > 0))
+			}
+		}
+		want := "busy, stdout one, stderr two, display shown, result 42, idle, end 42 true"
+		if all := strings.Join(got, ", "); all != want {
+			t.Errorf("got  %s\nwant %s", all, want)
+		}
+		// Leaving the loop interrupts the code.
+		evaluate(t, sb, "x = 41")
+		for event := range sb.StreamCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", nil) {
+			if _, ok := event.(sandbox.OutputEvent); ok {
+				break
+			}
+		}
+		if got := evaluate(t, sb, "x + 1"); got != "42" {
+			t.Errorf("after a loop that was left: %q", got)
+		}
+	})
+}
+
+// Nothing is skipped after an error.
+func TestErrorThenRun(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	pairs := 1000
+	if testing.Short() {
+		pairs = 50
+	}
+	evaluate(t, sb, "n = 0")
+	for i := range pairs {
+		if _, err := sb.RunCode(t.Context(), "1/0", nil); !isException(err, "ZeroDivisionError") {
+			t.Fatalf("%d: %v", i, err)
+		}
+		if got := evaluate(t, sb, "n += 1; n"); got != fmt.Sprint(i+1) {
+			t.Fatalf("%d: n is %s", i, got)
+		}
+	}
+}
+
+// Two handles at one kernel take turns and see only what is theirs.
+func TestTwoClients(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		other := create(t, sandboxtest.New(t)) // another sandbox: nothing of it is here
+		evaluate(t, other, "n = 'theirs'")
+		evaluate(t, sb, "n = 0")
+		var clients sync.WaitGroup
+		for c := range 4 {
+			clients.Go(func() {
+				for i := range 20 {
+					want := fmt.Sprintf("%d-%d\n", c, i)
+					code := fmt.Sprintf("print('%d-%d'); n += 1", c, i)
+					if c%2 == 1 {
+						code += "\n1/0"
+					}
+					execution, err := sb.RunCode(t.Context(), code, nil)
+					if err != nil && !isException(err, "ZeroDivisionError") || execution.Stdout != want {
+						t.Errorf("%+v, %v", execution, err)
+					}
+				}
+			})
+		}
+		clients.Wait()
+		if got := evaluate(t, sb, "n"); got != "80" {
+			t.Errorf("%s of 80 ran", got)
+		}
+	})
+}
+
+// A result that is too large for a message is left out, and that is said.
+func TestLargeResult(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(execution.Text()); n != 64<<20 && (n != 0 || !strings.Contains(execution.Stderr, "left out")) {
+			t.Errorf("%d bytes, and stderr says %q", n, execution.Stderr)
+		}
+		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			t.Errorf("afterwards: %q", got)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// relay passes connections on, until they are cut.
+type relay struct {
+	listener net.Listener
+	to       string
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, to: target.Host, conns: map[net.Conn]struct{}{}}
+	r.work.Go(r.serve)
+	t.Cleanup(func() {
+		listener.Close()
+		r.cut()
+		r.work.Wait()
+	})
+	return r
+}
+
+func (r *relay) url() string { return "http://" + r.listener.Addr().String() }
+
+func (r *relay) serve() {
+	for {
+		from, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		var dialer net.Dialer
+		to, err := dialer.Dial("tcp", r.to)
+		if err != nil {
+			from.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns[from], r.conns[to] = struct{}{}, struct{}{}
+		r.mu.Unlock()
+		for _, ends := range [][2]net.Conn{{from, to}, {to, from}} {
+			r.work.Go(func() {
+				_, _ = io.Copy(ends[0], ends[1])
+				ends[0].Close()
+			})
+		}
+	}
+}
+
+// cut ends all connections; new ones are passed on.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.Close()
+	}
+	clear(r.conns)
+}
+
+// onWrite does something once a byte comes.
+type onWrite struct {
+	once sync.Once
+	do   func()
+	out  strings.Builder
+}
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	w.once.Do(w.do)
+	return w.out.Write(p)
+}
+
+// However the connection is cut under it, code runs once, and what it said is
+// either complete or said not to be.
+func TestConnectionCut(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	r := newRelay(t, cloud.URL())
+	sb := create(t, cloud, sandbox.WithSandboxURL(r.url()))
+	evaluate(t, sb, "n = 0")
+	const lines = 200
+	for i := range 10 {
+		w := &onWrite{do: r.cut}
+		execution, err := sb.RunCode(t.Context(), "n += 1\nimport time\nfor i in range(200):\n  print(i, flush=True)\n  time.sleep(0.001)\nn", &sandbox.RunCodeParams{Stdout: w})
+		if err != nil && !errors.Is(err, sandbox.ErrKernelLost) {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err == nil && strings.Count(w.out.String(), "\n") != lines || strings.Count(w.out.String(), "\n") > lines || execution == nil {
+			t.Errorf("%d: %d lines, %v", i, strings.Count(w.out.String(), "\n"), err)
+		}
+	}
+	if got := evaluate(t, sb, "n"); got != "10" {
+		t.Errorf("10 calls ran %s times", got)
+	}
+}

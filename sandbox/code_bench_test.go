@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// benchSandbox is a sandbox whose kernel costs as little as can be.
+func benchSandbox(b *testing.B, s *service) *Sandbox {
+	b.Helper()
+	server := httptest.NewServer(s)
+	b.Cleanup(server.Close)
+	sb, err := Create(b.Context(), WithAPIKey(testKey), WithAPIURL(server.URL), WithSandboxURL(server.URL), WithDomain("test.invalid"), WithEnvFile(""))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { sb.Close() })
+	return sb
+}
+
+// What a call costs here, the fake kernel's five messages included.
+func BenchmarkRunCode(b *testing.B) {
+	s := &service{}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "2"}, "execution_count": 7})
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := benchSandbox(b, s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if ex, err := sb.RunCode(b.Context(), "1+1", nil); err != nil || ex.Text() != "2" {
+			b.Fatal(ex, err)
+		}
+	}
+}
+
+func BenchmarkRunCodeOverHTTP(b *testing.B) {
+	s := &service{}
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"number_of_executions","execution_count":7}
+{"type":"result","text":"2","is_main_result":true,"extra":{}}
+{"type":"end_of_execution"}
+`)
+	}
+	sb := benchSandbox(b, s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if ex, err := sb.RunCode(b.Context(), "1+1", nil); err != nil || ex.Text() != "2" {
+			b.Fatal(ex, err)
+		}
+	}
+}
+
+// Collecting alone: what a busy kernel prints, in large and in tiny pieces.
+func BenchmarkCollectOutput(b *testing.B) {
+	for name, text := range map[string]string{"64KiB": strings.Repeat("0123456789abcde\n", 4<<10), "tiny": "1\n"} {
+		b.Run(name, func(b *testing.B) {
+			m := printed("stdout", text)
+			c := newCollector(&RunCodeParams{Stdout: io.Discard})
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.message(m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A call is one message: nothing is asked or told beside it.
+func TestRunCodeIsOneMessage(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	messages := make(chan string, 100)
+	s.kernel = func(k *fakeKernel) {
+		for m := k.next(); m != nil; m = k.next() {
+			messages <- m.Header.MsgType
+			k.begin(m)
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		}
+	}
+	sb := s.sandbox()
+	for range 10 {
+		if _, err := sb.RunCode(t.Context(), "1+1", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(messages); n != 10 {
+		t.Errorf("%d messages", n)
+	}
+	if n := s.seen("GET") + s.seen("POST /api/kernels"); n != 0 {
+		t.Errorf("%d requests beside them", n)
+	}
+}

@@ -1,0 +1,277 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// keeping is what a server does with what it could not hand over.
+type keeping string
+
+const (
+	keepsAll        keeping = "keeps what is not acknowledged"               // some of it was received
+	keepsUnattached keeping = "keeps what is said while nobody is connected" // Jupyter's own
+	keepsNothing    keeping = "keeps nothing"
+)
+
+// cut is where the first connections of a session are cut.
+type cut struct {
+	fromClient bool // counts what the client sends, not what it is sent
+	at         int  // the number of the message
+	after      bool // it is handed over first
+	times      int  // so many connections
+}
+
+// cuttingServer is a kernel behind a server whose connections are cut.
+type cuttingServer struct {
+	t        *testing.T
+	keeping  keeping
+	v1       bool
+	numbered bool
+	cut      cut
+
+	mu          sync.Mutex
+	said        []*jupyter.Message
+	kept        []*jupyter.Message // of it, what was said to nobody
+	handed      int                // of it, so many were sent
+	runs        int
+	connections int
+	at          *cutSocket
+}
+
+// cutSocket is one connection; cuttingServer.mu guards it.
+type cutSocket struct {
+	conn     *websocket.Conn
+	sent     int
+	cutting  bool
+	received int
+}
+
+func (s *cuttingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	upgrader := websocket.Upgrader{}
+	if s.v1 {
+		upgrader.Subprotocols = []string{jupyter.SubprotocolV1}
+	}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer conn.Close()
+	s.mu.Lock()
+	s.connections++
+	if s.at != nil {
+		s.at.conn.Close()
+	}
+	so := &cutSocket{conn: conn, cutting: s.connections <= s.cut.times}
+	s.at = so
+	switch s.keeping {
+	case keepsAll:
+		for _, m := range s.said[max(s.handed-2, 0):] {
+			s.hand(m)
+		}
+	case keepsUnattached:
+		kept := s.kept
+		s.kept = nil
+		for _, m := range kept {
+			s.hand(m)
+		}
+	case keepsNothing:
+	}
+	s.mu.Unlock()
+	for {
+		_, frame, err := conn.ReadMessage()
+		if err != nil {
+			break
+		}
+		m, err := s.unmarshal(frame)
+		if err != nil {
+			s.t.Error(err)
+			break
+		}
+		s.take(so, m)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == so {
+		s.at = nil
+	}
+}
+
+func (s *cuttingServer) unmarshal(frame []byte) (*jupyter.Message, error) {
+	if s.v1 {
+		return jupyter.UnmarshalV1(frame)
+	}
+	return jupyter.Unmarshal(frame, false)
+}
+
+// take answers what the client sends.
+func (s *cuttingServer) take(so *cutSocket, m *jupyter.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	here := so.cutting && s.cut.fromClient && so.received == s.cut.at
+	so.received++
+	if here && !s.cut.after {
+		so.conn.Close()
+		return
+	}
+	if here {
+		s.at = nil // what it says is said to nobody
+		so.conn.Close()
+	}
+	switch m.Header.MsgType {
+	case "execute_request":
+		s.runs++
+		s.execute(m)
+	case "kernel_info_request":
+		s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "busy"})
+		s.say(m, jupyter.Shell, "kernel_info_reply", map[string]any{"status": "ok"})
+		s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
+	}
+}
+
+// cutMessages is how many messages an execution has.
+const cutMessages = 8
+
+func (s *cuttingServer) execute(m *jupyter.Message) {
+	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "busy"})
+	s.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{ExecutionCount: 1})
+	for i := range 3 {
+		s.say(m, jupyter.IOPub, "stream", jupyter.StreamContent{Name: "stdout", Text: fmt.Sprintf("<%d>", i)})
+	}
+	s.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "42"}, "execution_count": 1})
+	s.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "execution_count": 1})
+	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
+}
+
+func (s *cuttingServer) say(parent *jupyter.Message, channel, kind string, content any) {
+	data, err := json.Marshal(content)
+	if err != nil {
+		s.t.Error(err)
+	}
+	m := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader(kind, "server", "k"), Content: data, Parent: parent.Header}
+	if s.numbered {
+		m.Header.MsgID = fmt.Sprintf("kernel_1_%d", len(s.said))
+	}
+	s.said = append(s.said, m)
+	s.hand(m)
+}
+
+// hand sends a message to who is connected, if that goes.
+func (s *cuttingServer) hand(m *jupyter.Message) {
+	so := s.at
+	if so == nil {
+		s.kept = append(s.kept, m)
+		return
+	}
+	here := so.cutting && !s.cut.fromClient && so.sent == s.cut.at
+	so.sent++
+	if !here || s.cut.after {
+		kind, frame := websocket.BinaryMessage, []byte(nil)
+		var err error
+		if s.v1 {
+			frame, err = jupyter.MarshalV1(m)
+		} else {
+			kind = websocket.TextMessage
+			frame, _, err = jupyter.Marshal(m)
+		}
+		if err != nil {
+			s.t.Error(err)
+		}
+		_ = so.conn.WriteMessage(kind, frame) // the client may be gone
+		s.handed = max(s.handed, slices.Index(s.said, m)+1)
+	}
+	if here {
+		s.at = nil
+		so.conn.Close()
+	}
+}
+
+// However a connection is cut, an execution is complete and told once, or an
+// error says that it may not be; and the code runs once at most.
+func TestRunCodeCutAtEveryMessage(t *testing.T) {
+	t.Parallel()
+	for _, keeping := range []keeping{keepsAll, keepsUnattached, keepsNothing} {
+		for _, v1 := range []bool{true, false} {
+			for _, numbered := range []bool{true, false} {
+				for _, c := range cuts() {
+					name := fmt.Sprintf("%s/v1 %v/numbered %v/%+v", keeping, v1, numbered, c)
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: v1, numbered: numbered, cut: c})
+					})
+				}
+			}
+		}
+	}
+}
+
+func cuts() (all []cut) {
+	for _, times := range []int{1, 2} {
+		for _, after := range []bool{false, true} {
+			for at := range cutMessages + 1 { // the last one never comes
+				all = append(all, cut{at: at, after: after, times: times})
+			}
+			for at := range 2 {
+				all = append(all, cut{fromClient: true, at: at, after: after, times: times})
+			}
+		}
+	}
+	return all
+}
+
+func testCut(t *testing.T, server *cuttingServer) {
+	s := newService(t)
+	s.socket = server.ServeHTTP
+	sb := s.sandbox()
+	var written strings.Builder
+	told := 0
+	ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{Stdout: &written, OnResult: func(Result) { told++ }})
+	server.mu.Lock()
+	runs, connections := server.runs, server.connections
+	server.mu.Unlock()
+	const all = "<0><1><2>"
+	switch {
+	case runs > 1:
+		t.Errorf("ran %d times", runs)
+	case err == nil && (written.String() != all || ex.Stdout != all || told != 1 || ex.Text() != "42"):
+		t.Errorf("wrote %q, kept %q, %d results, text %q", &written, ex.Stdout, told, ex.Text())
+	case err != nil && !errors.Is(err, ErrKernelLost):
+		t.Error(err)
+	case err != nil && ex == nil:
+		t.Errorf("what came is lost: %v", err)
+	}
+	if told > 1 || strings.Count(written.String(), "<0>")+strings.Count(written.String(), "<1>")+strings.Count(written.String(), "<2>") > 3 {
+		t.Errorf("told twice: %q", &written)
+	}
+	lostRequest := server.cut.fromClient && server.cut.at == 0 && !server.cut.after
+	if server.keeping == keepsAll && server.numbered && !lostRequest && err != nil {
+		t.Errorf("nothing was lost: %v", err)
+	}
+	if lostRequest && (err == nil || runs != 0) {
+		t.Errorf("the request was lost: ran %d times, %v", runs, err)
+	}
+	inside := server.cut.at < cutMessages-1 || server.cut.at == cutMessages-1 && !server.cut.after
+	if inside && !server.cut.fromClient && connections < 2 {
+		t.Error("was not cut")
+	}
+	// What was cut away is not mixed into what comes next.
+	for range 1 + server.cut.times {
+		if ex, err := sb.RunCode(t.Context(), "code", nil); err == nil && ex.Stdout == all && ex.Text() == "42" {
+			return
+		} else if !errors.Is(err, ErrKernelLost) {
+			t.Errorf("the next: %+v, %v", ex, err)
+		}
+	}
+	t.Error("the next never works")
+}

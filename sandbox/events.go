@@ -1,0 +1,87 @@
+package sandbox
+
+import "time"
+
+// CodeEvent is one thing that running code does, as [Sandbox.StreamCode] gives
+// them in order. It is one of [OutputEvent], [ResultEvent], [DisplayEvent],
+// [UpdateEvent], [ClearEvent], [ErrorEvent], [StatusEvent], [InputEvent] and, as
+// the last one, [EndEvent]. Later versions may have more: let a switch pass over
+// what it does not know.
+type CodeEvent interface{ codeEvent() }
+
+// OutputEvent is a piece of what the code printed.
+type OutputEvent struct{ Output }
+
+// ResultEvent is the value of the last expression.
+type ResultEvent struct{ Result }
+
+// DisplayEvent is a value that the code displayed.
+type DisplayEvent struct{ Result }
+
+// UpdateEvent replaces what was displayed under its DisplayID, by this code or
+// by earlier code of the context.
+type UpdateEvent struct{ Result }
+
+// ClearEvent takes back the results and displays so far. With Wait they stay
+// until there is output to replace them.
+type ClearEvent struct{ Wait bool }
+
+// ErrorEvent is the exception that ends the code.
+type ErrorEvent struct{ Err *ExecutionError }
+
+// StatusEvent tells what has become of the request to run the code.
+type StatusEvent struct {
+	State CodeState
+	// Position is how many executions go first, as far as is known; of a queued
+	// one alone.
+	Position int
+}
+
+// InputEvent is a request for input, which RunCodeParams.Stdin answers.
+type InputEvent struct {
+	Prompt   string
+	Password bool
+}
+
+// EndEvent is the last event. Its execution is what RunCode would return.
+type EndEvent struct{ Execution *Execution }
+
+func (OutputEvent) codeEvent()  {}
+func (ResultEvent) codeEvent()  {}
+func (DisplayEvent) codeEvent() {}
+func (UpdateEvent) codeEvent()  {}
+func (ClearEvent) codeEvent()   {}
+func (ErrorEvent) codeEvent()   {}
+func (StatusEvent) codeEvent()  {}
+func (InputEvent) codeEvent()   {}
+func (EndEvent) codeEvent()     {}
+
+// CodeState is how far a request to run code is.
+type CodeState string
+
+// The states, in their order.
+const (
+	// CodeQueued: other code of the context runs first.
+	CodeQueued CodeState = "queued"
+	// CodeBusy: it runs.
+	CodeBusy CodeState = "busy"
+	// CodeIdle: it is over.
+	CodeIdle CodeState = "idle"
+)
+
+// OutputStream is where code prints to.
+type OutputStream string
+
+// The streams.
+const (
+	StreamStdout OutputStream = "stdout"
+	StreamStderr OutputStream = "stderr"
+)
+
+// Output is a piece of what code printed.
+type Output struct {
+	Stream OutputStream
+	Text   string
+	// Time is when it came, by the clock of this machine.
+	Time time.Time
+}

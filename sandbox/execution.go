@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pyshim"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// Execution is what running code gave.
+type Execution struct {
+	// Results are the displayed values in order, and the value of the last
+	// expression, as they were at the end: updated where the code updated them,
+	// without those that it cleared.
+	Results []Result
+	// Stdout and Stderr are what was printed, as far as it is kept; where bytes
+	// were dropped, a line says so.
+	Stdout, Stderr string
+	// Logs are both streams in the order in which they came, as far as they are
+	// kept. What comes on one stream without pause is one entry. They are a
+	// record: nothing that the code does clears them.
+	Logs []Output
+	// StdoutDropped and StderrDropped count the bytes that are not kept.
+	StdoutDropped, StderrDropped int64
+	// LogsDropped counts the entries, and ResultsDropped the results and updates
+	// of results, that are not kept.
+	LogsDropped, ResultsDropped int
+	// Error is the exception that ended the code; nil when there was none.
+	Error *ExecutionError
+	// Count is the number of the execution in its context; 0 when silent.
+	Count int
+	// Timing is when it ran.
+	Timing Timing
+}
+
+// Timing is when code ran, by the clock of this machine.
+type Timing struct {
+	// Asked is when the call was made, Started when the kernel began, and
+	// Finished when the end of it was seen. Started is zero when it did not
+	// begin.
+	Asked, Started, Finished time.Time
+}
+
+// Queued is how long the code waited for its turn.
+func (t Timing) Queued() time.Duration {
+	if t.Started.IsZero() {
+		return t.Finished.Sub(t.Asked)
+	}
+	return t.Started.Sub(t.Asked)
+}
+
+// Ran is how long the code ran.
+func (t Timing) Ran() time.Duration {
+	if t.Started.IsZero() {
+		return 0
+	}
+	return t.Finished.Sub(t.Started)
+}
+
+// Truncated tells whether something is not kept; the counters tell what.
+func (e *Execution) Truncated() bool {
+	return e.StdoutDropped > 0 || e.StderrDropped > 0 || e.LogsDropped > 0 || e.ResultsDropped > 0
+}
+
+// Main is the value of the last expression; ok is false when there is none.
+func (e *Execution) Main() (main Result, ok bool) {
+	if e != nil {
+		for _, r := range e.Results {
+			if r.Main {
+				return r, true
+			}
+		}
+	}
+	return Result{}, false
+}
+
+// Text is the text of the value of the last expression; empty when there is
+// none. See [Result.Text].
+func (e *Execution) Text() string {
+	main, _ := e.Main()
+	return main.Text()
+}
+
+// Decode puts the value of the last expression into what to points to. See
+// [Result.Decode].
+func (e *Execution) Decode(to any) error {
+	main, ok := e.Main()
+	if !ok {
+		return fmt.Errorf("sandbox: decode the value of the last expression: there is none: %w", api.ErrInvalidArgument)
+	}
+	return main.Decode(to)
+}
+
+// Decode puts the value into what to points to: from its JSON, which lists and
+// dicts have; else from its text when that is a number, a string or one of
+// True, False and None; and a string takes any text. For what else there is in
+// Python have the code make a list or a dict of it, or use [Run.Exec], whose
+// values have types.
+func (r Result) Decode(to any) error {
+	if value := r.JSON(); value != nil {
+		if err := json.Unmarshal(value, to); err != nil {
+			return fmt.Errorf("sandbox: decode a result's application/json: %w", err)
+		}
+		return nil
+	}
+	if doc := r.text(pyshim.MIME); doc != "" {
+		if err := state.Unmarshal([]byte(doc), to); err != nil {
+			return fmt.Errorf("sandbox: decode a result: %w", err)
+		}
+		return nil
+	}
+	text, ok := r.Data["text/plain"]
+	if !ok {
+		return fmt.Errorf("sandbox: decode a result: it is only %s: %w", strings.Join(r.Formats(), ", "), api.ErrInvalidArgument)
+	}
+	if s, ok := to.(*string); ok {
+		*s = r.Text()
+		return nil
+	}
+	var plain string
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return fmt.Errorf("sandbox: decode a result's text/plain: %w", err)
+	}
+	value, err := literal(plain)
+	if err == nil {
+		err = json.Unmarshal(value, to)
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: decode the result %.64q: %w", plain, err)
+	}
+	return nil
+}
+
+// literal gives the JSON of what Python writes for a simple value.
+func literal(text string) (json.RawMessage, error) {
+	switch text {
+	case "None":
+		return json.RawMessage("null"), nil
+	case "True":
+		return json.RawMessage("true"), nil
+	case "False":
+		return json.RawMessage("false"), nil
+	}
+	if n := len(text); n >= 2 && (text[0] == '\'' || text[0] == '"') && text[n-1] == text[0] {
+		s, err := unquote(text[1:n-1], text[0])
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(s)
+	}
+	var n json.Number
+	if json.Unmarshal([]byte(text), &n) == nil {
+		return json.RawMessage(text), nil
+	}
+	return nil, fmt.Errorf("it has no JSON and its text is not a number, string, True, False or None: %w", api.ErrInvalidArgument)
+}
+
+func unquote(text string, quote byte) (string, error) {
+	var s []byte
+	for len(text) > 0 {
+		r, _, rest, err := strconv.UnquoteChar(text, quote)
+		if err != nil {
+			return "", errors.New("it is not a string of Python")
+		}
+		s, text = utf8.AppendRune(s, r), rest // Python's \xff is a character, not a byte
+	}
+	return string(s), nil
+}

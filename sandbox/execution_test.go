@@ -1,0 +1,248 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+func display(kind, id, text string) *jupyter.Message {
+	content := fmt.Sprintf(`{"data":{"text/plain":%q},"transient":{"display_id":%q}}`, text, id)
+	return &jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.Header{MsgType: kind}, Content: []byte(content)}
+}
+
+func printed(stream, text string) *jupyter.Message {
+	content, _ := json.Marshal(jupyter.StreamContent{Name: stream, Text: text})
+	return &jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.Header{MsgType: "stream"}, Content: content}
+}
+
+func cleared(wait bool) *jupyter.Message {
+	return &jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.Header{MsgType: "clear_output"}, Content: fmt.Appendf(nil, `{"wait":%v}`, wait)}
+}
+
+func collect(t *testing.T, c *collector, messages ...*jupyter.Message) {
+	t.Helper()
+	for _, m := range messages {
+		if err := c.message(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestUpdatesAndClears(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		messages []*jupyter.Message
+		want     []string
+	}{
+		"an update replaces":                    {[]*jupyter.Message{display("display_data", "a", "1"), display("update_display_data", "a", "2")}, []string{"2"}},
+		"all of that name so far":               {[]*jupyter.Message{display("display_data", "a", "1"), display("display_data", "a", "2"), display("update_display_data", "a", "3"), display("display_data", "a", "4")}, []string{"3", "3", "4"}},
+		"not others":                            {[]*jupyter.Message{display("display_data", "", "1"), display("display_data", "b", "2"), display("update_display_data", "", "3"), display("update_display_data", "a", "4")}, []string{"1", "2"}},
+		"a clear takes away":                    {[]*jupyter.Message{display("display_data", "a", "1"), cleared(false), display("update_display_data", "a", "2")}, nil},
+		"one that waits, when more comes":       {[]*jupyter.Message{display("display_data", "", "1"), cleared(true), display("display_data", "", "2")}, []string{"2"}},
+		"output is more":                        {[]*jupyter.Message{display("display_data", "", "1"), cleared(true), printed("stdout", "x")}, nil},
+		"without more it waits for ever":        {[]*jupyter.Message{display("display_data", "", "1"), cleared(true)}, []string{"1"}},
+		"what is printed is not taken away":     {[]*jupyter.Message{printed("stdout", "x"), cleared(false), display("execute_result", "", "'v'")}, []string{"v"}},
+		"an update while a clear waits is none": {[]*jupyter.Message{display("display_data", "a", "1"), cleared(true), display("update_display_data", "a", "2")}, []string{"2"}},
+	} {
+		c := newCollector(&RunCodeParams{})
+		collect(t, c, test.messages...)
+		var got []string
+		e := c.finished()
+		for _, r := range e.Results {
+			got = append(got, r.Text())
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if strings.HasPrefix(name, "what is printed") && (e.Stdout != "x" || len(e.Logs) != 1) {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+func TestResultsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newCollector(&RunCodeParams{})
+	told := 0
+	c.event = func(CodeEvent) error { told++; return nil }
+	shown, updated, value := display("display_data", "a", "shown"), display("update_display_data", "a", "updated"), display("execute_result", "", "'value'")
+	const n = 10 * maxResults
+	for range n {
+		collect(t, c, shown, updated)
+	}
+	collect(t, c, value)
+	e := c.finished()
+	if len(e.Results) != maxResults+1 || e.ResultsDropped != n-maxResults || e.Text() != "value" || e.Results[0].Text() != "updated" || told != 2*n+1 || !e.Truncated() {
+		t.Errorf("%d results, %d dropped, %d told, %q", len(e.Results), e.ResultsDropped, told, e.Text())
+	}
+
+	c = newCollector(&RunCodeParams{})
+	large := display("display_data", "", strings.Repeat("x", 64<<20))
+	for range 6 {
+		collect(t, c, large)
+	}
+	collect(t, c, value)
+	if e := c.finished(); len(e.Results) != 4 || e.ResultsDropped != 3 || e.Text() != "value" {
+		t.Errorf("%d large results, %d dropped", len(e.Results), e.ResultsDropped)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	l := newLogs(20)
+	at := time.Now()
+	say := func(stream OutputStream, text string, later time.Duration) {
+		at = at.Add(later)
+		l.note(stream, len(text), at)
+		l.of(stream).write([]byte(text))
+	}
+	say(StreamStdout, "one ", 0)
+	say(StreamStdout, "two\n", time.Millisecond) // at once: one entry
+	say(StreamStderr, "err\n", 0)
+	say(StreamStdout, "3\n", 0)
+	say(StreamStdout, "4\n", time.Second)
+	got := func() (texts []string) {
+		list, _ := l.list()
+		for _, o := range list {
+			texts = append(texts, string(o.Stream)+" "+o.Text)
+		}
+		return texts
+	}
+	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 4\n"}, got()); diff != "" {
+		t.Error(diff)
+	}
+	// Of 20 bytes the first ten stay and the last ten; a character that is cut is
+	// left out, an entry of which nothing is left, too.
+	say(StreamStdout, strings.Repeat("x", 30), time.Second)
+	say(StreamStdout, "12345678é", time.Second)
+	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 12345678é"}, got()); diff != "" {
+		t.Error(diff)
+	}
+	if _, dropped := l.list(); dropped != 2 {
+		t.Errorf("%d dropped", dropped)
+	}
+
+	l = newLogs(0)
+	for i := range 3 * maxLogs {
+		say([]OutputStream{StreamStdout, StreamStderr}[i%2], "x", 0)
+	}
+	if list, dropped := l.list(); len(list) != maxLogs || dropped != 2*maxLogs {
+		t.Errorf("%d entries, %d dropped", len(list), dropped)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	text := func(s string) map[string]json.RawMessage {
+		data, _ := json.Marshal(s)
+		return map[string]json.RawMessage{"text/plain": data}
+	}
+	for _, test := range []struct {
+		data map[string]json.RawMessage
+		want any
+	}{
+		{map[string]json.RawMessage{"application/json": []byte(`{"a":[1]}`), "text/plain": []byte(`"x"`)}, map[string]any{"a": []any{1.0}}},
+		{text("42"), 42.0}, {text("-1.5e3"), -1500.0}, {text("True"), true}, {text("False"), false}, {text("None"), nil},
+		{text(`'it\'s'`), "it's"}, {text(`"it's"`), "it's"}, {text(`'\xe9\u20ac\n\\'`), "é€\n\\"}, {text("''"), ""},
+	} {
+		var got any = "unset"
+		if err := (Result{Data: test.data}).Decode(&got); err != nil || !cmp.Equal(got, test.want) {
+			t.Errorf("%s: %v, %v", test.data, got, err)
+		}
+	}
+	var s string
+	if err := (Result{Data: text("<object at 0x1>")}).Decode(&s); err != nil || s != "<object at 0x1>" {
+		t.Errorf("%q, %v", s, err)
+	}
+	e := &Execution{Results: []Result{{Data: text("1")}, {Main: true, Data: text("2")}}}
+	var n int
+	if err := e.Decode(&n); err != nil || n != 2 {
+		t.Errorf("%d, %v", n, err)
+	}
+	for name, r := range map[string]Result{
+		"an object": {Data: text("<object>")}, "not a number": {Data: text("nan")}, "a broken string": {Data: text(`'\x'`)}, "a string in a number": {Data: text("'2'")},
+		"a picture": {Data: map[string]json.RawMessage{"image/png": []byte(`""`)}}, "nothing": {}, "other JSON": {Data: map[string]json.RawMessage{"application/json": []byte(`[]`)}},
+	} {
+		if err := r.Decode(&n); err == nil {
+			t.Errorf("%s is %d", name, n)
+		}
+	}
+	if err := (&Execution{}).Decode(&n); err == nil {
+		t.Error("a value of nothing")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"'a'", `"\u1234"`, "1", "-", "None", "'"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		value, err := literal(text)
+		if err == nil && !json.Valid(value) {
+			t.Errorf("%q gives %q", text, value)
+		}
+	})
+}
+
+func TestSequence(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before, after string // the cut; a letter and a number each
+		complete      bool
+		repeated      int
+	}{
+		"all of it":                      {"a5 a6 a7", "a8 a9", true, 0},
+		"one is missing":                 {"a5 a6", "a8", false, 0},
+		"it comes later":                 {"a5 a6", "a8 a7", true, 0},
+		"repeated":                       {"a5 a6 a7", "a6 a7 a8", true, 2},
+		"what was missing is repeated":   {"a5 a7", "a6 a7 a8", true, 1},
+		"nothing before, from the start": {"", "a0 a1", true, 0},
+		"nothing before":                 {"", "a3 a4", false, 0},
+		"another numbering joins":        {"a5", "a6 b9", false, 0},
+		"without numbers":                {"a5", "x", false, 0},
+		"repeated without numbers":       {"x y z", "y z w", false, 2},
+		"a numbering after another":      {"a5", "b0", false, 0},
+	} {
+		var s sequence
+		s.begin()
+		repeated := 0
+		for _, id := range strings.Fields(test.before) {
+			s.note(numberedID(id), false)
+		}
+		s.resume()
+		for _, id := range strings.Fields(test.after) {
+			if !s.note(numberedID(id), true) {
+				repeated++
+			}
+		}
+		if s.complete() != test.complete || repeated != test.repeated {
+			t.Errorf("%s: complete %v, %d repeated", name, s.complete(), repeated)
+		}
+	}
+	var s sequence
+	for i := range 100 * maxMissing {
+		s.note(fmt.Sprintf("a_%d", i*2), false)
+		s.note(fmt.Sprintf("p%d_1", i), false)
+		s.note("x", false)
+	}
+	if len(s.recent) > maxRecent || len(s.missing["a"]) > 2*maxMissing || len(s.next) > maxNumberings || s.complete() {
+		t.Errorf("%d missing, %d numberings", len(s.missing["a"]), len(s.next))
+	}
+	if s.begin(); !s.complete() {
+		t.Error("earlier requests count")
+	}
+}
+
+func numberedID(id string) string {
+	if len(id) < 2 {
+		return id
+	}
+	return id[:1] + "_" + id[1:]
+}

@@ -1,0 +1,320 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+const (
+	// otherHalf is how long after the reply the idle may come, or the reverse:
+	// they travel on different sockets behind the server.
+	otherHalf = 10 * time.Second
+	// lastWords is how long a kernel that died may take to say why.
+	lastWords = 250 * time.Millisecond
+	// maxSilence is after which time without a word the server is asked whether
+	// the kernel still is at it.
+	maxSilence = 30 * time.Second
+	// endOfInput makes Python's input() raise EOFError.
+	endOfInput = "\x04"
+)
+
+// execution is a request that is under way.
+type execution struct {
+	id       string
+	began    time.Time
+	messages chan *jupyter.Message // nil in it: the websocket has ended
+	left     chan struct{}         // closed when nobody reads messages any more
+
+	// Guarded by kernel.mu: the websocket is not the one that it was sent over;
+	// then a request of this id was sent behind it.
+	resumed bool
+	fence   string
+
+	reply               jupyter.ExecuteReply
+	busy, ran           bool // it is the kernel's turn; its code was seen to run
+	replied, idle, over bool
+	passedShell         bool // the fence was answered
+	passedIOPub         bool
+	suspected           bool // the server has said before that the kernel is idle
+}
+
+// concerns tells whether an execution wants a message: its own, what tells the
+// end of all, and the answers to its fence.
+func (e *execution) concerns(m *jupyter.Message) bool {
+	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || deadly(m)
+}
+
+// give hands over a message, unless nobody reads it.
+func (e *execution) give(m *jupyter.Message) {
+	select {
+	case e.messages <- m:
+	case <-e.left:
+	}
+}
+
+// deadly tells a status that ends every execution, whoever asked.
+func deadly(m *jupyter.Message) bool {
+	if m.Header.MsgType != "status" {
+		return false
+	}
+	state := statusOf(m).ExecutionState
+	return state == "restarting" || state == "dead"
+}
+
+// statusOf is zero where the content is none.
+func statusOf(m *jupyter.Message) jupyter.StatusContent {
+	var status jupyter.StatusContent
+	if json.Unmarshal(m.Content, &status) != nil {
+		return jupyter.StatusContent{}
+	}
+	return status
+}
+
+// dropped tells that the kernel answered without having run the code.
+func (e *execution) dropped() bool {
+	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
+}
+
+// inputAnswer is what the handler said to a request for input.
+type inputAnswer struct {
+	to    jupyter.Header
+	value string
+	err   error
+}
+
+// follow reads what an execution says until it is over, ctx ends or the handler
+// fails.
+func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
+	answers := make(chan inputAnswer, 1)
+	inputs, cancel := context.WithCancel(ctx)
+	defer cancel()
+	quiet := time.NewTicker(k.runner.silence)
+	defer quiet.Stop()
+	var heard bool
+	var half <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return &InterruptedError{Context: k.id, Ran: time.Since(e.began), Cause: context.Cause(ctx)}
+		case <-half:
+			return e.lost("the kernel did not say that it is done")
+		case <-quiet.C:
+			if err := k.doubt(ctx, e, heard); err != nil {
+				return err
+			}
+			heard = false
+		case a := <-answers:
+			if err := k.answer(a); err != nil {
+				return err
+			}
+		case m := <-e.messages:
+			heard = true
+			if m == nil {
+				if err := k.resumeOver(ctx, e); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := e.note(m); err != nil {
+				k.primed = false
+				if errors.Is(err, ErrKernelDied) {
+					err = e.epitaph(err)
+				}
+				return err
+			}
+			if m.Parent.MsgID == e.id {
+				if err := k.tell(inputs, m, h, answers); err != nil {
+					return err
+				}
+			}
+			if e.over {
+				if !k.complete(e) {
+					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrKernelLost, shorten(e.reply.Status, 16))
+				}
+				return nil
+			}
+			if half == nil && e.replied != e.idle {
+				half = time.After(otherHalf)
+			}
+		}
+	}
+}
+
+// tell gives a message to the handler.
+func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, answers chan<- inputAnswer) error {
+	asks := m.Header.MsgType == "input_request"
+	if h.message != nil && (m.Channel == jupyter.IOPub || asks) {
+		if err := h.message(m); err != nil {
+			return err
+		}
+	}
+	if !asks {
+		return nil
+	}
+	var request jupyter.InputRequest
+	if err := json.Unmarshal(m.Content, &request); err != nil || h.input == nil {
+		return k.answer(inputAnswer{to: m.Header, err: io.EOF})
+	}
+	go func() {
+		value, err := h.input(ctx, request.Prompt, request.Password)
+		select {
+		case answers <- inputAnswer{m.Header, value, err}:
+		case <-ctx.Done():
+		}
+	}()
+	return nil
+}
+
+// answer sends the answer to a request for input. When the websocket is cut
+// under it, the code still waits, or does not: who follows finds out.
+func (k *kernel) answer(a inputAnswer) error {
+	if errors.Is(a.err, io.EOF) {
+		a.value, a.err = endOfInput, nil
+	}
+	if a.err != nil {
+		return fmt.Errorf("answer the code's request for input: %w", a.err)
+	}
+	content, err := json.Marshal(jupyter.InputReply{Value: a.value})
+	if err != nil {
+		return err
+	}
+	if err := k.write(jupyter.Stdin, "input_reply", a.to, content); err != nil {
+		return fmt.Errorf("%w: answer the code's request for input: %w", ErrKernelLost, err)
+	}
+	return nil
+}
+
+// resumeOver goes on over another websocket. The execution is over when there
+// is none, unless it was only given up.
+func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
+	err := k.resume(ctx, e)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		e.messages <- nil // there is room: nobody else writes now
+		return &InterruptedError{Context: k.id, Ran: time.Since(e.began), Cause: context.Cause(ctx)}
+	}
+	e.over, k.primed = true, false
+	return err
+}
+
+// lost ends an execution of which it is not known what became.
+func (e *execution) lost(why string) error {
+	e.over = true
+	return fmt.Errorf("%w: %s", ErrKernelLost, why)
+}
+
+// note reads from a message how far the execution is: it is over when both the
+// reply and the idle have come, in whatever order.
+func (e *execution) note(m *jupyter.Message) error {
+	var status jupyter.StatusContent
+	if m.Header.MsgType == "status" {
+		status = statusOf(m)
+	}
+	state := status.ExecutionState
+	if state == "restarting" || state == "dead" {
+		e.over = true
+		return died(status.Reason)
+	}
+	if m.Parent.MsgID != e.id {
+		return e.noteFence(m, state)
+	}
+	switch m.Header.MsgType {
+	case "execute_reply":
+		if err := json.Unmarshal(m.Content, &e.reply); err != nil {
+			return e.lost(fmt.Sprintf("its reply is malformed: %v", err))
+		}
+		e.replied = true
+	case "execute_input", "stream", "execute_result", "display_data", "error":
+		e.ran = true
+	case "status":
+		e.busy = e.busy || state == "busy"
+		e.idle = e.idle || state == "idle"
+	}
+	e.over = e.replied && e.idle
+	return nil
+}
+
+// noteFence notes an answer to what was sent behind the execution: on the same
+// channel, what has not come before it does not come any more.
+func (e *execution) noteFence(m *jupyter.Message, state string) error {
+	switch {
+	case m.Header.MsgType == "kernel_info_reply":
+		e.passedShell = true
+	case state == "idle":
+		e.passedIOPub = true
+	}
+	if e.passedShell && !e.replied || e.passedIOPub && !e.idle {
+		return e.lost("what the kernel said at the end was cut off")
+	}
+	return nil
+}
+
+// epitaph adds what a kernel that died said of it.
+func (e *execution) epitaph(err error) error {
+	timeout := time.NewTimer(lastWords)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-timeout.C:
+			return err
+		case m := <-e.messages:
+			if m == nil || m.Parent.MsgID != e.id {
+				return err
+			}
+			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
+				var why jupyter.ErrorContent
+				_ = json.Unmarshal(m.Content, &why) // what is none says nothing
+				return died(why.Value)
+			}
+		}
+	}
+}
+
+// died is ErrKernelDied with what the server says about it.
+func died(why string) error {
+	// What every server says comes first.
+	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
+		return ErrKernelDied
+	}
+	return fmt.Errorf("%w: %s", ErrKernelDied, shorten(why, 256))
+}
+
+// doubt asks the server about a kernel that has said nothing for long. Its
+// websocket lives: the pings see to that.
+func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
+	if heard {
+		e.suspected = false
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, otherHalf)
+	defer cancel()
+	var model struct {
+		State string `json:"execution_state"`
+	}
+	server := portClient{k.runner.sb, jupyterPort}
+	err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model)
+	switch {
+	case errors.Is(err, api.ErrNotFound), model.State == "dead":
+		e.over, k.primed = true, false
+		return ErrKernelDied
+	case err != nil || model.State != "idle":
+		e.suspected = false
+		return nil
+	case !e.suspected:
+		// Its last words may be on their way.
+		e.suspected = true
+		return nil
+	}
+	return e.lost("the server says that the kernel is idle, and its answer did not come")
+}

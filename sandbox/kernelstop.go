@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// An interrupt may come when Python does not look: it is repeated, and then the
+// kernel is restarted, and then it is ended.
+const (
+	interruptTries = 3
+	interruptPause = 2 * time.Second
+	restartTime    = 20 * time.Second
+	killTime       = 5 * time.Second
+)
+
+// stop interrupts an execution that was given up and sees it to its end. It
+// takes as long as it takes, until the handle is closed.
+func (k *kernel) stop(ctx context.Context, e *execution) {
+	ctx = context.WithoutCancel(ctx)
+	heeded := k.interruptUntilOver(ctx, e)
+	k.leave(e)
+	if !heeded {
+		k.replace(ctx)
+	}
+	if !e.over {
+		k.mu.Lock()
+		conn := k.conn
+		k.mu.Unlock()
+		_ = conn.Close()
+	}
+}
+
+// interruptUntilOver reports false when no interrupt helped.
+func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.life, cancel)()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for tries := 0; !e.over; {
+		select {
+		case <-ctx.Done():
+			return true // nobody is left to care
+		case m := <-e.messages:
+			if m == nil {
+				if k.resume(ctx, e) != nil {
+					k.primed = false
+					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+					return true // all that can be done for it
+				}
+				continue
+			}
+			if err := e.note(m); err != nil {
+				k.primed = false
+				if deadly(m) {
+					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+				}
+				return true
+			}
+		case <-tick.C:
+			tick.Reset(k.runner.pause)
+			if !e.busy {
+				tick.Reset(k.runner.pause / 50) // it waits for another client's code
+				continue
+			}
+			if tries++; tries > interruptTries {
+				return false
+			}
+			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+		}
+	}
+	return true
+}
+
+// replace gives the context a fresh kernel in place of one that heeds no
+// interrupt; failing that it ends the context.
+func (k *kernel) replace(ctx context.Context) {
+	const why = "code that was given up heeded no interrupt, so its kernel was "
+	k.primed = false
+	ctx, cancel := context.WithTimeout(ctx, restartTime+killTime)
+	defer cancel()
+	defer context.AfterFunc(k.life, cancel)()
+	restart, cancelRestart := context.WithTimeout(ctx, restartTime)
+	defer cancelRestart()
+	err := k.runner.control(restart, http.MethodPost, k.id, "/restart")
+	k.logStep(ctx, slog.LevelWarn, "restarting a kernel that heeds no interrupt", err)
+	if err == nil {
+		k.runner.lose(k.id, why+"restarted")
+		return
+	}
+	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
+}
+
+// logStep tells one step of ending code.
+func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
+	about := []any{"sandbox", k.runner.sb.ID(), "context", k.id}
+	if err != nil {
+		level, step, about = slog.LevelWarn, step+": failed", append(about, "error", err)
+	}
+	k.runner.sb.client.api.Logger().Log(ctx, level, step, about...)
+}
+
+// interrupt works by request for every kernel, by message for most: the
+// message is for servers without the request.
+func (k *kernel) interrupt(ctx context.Context) error {
+	err := k.runner.control(ctx, http.MethodPost, k.id, "/interrupt")
+	if err == nil {
+		return nil
+	}
+	if k.write(jupyter.Control, "interrupt_request", jupyter.Header{}, json.RawMessage("{}")) == nil {
+		return nil
+	}
+	return err
+}

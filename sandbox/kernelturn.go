@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// executionHandler is told what an execution says, in order, from the goroutine
+// that executes. An error of any of them interrupts the execution and is
+// returned.
+type executionHandler struct {
+	// queued is told how many executions of this handle go first, when some do.
+	// May be nil.
+	queued func(position int) error
+	// message is given every message on iopub that is the execution's, and the
+	// requests for input. May be nil.
+	message func(*jupyter.Message) error
+	// input answers a request for input; it may outlive the execution when it
+	// does not heed ctx. Nil means that the code cannot ask.
+	input func(ctx context.Context, prompt string, password bool) (string, error)
+}
+
+// execute runs a request when it is its turn. envs are set for it alone. When
+// the kernel drops it unrun, which it does to what waits behind a failure of
+// another client's, it is sent once more.
+func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+	ahead := k.inTurn.Add(1) - 1
+	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
+		k.inTurn.Add(-1)
+		return jupyter.ExecuteReply{}, err
+	}
+	k.mu.Lock()
+	k.used = true
+	k.mu.Unlock()
+	return k.hold(ctx, request, h, envs)
+}
+
+// wait gets the turn.
+func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) error {
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	if queued != nil {
+		if err := queued(max(ahead, 1)); err != nil {
+			return fmt.Errorf("%w: %w", errNotSent, err)
+		}
+	}
+	select {
+	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+	case <-k.done:
+		return errStale
+	}
+}
+
+// whenFree runs a request unless another execution is under way.
+func (k *kernel) whenFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
+	select {
+	case k.turn <- struct{}{}:
+		k.inTurn.Add(1)
+		return k.hold(ctx, request, executionHandler{}, nil)
+	default:
+		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
+	}
+}
+
+// hold executes in its turn.
+func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+	// Deferred: a handler may panic.
+	defer k.settle(ctx, len(envs) > 0)
+	if err := k.prepare(ctx, envs); err != nil {
+		return jupyter.ExecuteReply{}, err
+	}
+	e, err := k.once(ctx, request, h)
+	if err == nil && e.dropped() {
+		if e, err = k.once(ctx, request, h); err == nil && e.dropped() {
+			err = fmt.Errorf("the kernel dropped the code twice without running it: %w", api.ErrRetryable)
+		}
+	}
+	if e == nil {
+		return jupyter.ExecuteReply{}, err
+	}
+	return e.reply, err
+}
+
+// settle gives the turn back, when what the call left in the kernel is gone.
+func (k *kernel) settle(ctx context.Context, envs bool) {
+	e := k.unfinished()
+	if e == nil && !envs {
+		k.release()
+		return
+	}
+	k.runner.sb.background(ctx, func(ctx context.Context) {
+		defer k.release()
+		if e != nil {
+			k.stop(ctx, e)
+		}
+		if !envs {
+			return
+		}
+		if _, err := k.once(ctx, silently(restoreEnvs), executionHandler{}); err != nil {
+			if e := k.unfinished(); e != nil {
+				k.stop(ctx, e)
+			}
+		}
+	})
+}
+
+func (k *kernel) release() {
+	k.inTurn.Add(-1)
+	<-k.turn
+}
+
+// prepare sets the environment of the sandbox, once, and that of the call.
+func (k *kernel) prepare(ctx context.Context, envs map[string]string) error {
+	var steps []string
+	if !k.primed {
+		if common := k.runner.environment(ctx); len(common) > 0 {
+			steps = append(steps, completeEnvs(common))
+		}
+	}
+	if len(envs) > 0 {
+		steps = append(steps, replaceEnvs(envs))
+	}
+	for _, code := range steps {
+		e, err := k.once(ctx, silently(code), executionHandler{})
+		if err == nil && e.reply.Status != "ok" {
+			err = fmt.Errorf("%s: %s", e.reply.Name, shorten(e.reply.Value, 256))
+		}
+		if errors.Is(err, errNotSent) {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
+		}
+	}
+	k.primed = true
+	return nil
+}
+
+// once runs a request. The execution is nil when it was not sent; it is over
+// unless it still runs.
+func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (*execution, error) {
+	request.AllowStdin = h.input != nil
+	if request.UserExpressions == nil {
+		request.UserExpressions = map[string]string{}
+	}
+	e, err := k.send(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e.over {
+			k.leave(e)
+		}
+	}()
+	return e, k.follow(ctx, e, h)
+}

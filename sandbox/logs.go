@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"strings"
+	"time"
+)
+
+const (
+	// maxLogs bounds the entries of an execution's log.
+	maxLogs = 8 << 10
+	// logWindow is for how long pieces of one stream that nothing interrupts
+	// make one entry: who prints a million lines does not want a million times.
+	logWindow = 10 * time.Millisecond
+)
+
+// logs keeps what was printed: each stream as far as it is kept, and in which
+// order it came.
+type logs struct {
+	stdout, stderr *capture
+	entries        ends[logEntry]
+	last           logEntry // not yet in entries
+}
+
+// logEntry is a part of a stream, by the numbers of its bytes.
+type logEntry struct {
+	stream     OutputStream
+	time       time.Time
+	start, end int64
+}
+
+func newLogs(limit int) logs {
+	return logs{stdout: newCapture(limit), stderr: newCapture(limit), entries: ends[logEntry]{half: maxLogs / 2}}
+}
+
+func (l *logs) of(stream OutputStream) *capture {
+	if stream == StreamStderr {
+		return l.stderr
+	}
+	return l.stdout
+}
+
+// note is told of what the stream is about to get.
+func (l *logs) note(stream OutputStream, size int, now time.Time) {
+	start := l.of(stream).total
+	if l.last.stream != stream || now.Sub(l.last.time) > logWindow {
+		l.flush()
+		l.last = logEntry{stream: stream, time: now, start: start}
+	}
+	l.last.end = start + int64(size)
+}
+
+func (l *logs) flush() {
+	if l.last.end > l.last.start {
+		l.entries.write(l.last)
+	}
+	l.last = logEntry{}
+}
+
+// list gives the entries as far as they and their text are kept, and how many
+// are not.
+func (l *logs) list() (list []Output, dropped int) {
+	l.flush()
+	texts := map[OutputStream]keptText{}
+	for _, stream := range []OutputStream{StreamStdout, StreamStderr} {
+		c := l.of(stream)
+		texts[stream] = keptText{string(c.head), string(c.end()), c.total}
+	}
+	dropped = int(l.entries.dropped())
+	for _, part := range [][]logEntry{l.entries.head, l.entries.end()} {
+		for _, e := range part {
+			text, cut := texts[e.stream].slice(e.start, e.end)
+			if text == "" && cut {
+				dropped++
+				continue
+			}
+			list = append(list, Output{Stream: e.stream, Text: text, Time: e.time})
+		}
+	}
+	return list, dropped
+}
+
+// keptText is what a capture keeps.
+type keptText struct {
+	head, tail string
+	total      int64
+}
+
+// slice gives what is kept of the bytes from start to end.
+func (k keptText) slice(start, end int64) (text string, cut bool) {
+	inHead, inTail := int64(len(k.head)), k.total-int64(len(k.tail))
+	from, to := min(start, inHead), min(end, inHead)
+	text = k.head[from:to]
+	kept := to - from
+	from, to = max(start, inTail), max(end, inTail)
+	rest := k.tail[from-inTail : to-inTail]
+	kept += to - from
+	if cut = kept < end-start; cut {
+		text, rest = withoutCutRune(text), withoutRestOfRune(rest)
+	}
+	return strings.ToValidUTF8(text+rest, "\uFFFD"), cut
+}

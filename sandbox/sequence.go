@@ -1,0 +1,116 @@
+package sandbox
+
+import (
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of what is remembered of a foreign numbering.
+const (
+	maxNumberings = 8
+	maxMissing    = 1 << 12
+	maxRecent     = 1 << 12
+)
+
+// sequence finds out whether messages are missing. Kernels number what they say
+// in the ids of their messages: "session_process_17", so that it shows when one
+// is not there, or comes twice. Ids without numbers show only the latter.
+type sequence struct {
+	next     map[string]int    // by what stands before the number
+	missing  map[string]intSet // below next, since begin
+	unproven bool              // something may be missing that nothing shows
+
+	// recent are ids without numbers, a ring once it is full. What a resumed
+	// connection repeats comes before what it has to add.
+	recent    []uint64
+	at        int
+	repeating bool
+}
+
+var idSeed = maphash.MakeSeed()
+
+type intSet map[int]struct{}
+
+// begin forgets what was missing: it belongs to earlier requests.
+func (s *sequence) begin() {
+	s.missing, s.unproven = nil, false
+}
+
+// note is told every id. A resumed connection may repeat a message: that is not
+// fresh.
+func (s *sequence) note(id string, resumed bool) (fresh bool) {
+	prefix, n, ok := splitID(id)
+	if !ok {
+		s.unproven = true
+		return s.noteUnnumbered(id)
+	}
+	next, known := s.next[prefix]
+	switch {
+	case !known && len(s.next) >= maxNumberings:
+		s.unproven = true
+		return true
+	case !known:
+		if s.next == nil {
+			s.next = map[string]int{}
+		}
+		// Where it was before this connection is not known, unless this is all.
+		s.unproven = s.unproven || resumed && (n != 0 || len(s.next) > 0)
+	case n < next:
+		_, waited := s.missing[prefix][n]
+		delete(s.missing[prefix], n)
+		return waited || !resumed
+	case n-next > maxMissing || len(s.missing[prefix]) > maxMissing:
+		s.unproven = true
+	case n > next:
+		if s.missing == nil {
+			s.missing = map[string]intSet{}
+		}
+		if s.missing[prefix] == nil {
+			s.missing[prefix] = intSet{}
+		}
+		for i := next; i < n; i++ {
+			s.missing[prefix][i] = struct{}{}
+		}
+	}
+	s.next[prefix] = n + 1
+	return true
+}
+
+func (s *sequence) noteUnnumbered(id string) (fresh bool) {
+	sum := maphash.String(idSeed, id)
+	if s.repeating && slices.Contains(s.recent, sum) {
+		return false
+	}
+	s.repeating = false
+	if len(s.recent) < maxRecent {
+		s.recent = append(s.recent, sum)
+		return true
+	}
+	s.recent[s.at] = sum
+	s.at = (s.at + 1) % maxRecent
+	return true
+}
+
+// resume is told that another connection takes over.
+func (s *sequence) resume() { s.repeating = true }
+
+// complete tells that nothing is missing since begin.
+func (s *sequence) complete() bool {
+	for _, missing := range s.missing {
+		if len(missing) > 0 {
+			return false
+		}
+	}
+	return !s.unproven
+}
+
+func splitID(id string) (prefix string, n int, ok bool) {
+	at := strings.LastIndexByte(id, '_')
+	if at < 0 || len(id) > 256 {
+		return "", 0, false
+	}
+	n, err := strconv.Atoi(id[at+1:])
+	return id[:at], n, err == nil && n >= 0 && n < 1<<53
+}

@@ -1,0 +1,473 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// eventName tells events apart for tests.
+func eventName(e CodeEvent) string {
+	switch e := e.(type) {
+	case OutputEvent:
+		return string(e.Stream) + " " + e.Text
+	case ResultEvent:
+		return "result " + e.Text()
+	case DisplayEvent:
+		return "display " + e.Text()
+	case UpdateEvent:
+		return "update " + e.Text()
+	case ClearEvent:
+		return fmt.Sprint("clear ", e.Wait)
+	case ErrorEvent:
+		return "error " + e.Err.Name
+	case StatusEvent:
+		return fmt.Sprint(e.State, " ", e.Position)
+	case InputEvent:
+		return "input " + e.Prompt
+	case EndEvent:
+		return "end " + e.Execution.Stdout
+	}
+	return fmt.Sprintf("%T", e)
+}
+
+func TestStreamCode(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.stream(m, "stdout", "out")
+		k.stream(m, "stderr", "err")
+		k.say(m, jupyter.IOPub, "display_data", map[string]any{"data": map[string]any{"text/plain": "a"}, "transient": map[string]any{"display_id": "d"}})
+		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "b"}, "transient": map[string]any{"display_id": "d"}})
+		k.say(m, jupyter.IOPub, "clear_output", map[string]any{"wait": true})
+		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name?"})
+		if answer := k.next(); answer == nil || answer.Header.MsgType != "input_reply" {
+			t.Errorf("got %+v", answer)
+		}
+		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "c"}})
+		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "E", Value: "v"})
+		k.reply(m, "error")
+		k.status(m, "idle")
+	})
+	var got []string
+	var last error
+	for event, err := range s.sandbox().StreamCode(t.Context(), "x", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) { return "Ada", nil }}) {
+		got, last = append(got, eventName(event)), err
+	}
+	want := []string{"busy 0", "stdout out", "stderr err", "display a", "update b", "clear true", "input name?", "result c", "error E", "idle 0", "end out"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if failed, ok := errors.AsType[*ExecutionError](last); !ok || failed.Name != "E" {
+		t.Errorf("%v", last)
+	}
+}
+
+func TestStreamCodeThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for event, err := range newService(t).sandbox().StreamCode(t.Context(), "x", &RunCodeParams{Context: "a", Language: "b"}) {
+		if n++; event != nil || !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%v, %v", event, err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d pairs", n)
+	}
+}
+
+// heeding serves executions that end when they are interrupted by request.
+func heeding(s *service) (interrupts *atomic.Int32) {
+	interrupts = new(atomic.Int32)
+	interrupted := make(chan struct{}, 100)
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/interrupt") {
+			interrupts.Add(1)
+			interrupted <- struct{}{}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		status := "ok"
+		if code(m) == "hang" {
+			k.stream(m, "stdout", "so far")
+			<-interrupted
+			status = "error"
+		}
+		k.reply(m, status)
+		k.status(m, "idle")
+	})
+	return interrupts
+}
+
+// A loop that is left, and a handler that panics, leave a kernel that works.
+func TestLeavingInterrupts(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interrupts := heeding(s)
+	sb := s.sandbox()
+	until := func(leave func() bool) {
+		defer func() { _ = recover() }()
+		for event := range sb.StreamCode(t.Context(), "hang", nil) {
+			if _, ok := event.(OutputEvent); ok && leave() {
+				break
+			}
+		}
+	}
+	until(func() bool { return true })
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || interrupts.Load() != 1 {
+		t.Errorf("%d interrupts, %v", interrupts.Load(), err)
+	}
+	until(func() bool { panic("mine") })
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || interrupts.Load() != 2 {
+		t.Errorf("%d interrupts, %v", interrupts.Load(), err)
+	}
+}
+
+func TestQueuePosition(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	heeding(s)
+	sb := s.sandbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := make(chan struct{})
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		_, _ = sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { close(began); return len(p), nil })})
+	})
+	<-began
+	for want := 1; want <= 3; want++ {
+		queued := make(chan CodeEvent, 1)
+		calls.Go(func() {
+			for event, err := range sb.StreamCode(t.Context(), "x", nil) {
+				if err != nil {
+					t.Error(err)
+				}
+				select {
+				case queued <- event:
+				default:
+				}
+			}
+		})
+		if got := <-queued; got != (StatusEvent{CodeQueued, want}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	cancel()
+	calls.Wait()
+}
+
+func TestInterruptedError(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	heeding(s)
+	sb := s.sandbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	ex, err := sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
+	interrupted, ok := errors.AsType[*InterruptedError](err)
+	if !ok || !errors.Is(err, context.Canceled) || interrupted.Context != testContext || ex == nil || ex.Stdout != "so far" || ex.Timing.Started.IsZero() {
+		t.Errorf("%+v, %v", ex, err)
+	}
+	// What waited did not run, and does not say so.
+	began := make(chan struct{})
+	ctx, cancel = context.WithCancel(t.Context())
+	waiting, cancelWaiting := context.WithCancel(t.Context())
+	defer cancelWaiting()
+	var first sync.WaitGroup
+	first.Go(func() {
+		_, _ = sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { close(began); return len(p), nil })})
+	})
+	<-began
+	for _, err := range sb.StreamCode(waiting, "x", nil) {
+		cancelWaiting()
+		if _, ok := errors.AsType[*InterruptedError](err); ok || err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("what waited: %v", err)
+		}
+	}
+	cancel()
+	first.Wait()
+}
+
+// An interrupt that does not help is followed by a restart, that by the end of
+// the kernel; each is told.
+func TestStopEscalates(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		restart int
+		steps   []string
+	}{
+		"restart": {http.StatusOK, []string{"interrupt", "interrupt", "interrupt", "restart"}},
+		"kill":    {http.StatusInternalServerError, []string{"interrupt", "interrupt", "interrupt", "restart", "DELETE"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			var mu sync.Mutex
+			var steps []string
+			s.rest = func(w http.ResponseWriter, r *http.Request) {
+				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+				if r.Method == http.MethodDelete {
+					step = r.Method
+				}
+				mu.Lock()
+				steps = append(steps, step)
+				mu.Unlock()
+				if step == "restart" {
+					w.WriteHeader(test.restart)
+					return
+				}
+				w.WriteHeader(http.StatusNoContent)
+			}
+			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+				k.begin(m)
+				if code(m) == "hang" {
+					k.stream(m, "stdout", "x")
+					return
+				}
+				k.reply(m, "ok")
+				k.status(m, "idle")
+			})
+			var log lockedBuffer
+			c := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			sb, err := c.Create(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sb.Close()
+			sb.code.pause = time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err = sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
+				t.Errorf("the next: %v", err)
+			}
+			if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+				t.Errorf("the one after that: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(test.steps, steps); diff != "" {
+				t.Error(diff)
+			}
+			for _, step := range []string{"interrupting code", "restarting a kernel"} {
+				if !strings.Contains(log.String(), step) {
+					t.Errorf("the log does not tell %q: %s", step, log.String())
+				}
+			}
+		})
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// A kernel that goes away between calls is told to the next one.
+func TestRestartedBetweenCalls(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	restart := make(chan struct{})
+	s.kernel = func(k *fakeKernel) {
+		for m := k.next(); m != nil; m = k.next() {
+			k.begin(m)
+			k.reply(m, "ok")
+			k.status(m, "idle")
+			if code(m) == "last" {
+				<-restart
+				k.status(nil, "restarting")
+			}
+		}
+	}
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "last", nil); err != nil {
+		t.Fatal(err)
+	}
+	close(restart)
+	eventually(t, "the restart is seen", func() bool {
+		sb.code.mu.Lock()
+		defer sb.code.mu.Unlock()
+		return len(sb.code.lost) > 0
+	})
+	if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+		t.Errorf("told twice: %v", err)
+	}
+}
+
+// What the server says about a death is in the error.
+func TestKernelDiedSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.status(nil, "restarting")
+		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "ContextRestarting", Value: "out of memory: the limit is 512 MiB"})
+	})
+	if _, err := s.sandbox().RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelDied) || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A kernel that says nothing is asked about at its server.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]error{"dead": ErrKernelDied, "": ErrKernelDied, "idle": ErrKernelLost, "busy": nil} {
+		s := newService(t)
+		asked := make(chan struct{}, 1000)
+		s.rest = func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			if state == "" {
+				http.NotFound(w, r)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
+		}
+		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+			k.begin(m)
+			if state != "busy" {
+				return
+			}
+			for range 3 {
+				<-asked
+			}
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		})
+		sb := s.sandbox()
+		sb.code.silence = time.Millisecond
+		if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", state, err, want)
+		}
+	}
+}
+
+// A connection that ended while nothing ran is no reason to fail.
+func TestStaleConnection(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var runs atomic.Int32
+	s.kernel = func(k *fakeKernel) {
+		if m := k.next(); m != nil {
+			runs.Add(1)
+			k.begin(m)
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		}
+	}
+	sb := s.sandbox()
+	for i := range 20 {
+		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil && !errors.Is(err, ErrKernelLost) {
+			t.Errorf("%d: %v", i, err)
+		}
+		k := sb.code.open("python")
+		eventually(t, "the end of the connection is seen", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.broken
+		})
+	}
+	if runs.Load() != 20 {
+		t.Errorf("ran %d times", runs.Load())
+	}
+}
+
+func TestNeedsWebsocket(t *testing.T) {
+	t.Parallel()
+	s := newService(t) // 8888 is closed
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"queued","position":2}
+{"type":"number_of_executions","execution_count":1}
+{"type":"end_of_execution"}
+`)
+	}
+	var log lockedBuffer
+	c := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	sb, err := c.Create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	if err := sb.Interrupt(t.Context(), ""); !errors.Is(err, ErrNeedsWebsocket) {
+		t.Errorf("interrupt: %v", err)
+	}
+	if sb.CodeTransport() != CodeTransportHTTP || !strings.Contains(log.String(), "code runs over HTTP") {
+		t.Errorf("transport %q, log %s", sb.CodeTransport(), log.String())
+	}
+	for name, p := range map[string]*RunCodeParams{"silent": {Silent: true}, "without history": {NoHistory: true}} {
+		if ex, err := sb.RunCode(t.Context(), "x", p); !errors.Is(err, ErrNeedsWebsocket) || ex != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := sb.Begin(t.Context(), nil); !errors.Is(err, ErrNeedsWebsocket) {
+		t.Errorf("a run: %v", err)
+	}
+	var got []string
+	for event := range sb.StreamCode(t.Context(), "x", nil) {
+		got = append(got, eventName(event))
+	}
+	if diff := cmp.Diff([]string{"queued 2", "busy 0", "idle 0", "end "}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNoHistory(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var got atomic.Value
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		var r jupyter.ExecuteRequest
+		_ = json.Unmarshal(m.Content, &r)
+		got.Store([2]bool{r.Silent, r.StoreHistory})
+		k.begin(m)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	for p, want := range map[*RunCodeParams][2]bool{{}: {false, true}, {Silent: true}: {true, false}, {NoHistory: true}: {false, false}} {
+		if _, err := sb.RunCode(t.Context(), "x", p); err != nil || got.Load() != want {
+			t.Errorf("%+v: %v, %v", p, got.Load(), err)
+		}
+	}
+	for name, p := range map[string]*RunCodeParams{"no name": {Envs: map[string]string{"": "x"}}, "=": {Envs: map[string]string{"A=B": "x"}}, "NUL": {Envs: map[string]string{"A": "\x00"}}} {
+		if _, err := sb.RunCode(t.Context(), "x", p); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
