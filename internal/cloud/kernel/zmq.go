@@ -543,22 +543,28 @@ func (l *zmq) sendRequest(c *command) error {
 			return err
 		}
 	}
-	hidden := func(code string) func() (bool, jupyter.Header, error) {
+	hidden := func(msgType string, content any) func() (bool, jupyter.Header, error) {
 		return func() (bool, jupyter.Header, error) {
-			header := jupyter.NewHeader("execute_request", l.session, "e2b")
-			request := marshal(jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
-			return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: request})
+			header := jupyter.NewHeader(msgType, l.session, "e2b")
+			return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
 		}
 	}
+	silent := func(code string) func() (bool, jupyter.Header, error) {
+		return hidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
+	}
 	if before != "" {
-		t.queue = append(t.queue, hidden(before))
+		t.queue = append(t.queue, silent(before))
 	}
 	t.queue = append(t.queue, func() (bool, jupyter.Header, error) {
 		header := jupyter.NewHeader(c.Type, l.session, "e2b")
 		return false, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: content, Buffers: c.Buffers})
 	})
 	if after != "" {
-		t.queue = append(t.queue, hidden(after))
+		t.queue = append(t.queue, silent(after))
+	}
+	if c.Type == "execute_request" {
+		// Kernels exist (Deno's) that say idle a moment before the last output.
+		t.queue = append(t.queue, hidden("kernel_info_request", struct{}{}))
 	}
 	return l.ask(t)
 }

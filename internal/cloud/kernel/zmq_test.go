@@ -112,7 +112,7 @@ func TestJupyterKernels(t *testing.T) {
 				t.Errorf("behind an error: %+v", o)
 			}
 			// Nothing that is asked after an error is skipped.
-			for range 10 {
+			for range 50 {
 				if o := s.run(words.fail); o.reply.Status != "error" {
 					t.Errorf("%+v", o)
 				}
