@@ -138,6 +138,13 @@ func (e *execution) lines(event kernel.Event) []any {
 		if json.Unmarshal(event.Content, &c) == nil {
 			return []any{resultLine(c.Data, event.Type == "execute_result")}
 		}
+	case "execute_reply":
+		var c jupyter.ExecuteReply
+		// Both spellings are about: bash_kernel says abort.
+		if json.Unmarshal(event.Content, &c) == nil && !e.failed && (c.Status == "aborted" || c.Status == "abort") {
+			e.failed = true
+			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
+		}
 	case "error":
 		var c jupyter.ErrorContent
 		if e.failed || json.Unmarshal(event.Content, &c) != nil {
