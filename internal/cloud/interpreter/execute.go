@@ -123,6 +123,11 @@ func (e *execution) lines(event kernel.Event) []any {
 		if strings.Contains(string(event.Content), `"`+kernel.StateBusy+`"`) {
 			close(e.busy)
 		}
+	case kernel.Queued:
+		line := queuedLine{Type: kernel.Queued}
+		if json.Unmarshal(event.Content, &line) == nil {
+			return []any{line}
+		}
 	case "execute_input":
 		var c jupyter.ExecuteInput
 		if json.Unmarshal(event.Content, &c) == nil {

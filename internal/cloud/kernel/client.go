@@ -69,6 +69,8 @@ type Request struct {
 	number      uint64
 	armed       bool // an interrupt strikes
 	interrupted bool
+
+	position int // in the queue, as the client was told; guarded by Kernel.emitting
 }
 
 // Done is closed when r is over, after all that belongs to it was delivered.
@@ -138,6 +140,9 @@ func (c *Client) Submit(r *Request) error {
 	k.queue = append(k.queue, r)
 	k.queueBytes += len(r.Content)
 	k.poke()
+	if k.current != nil || len(k.queue) > 1 {
+		k.queueMoved()
+	}
 	return nil
 }
 

@@ -74,6 +74,8 @@ var (
 type Kernel struct {
 	spec Spec
 	wake chan struct{} // holds one token when there may be something to do
+	// moved holds one token when positions in the queue may have changed.
+	moved chan struct{}
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the kernel, not of a call
 	cancel context.CancelFunc
@@ -110,9 +112,10 @@ type Kernel struct {
 
 // New makes a kernel without a process. Close it.
 func New(spec Spec) *Kernel {
-	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
+	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.loop.Go(k.run)
+	k.loop.Go(k.announce)
 	return k
 }
 
@@ -294,6 +297,9 @@ func (k *Kernel) next() *Request {
 	k.queue = slices.Delete(k.queue, 0, 1)
 	k.queueBytes -= len(r.Content)
 	k.current = r
+	if len(k.queue) > 0 {
+		k.queueMoved()
+	}
 	return r
 }
 

@@ -21,8 +21,8 @@ import (
 // connection files.
 func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, string) {
 	t.Helper()
-	environ, prefix := kerneltest.Environ(t)
-	spec, err := KernelspecDirs(environ, prefix).Find(name)
+	environ := kerneltest.Environ(t)
+	spec, err := KernelspecDirs(environ, "/nowhere").Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,10 +20,10 @@ import (
 //go:embed requirements.txt
 var requirements []byte
 
-// Environ gives a PATH and a HOME with which the kernels "python3" (ipykernel),
-// "bash" and "deno" are found and run, and the prefix of their Python.
+// Environ gives the variables with which the kernels "python3" (ipykernel), "bash"
+// and "deno" are found and run.
 // Where they cannot be installed the test is skipped, in CI it fails.
-func Environ(t testing.TB) (environ []string, prefix string) {
+func Environ(t testing.TB) []string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -39,11 +39,14 @@ func Environ(t testing.TB) (environ []string, prefix string) {
 	}
 	defer lock.Close()
 	hash := sha256.Sum256(requirements)
-	prefix = filepath.Join(root, hex.EncodeToString(hash[:6]))
-	environ = []string{"PATH=" + filepath.Join(prefix, "bin") + ":" + os.Getenv("PATH"), "HOME=" + prefix}
+	prefix := filepath.Join(root, hex.EncodeToString(hash[:6]))
+	environ := []string{
+		"PATH=" + filepath.Join(prefix, "bin") + ":" + os.Getenv("PATH"), "HOME=" + prefix,
+		"JUPYTER_PATH=" + filepath.Join(prefix, "share/jupyter"),
+	}
 	complete := filepath.Join(prefix, "complete")
 	if _, err := os.Stat(complete); err == nil {
-		return environ, prefix
+		return environ
 	}
 	if err := os.RemoveAll(prefix); err != nil {
 		t.Fatal(err)
@@ -61,7 +64,7 @@ func Environ(t testing.TB) (environ []string, prefix string) {
 	if err := os.WriteFile(complete, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return environ, prefix
+	return environ
 }
 
 func run(t testing.TB, environ []string, program string, arguments ...string) {
