@@ -56,6 +56,9 @@ func (s *Server) Jupyter() http.Handler {
 		s.removeKernel(o.kernel)
 		w.WriteHeader(http.StatusNoContent)
 	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		jupyterError(w, http.StatusNotFound, fmt.Sprintf("%s %.100q is not served: this is a server for kernels and sessions alone", r.Method, r.URL.Path))
+	})
 	return s.authorized(mux)
 }
 

@@ -119,6 +119,16 @@ func WriteDriver(scratch string) (string, error) {
 	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
+// DefaultID is the id of the Python context that there is from the start.
+func (s *Server) DefaultID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kernels) == 0 {
+		return ""
+	}
+	return s.kernels[0].id
+}
+
 // Close ends all kernels and connections and returns when they are gone.
 func (s *Server) Close() error {
 	s.mu.Lock()

@@ -128,7 +128,7 @@ func (p *process) executeJupyter(environ []string, stdio []*os.File) (err error)
 }
 
 func (l *zmq) writeConnectionFile(owner *syscall.Credential) (string, error) {
-	ports, err := freePorts(5)
+	ports, err := freePorts(l.ctx, 5)
 	if err != nil {
 		return "", err
 	}
@@ -153,13 +153,13 @@ func (l *zmq) writeConnectionFile(owner *syscall.Credential) (string, error) {
 // freePorts finds ports that nobody listens on. They are below those that
 // connections get: a connection to a port that nobody listens on yet could
 // otherwise come to be one with itself.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
 	var listeners []net.Listener
 	defer func() {
 		for _, l := range listeners {
-			l.Close()
+			_ = l.Close()
 		}
 	}()
 	var last error
@@ -167,7 +167,7 @@ func freePorts(n int) ([]int, error) {
 		if len(ports) == n {
 			return ports, nil
 		}
-		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(low+mathrand.IntN(high-low)))
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(low+mathrand.IntN(high-low)))
 		if err != nil {
 			last = err
 			continue

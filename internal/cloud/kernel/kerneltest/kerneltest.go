@@ -37,7 +37,7 @@ func Environ(t testing.TB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	hash := sha256.Sum256(requirements)
 	prefix := filepath.Join(root, hex.EncodeToString(hash[:6]))
 	environ := []string{
