@@ -58,7 +58,7 @@ func TestSessionIsResumed(t *testing.T) {
 			}
 		}
 		if cutAfter == 0 { // the request must have come
-			p.settle(t, id)
+			p.settle(t)
 		}
 		ws.cut()
 		ws = p.dial(t, id, query, framings[(cutAfter+1)%2])
@@ -88,12 +88,10 @@ func TestSessionIsResumed(t *testing.T) {
 	}
 }
 
-// settle returns when the kernel has nothing to do.
-func (p *ports) settle(t testing.TB, id string) {
+// settle returns when the default kernel has nothing else to do.
+func (p *ports) settle(t testing.TB) {
 	t.Helper()
-	ws := p.dial(t, id, "", nil)
-	ws.until(ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}))
-	ws.cut()
+	p.run(t, map[string]any{"code": "1"})
 }
 
 // What was acknowledged does not come again, and a question waits.
@@ -149,7 +147,7 @@ func TestAbsentSessionIsBounded(t *testing.T) {
 	}
 	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{}, m.Header)
 	ws.cut()
-	p.settle(t, id)
+	p.settle(t)
 	ws = p.dial(t, id, "?session_id=big", nil)
 	later := ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{})
 	for m := ws.receive(); m.Parent.MsgID != later.MsgID || m.Channel != jupyter.Shell; m = ws.receive() {
