@@ -4,6 +4,7 @@ package interpreter
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,9 +23,11 @@ const (
 	pingInterval = 30 * time.Second
 	maxPings     = 3 // that may go unanswered
 	maxMessage   = 64 << 20
-	// patience is how long others wait for a client that does not read. One
-	// that asked for what it gets slows its own execution as long as it likes.
-	patience = 5 * time.Second
+	// unconfirmed is how much is sent before the client is asked for an
+	// acknowledgement at the latest.
+	unconfirmed = 256 << 10
+	// farewell is how long what is on its way may take when a connection ends.
+	farewell = time.Second
 )
 
 // The default CheckOrigin is what is wanted: an Origin must match Host, none is
@@ -35,17 +38,15 @@ var errProtocol = errors.New("not a Jupyter message")
 
 // socket is one websocket to a kernel.
 type socket struct {
-	server *Server
-	kernel *runningKernel
-	// session is the session_id of the request, which may be empty. It only
-	// replaces an older connection: nothing is kept while none is there.
-	session string
-	own     string // this end's session in headers
+	server  *Server
+	kernel  *runningKernel
+	session string // the session_id of the request, which may be empty
 	conn    *websocket.Conn
 	v1      bool
-	client  *kernel.Client
-	outbox  *outbox
+	mailbox *mailbox
 	pings   atomic.Int32
+	lost    atomic.Bool   // the client has missed something
+	done    chan struct{} // closed when the mailbox is free for the next one
 	// ctx ends with the connection.
 	ctx  context.Context //nolint:containedctx // the life of the connection, not of a call
 	shut context.CancelFunc
@@ -56,12 +57,13 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 		jupyterError(w, http.StatusBadRequest, `Can "Upgrade" only to "WebSocket".`)
 		return
 	}
-	so := &socket{
-		server: s, kernel: k, session: r.URL.Query().Get("session_id"), own: jupyter.NewID(),
-		outbox: newOutbox(),
-	}
+	so := &socket{server: s, kernel: k, session: r.URL.Query().Get("session_id"), done: make(chan struct{})}
 	so.ctx, so.shut = context.WithCancel(s.ctx)
 	defer so.shut()
+	if len(so.session) > maxSessionID {
+		jupyterError(w, http.StatusBadRequest, fmt.Sprintf("session_id is longer than %d bytes", maxSessionID))
+		return
+	}
 	if !s.addSocket(so) {
 		jupyterError(w, http.StatusServiceUnavailable, fmt.Sprintf("too many connections: the limit of a sandbox is %d", maxSockets))
 		return
@@ -71,21 +73,25 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	if err != nil {
 		return // the upgrader has answered
 	}
+	defer conn.Close()
 	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
+	if so.mailbox = s.openMailbox(so); so.mailbox == nil {
+		so.sayBye(websocket.CloseTryAgainLater, "too many connections, or closing")
+		return
+	}
+	defer close(so.done)
+	defer so.mailbox.detach()
 	so.serve()
 }
 
-// addSocket also ends the connection that had the same session before.
+// maxSessionID is far more than clients use.
+const maxSessionID = 1 << 10
+
 func (s *Server) addSocket(so *socket) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || len(s.sockets) >= maxSockets {
 		return false
-	}
-	for o := range s.sockets {
-		if so.session != "" && o.session == so.session && o.kernel == so.kernel {
-			o.shut()
-		}
 	}
 	s.sockets[so] = struct{}{}
 	s.work.Add(1)
@@ -99,10 +105,20 @@ func (s *Server) removeSocket(so *socket) {
 	s.work.Done()
 }
 
+// connections counts the websockets to a kernel.
+func (s *Server) connections(k *runningKernel) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for so := range s.sockets {
+		if so.kernel == k {
+			n++
+		}
+	}
+	return n
+}
+
 func (so *socket) serve() {
-	defer so.conn.Close()
-	so.client = so.kernel.Attach(so.deliver)
-	defer so.client.Close()
 	// The process starts while the client gets ready to ask.
 	so.server.background(so.kernel.startQuietly)
 	var writer sync.WaitGroup
@@ -110,8 +126,11 @@ func (so *socket) serve() {
 	defer writer.Wait()
 	defer so.shut()
 	so.conn.SetReadLimit(maxMessage)
-	so.conn.SetPongHandler(func(string) error {
+	so.conn.SetPongHandler(func(payload string) error {
 		so.pings.Store(0)
+		if len(payload) == 8 {
+			so.mailbox.acknowledge(binary.BigEndian.Uint64([]byte(payload)))
+		}
 		return nil
 	})
 	for {
@@ -124,11 +143,14 @@ func (so *socket) serve() {
 			err = so.take(m)
 		}
 		if err != nil {
-			reason := websocket.FormatCloseMessage(websocket.CloseInvalidFramePayloadData, fmt.Sprintf("%.100v", err))
-			_ = so.conn.WriteControl(websocket.CloseMessage, reason, time.Now().Add(time.Second))
+			so.sayBye(websocket.CloseInvalidFramePayloadData, fmt.Sprintf("%.100v", err))
 			return
 		}
 	}
+}
+
+func (so *socket) sayBye(code int, reason string) {
+	_ = so.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(farewell))
 }
 
 func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
@@ -138,88 +160,81 @@ func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(data, kind == websocket.BinaryMessage)
 }
 
-// write writes what is in the outbox, and pings. It closes the connection,
+// write writes what is in the mailbox, and pings. It closes the connection,
 // which ends the reader too.
 func (so *socket) write() {
 	defer so.conn.Close()
+	defer so.shut()
+	// A write that hangs ends as well.
+	defer context.AfterFunc(so.ctx, func() { time.AfterFunc(farewell, func() { so.conn.NetConn().Close() }) })()
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
+	var asked uint64 // the position of the last ping that asks for acknowledgement
+	size := 0        // of what was sent since
 	for {
+		m := so.mailbox.next()
+		if m != nil {
+			n, err := so.put(m)
+			if err != nil {
+				return
+			}
+			size += n
+		}
+		if position, pending := so.mailbox.position(); so.session == "" {
+			so.mailbox.acknowledge(position)
+		} else if pending && position > asked && (m == nil || size > unconfirmed) {
+			asked, size = position, 0
+			payload := binary.BigEndian.AppendUint64(nil, position)
+			_ = so.conn.WriteControl(websocket.PingMessage, payload, time.Now().Add(farewell))
+		}
+		if m != nil {
+			continue
+		}
 		select {
 		case <-so.ctx.Done():
-			// What is on its way still goes, if it can go soon.
-			_ = so.conn.SetWriteDeadline(time.Now().Add(time.Second))
-			for len(so.outbox.frames) > 0 && so.put(<-so.outbox.frames) {
-			}
-			_ = so.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, ""), time.Now().Add(time.Second))
+			so.end()
 			return
-		case f := <-so.outbox.frames:
-			if !so.put(f) {
-				so.shut()
-				return
-			}
+		case <-so.mailbox.wake:
 		case <-ticker.C:
 			if so.pings.Add(1) > maxPings {
-				so.shut()
 				return
 			}
-			_ = so.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
+			_ = so.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(farewell))
 		}
 	}
 }
 
-func (so *socket) put(f frame) bool {
-	defer so.outbox.taken(f)
-	kind := websocket.TextMessage
-	if f.binary {
+// end says goodbye, after what is still on its way.
+func (so *socket) end() {
+	for m := so.mailbox.next(); m != nil; m = so.mailbox.next() {
+		if _, err := so.put(m); err != nil {
+			return
+		}
+	}
+	if so.lost.Load() {
+		so.sayBye(websocket.ClosePolicyViolation, "too slow: messages were lost")
+		return
+	}
+	so.sayBye(websocket.CloseGoingAway, "")
+}
+
+// put writes one message and gives its size.
+func (so *socket) put(m *jupyter.Message) (int, error) {
+	kind, data, isBinary := websocket.TextMessage, []byte(nil), so.v1
+	var err error
+	if so.v1 {
+		data, err = jupyter.MarshalV1(m)
+	} else {
+		data, isBinary, err = jupyter.Marshal(m)
+	}
+	if err != nil { // only a kernel that speaks JSON of its own making gets here
+		so.server.options.Logger.WarnContext(so.ctx, "message of a kernel", "type", m.Header.MsgType, "error", err)
+		return 0, nil
+	}
+	if isBinary {
 		kind = websocket.BinaryMessage
 	}
-	return so.conn.WriteMessage(kind, f.data) == nil
-}
-
-// deliver is called by the kernel.
-func (so *socket) deliver(ctx context.Context, e kernel.Event) {
-	m := &jupyter.Message{
-		Channel: e.Channel, Header: jupyter.NewHeader(e.Type, so.own, "username"), Content: e.Content,
-	}
-	asked := false
-	if e.Request != nil {
-		m.Parent = e.Request.Header
-		asked = e.Request.By(so.client)
-	}
-	so.send(ctx, m, asked)
-}
-
-// send puts m into the outbox. A client that does not read waits with its own
-// execution, but not with that of others.
-func (so *socket) send(ctx context.Context, m *jupyter.Message, asked bool) {
-	f, err := so.marshal(m)
-	if err != nil {
-		so.server.options.Logger.WarnContext(ctx, "message of a kernel", "type", m.Header.MsgType, "error", err)
-		return
-	}
-	if so.outbox.tryPush(f) {
-		return
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(so.ctx, cancel)()
-	if !asked {
-		defer time.AfterFunc(patience, cancel).Stop()
-	}
-	if !so.outbox.push(ctx, f) {
-		so.shut() // it has missed something: better no connection than a gap
-	}
-}
-
-func (so *socket) marshal(m *jupyter.Message) (f frame, err error) {
-	if so.v1 {
-		f.binary = true
-		f.data, err = jupyter.MarshalV1(m)
-		return f, err
-	}
-	f.data, f.binary, err = jupyter.Marshal(m)
-	return f, err
+	return len(data), so.conn.WriteMessage(kind, data)
 }
 
 // take takes a message of the client.
@@ -234,7 +249,7 @@ func (so *socket) take(m *jupyter.Message) error {
 		if err := json.Unmarshal(m.Content, &reply); err != nil {
 			return fmt.Errorf("%w: %w", errProtocol, err)
 		}
-		return so.client.Answer(reply.Value)
+		return so.mailbox.client.Answer(reply.Value)
 	}
 	return fmt.Errorf("%w: channel %.20q", errProtocol, m.Channel)
 }
@@ -243,8 +258,8 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	if m.Header.MsgID == "" || m.Header.MsgType == "" {
 		return fmt.Errorf("%w: header without msg_id or msg_type", errProtocol)
 	}
-	r := &kernel.Request{Header: m.Header, Content: m.Content}
-	if err := so.client.Submit(r); err != nil {
+	r := &kernel.Request{Header: m.Header, Content: m.Content, Buffers: m.Buffers}
+	if err := so.mailbox.client.Submit(r); err != nil {
 		so.refuse(m, err)
 	}
 	return nil
@@ -252,21 +267,20 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 
 // refuse answers a request that the kernel did not take.
 func (so *socket) refuse(m *jupyter.Message, err error) {
-	ctx := so.ctx
 	content, _ := json.Marshal(map[string]any{
 		"status": "error", "ename": "KernelError", "evalue": err.Error(), "traceback": []string{err.Error()}, "execution_count": 0,
 	})
-	so.answer(ctx, m, content)
+	so.answer(m, content)
 	idle, _ := json.Marshal(jupyter.StatusContent{ExecutionState: kernel.StateIdle})
-	so.send(ctx, &jupyter.Message{
-		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.own, "username"), Parent: m.Header, Content: idle,
-	}, true)
+	so.mailbox.answer(&jupyter.Message{
+		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.mailbox.own, "username"), Parent: m.Header, Content: idle,
+	})
 }
 
 // answer sends the reply to m on its channel.
-func (so *socket) answer(ctx context.Context, m *jupyter.Message, content json.RawMessage) {
-	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.own, "username")
-	so.send(ctx, &jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content}, true)
+func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
+	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.mailbox.own, "username")
+	so.mailbox.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
 }
 
 func (so *socket) takeControl(m *jupyter.Message) error {
@@ -274,7 +288,7 @@ func (so *socket) takeControl(m *jupyter.Message) error {
 	switch m.Header.MsgType {
 	case "interrupt_request":
 		so.kernel.Interrupt()
-		so.answer(so.ctx, m, ok)
+		so.answer(m, ok)
 	case "shutdown_request":
 		var content struct {
 			Restart bool `json:"restart"`
@@ -283,7 +297,7 @@ func (so *socket) takeControl(m *jupyter.Message) error {
 			return fmt.Errorf("%w: %w", errProtocol, err)
 		}
 		reply, _ := json.Marshal(map[string]any{"status": "ok", "restart": content.Restart})
-		so.answer(so.ctx, m, reply)
+		so.answer(m, reply)
 		so.server.background(func(ctx context.Context) {
 			if content.Restart {
 				_ = so.kernel.Restart(ctx)
@@ -298,7 +312,7 @@ func (so *socket) takeControl(m *jupyter.Message) error {
 				so.refuse(m, err)
 				return
 			}
-			so.answer(ctx, m, info.Reply())
+			so.answer(m, info.Reply())
 		})
 	default:
 		// Such as debug_request: not served, and not worth a connection.

@@ -357,6 +357,17 @@ func TestJupyterREST(t *testing.T) {
 	if v := do("PATCH", "/api/sessions/"+session, `{"path":"q"}`, 200); v["path"] != "q" || v["name"] != "n" {
 		t.Errorf("%v", v)
 	}
+	for _, path := range []string{"/api/contents", "/api/terminals", "/lab"} {
+		if v := do("GET", path, "", 404); !strings.Contains(v["message"].(string), path) {
+			t.Errorf("%s: %v", path, v)
+		}
+	}
+	for range maxKernels - 2 {
+		do("POST", "/api/kernels", "", 201)
+	}
+	if v := do("POST", "/api/kernels", "", 409); !strings.Contains(v["message"].(string), "the limit of a sandbox is 64") {
+		t.Errorf("%v", v)
+	}
 	do("DELETE", "/api/sessions/"+session, "", 204)
 	do("GET", "/api/sessions/"+session, "", 404)
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 )
 
 // maxBody bounds the body of a request: code, mostly, with state in it at times.
@@ -82,27 +81,30 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	s.background(k.startQuietly)
+	if k.spec == nil {
+		s.background(k.startQuietly)
+	} else if _, err := k.Start(r.Context()); err != nil {
+		s.removeKernel(k)
+		http.Error(w, "Failed to create context: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
 	writeJSON(w, http.StatusOK, k.contextModel())
 }
 
 // newContext makes a context; the error is the text that the service gives.
 func (s *Server) newContext(language, cwd string, isDefault bool) (*runningKernel, error) {
-	if name, ok := kernelName(language); !ok {
-		return nil, fmt.Errorf("Failed to create context: %s", missingKernel(name)) //nolint:staticcheck // the service's words
+	spec, err := s.kernelFor(language)
+	if err != nil {
+		return nil, fmt.Errorf("Failed to create context: %w", err) //nolint:staticcheck // the service's words
 	}
-	k, err := s.addKernel(&runningKernel{isContext: true, isDefault: isDefault, language: language, cwd: cwd})
+	if spec != nil && !isDirectory(cwd) { // Python says so when it starts, as the service's does
+		return nil, errors.New("Failed to set working directory") //nolint:staticcheck // the service's words
+	}
+	k, err := s.addKernel(&runningKernel{spec: spec, isContext: true, isDefault: isDefault, language: language, cwd: cwd})
 	if err != nil {
 		return nil, fmt.Errorf(`Failed to create context: %w`, err) //nolint:staticcheck // the service's words
 	}
 	return k, nil
-}
-
-// missingKernel is Jupyter's answer, spaces included.
-func missingKernel(name string) string {
-	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", name))
-	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", name))
-	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short)
 }
 
 // defaultContext gives the context that runs a language when none is named.
@@ -146,23 +148,6 @@ func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 		http.Error(w, fmt.Sprintf("Context %.64s not found", id), http.StatusNotFound)
 	}
 	return k
-}
-
-// normalLanguage is the name under which a language has its context.
-func normalLanguage(language *string) string {
-	if language == nil {
-		return "python"
-	}
-	switch name := strings.ToLower(strings.TrimSpace(*language)); name {
-	case "":
-		return "python"
-	case "js":
-		return "javascript"
-	case "ts":
-		return "typescript"
-	default:
-		return name
-	}
 }
 
 // readBody decodes the JSON of a request. What is wrong is answered with 422

@@ -123,6 +123,11 @@ func (e *execution) lines(event kernel.Event) []any {
 		if strings.Contains(string(event.Content), `"`+kernel.StateBusy+`"`) {
 			close(e.busy)
 		}
+	case kernel.Queued:
+		line := queuedLine{Type: kernel.Queued}
+		if json.Unmarshal(event.Content, &line) == nil {
+			return []any{line}
+		}
 	case "execute_input":
 		var c jupyter.ExecuteInput
 		if json.Unmarshal(event.Content, &c) == nil {
@@ -137,6 +142,13 @@ func (e *execution) lines(event kernel.Event) []any {
 		var c jupyter.DisplayData
 		if json.Unmarshal(event.Content, &c) == nil {
 			return []any{resultLine(c.Data, event.Type == "execute_result")}
+		}
+	case "execute_reply":
+		var c jupyter.ExecuteReply
+		// Both spellings are about: bash_kernel says abort.
+		if json.Unmarshal(event.Content, &c) == nil && !e.failed && (c.Status == "aborted" || c.Status == "abort") {
+			e.failed = true
+			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
 		}
 	case "error":
 		var c jupyter.ErrorContent

@@ -6,16 +6,17 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -33,7 +34,7 @@ func (s *Server) Jupyter() http.Handler {
 	mux.HandleFunc("GET /api/kernels", s.getKernels)
 	mux.HandleFunc("POST /api/kernels", s.postKernel)
 	mux.HandleFunc("GET /api/kernels/{id}", s.withKernel(func(w http.ResponseWriter, _ *http.Request, k *runningKernel) {
-		writeJSON(w, http.StatusOK, k.model())
+		writeJSON(w, http.StatusOK, s.kernelModel(k))
 	}))
 	mux.HandleFunc("DELETE /api/kernels/{id}", s.withKernel(func(w http.ResponseWriter, _ *http.Request, k *runningKernel) {
 		s.removeKernel(k)
@@ -55,6 +56,9 @@ func (s *Server) Jupyter() http.Handler {
 		s.removeKernel(o.kernel)
 		w.WriteHeader(http.StatusNoContent)
 	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		jupyterError(w, http.StatusNotFound, fmt.Sprintf("%s %.100q is not served: this is a server for kernels and sessions alone", r.Method, r.URL.Path))
+	})
 	return s.authorized(mux)
 }
 
@@ -106,9 +110,9 @@ type kernelModel struct {
 	Connections    int    `json:"connections"`
 }
 
-func (k *runningKernel) model() kernelModel {
+func (s *Server) kernelModel(k *runningKernel) kernelModel {
 	state, activity := k.State()
-	return kernelModel{ID: k.id, Name: "python3", LastActivity: jupyterTime(activity), ExecutionState: state, Connections: k.Connections()}
+	return kernelModel{ID: k.id, Name: k.kernelName(), LastActivity: jupyterTime(activity), ExecutionState: state, Connections: s.connections(k)}
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
@@ -118,7 +122,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		if _, activity := k.State(); activity.After(last) {
 			last = activity
 		}
-		connections += k.Connections()
+		connections += s.connections(k)
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
 		"connections": connections, "kernels": len(kernels), "last_activity": jupyterTime(last), "started": jupyterTime(s.began),
@@ -126,23 +130,39 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) kernelSpecs(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{
-		"default": "python3",
-		"kernelspecs": map[string]any{"python3": map[string]any{
-			"name": "python3",
-			"spec": map[string]any{
-				"argv": append(slices.Clone(s.options.Python), s.driver), "display_name": "Python 3", "language": "python",
-				"interrupt_mode": "signal", "env": map[string]string{}, "metadata": map[string]any{},
-			},
-			"resources": map[string]string{},
-		}},
-	})
+	list := map[string]any{"python3": specModel(&kernel.Kernelspec{
+		Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
+		InterruptMode: "signal", Metadata: json.RawMessage("{}"),
+	})}
+	if specs, err := s.kernelspecs(); err == nil {
+		for _, spec := range specs.All() {
+			if _, ours := list[spec.Name]; !ours {
+				list[spec.Name] = specModel(spec)
+			}
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"default": "python3", "kernelspecs": list})
+}
+
+func specModel(spec *kernel.Kernelspec) map[string]any {
+	env := spec.Env
+	if env == nil {
+		env = map[string]string{}
+	}
+	return map[string]any{
+		"name": spec.Name,
+		"spec": map[string]any{
+			"argv": spec.Argv, "display_name": spec.DisplayName, "language": spec.Language,
+			"interrupt_mode": spec.InterruptMode, "env": env, "metadata": spec.Metadata,
+		},
+		"resources": map[string]string{},
+	}
 }
 
 func (s *Server) getKernels(w http.ResponseWriter, _ *http.Request) {
 	list := []kernelModel{}
 	for _, k := range s.listKernels() {
-		list = append(list, k.model())
+		list = append(list, s.kernelModel(k))
 	}
 	writeJSON(w, http.StatusOK, list)
 }
@@ -156,34 +176,30 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 	if !readJupyter(w, r, &body) {
 		return
 	}
-	if name, ok := kernelName(orPython(body.Name)); !ok {
-		writeJSON(w, http.StatusInternalServerError, map[string]any{
-			"message": "Unhandled error", "reason": fmt.Sprintf("No such kernel named %.64s", name), "traceback": "",
-		})
+	spec, err := s.kernelFor(strings.ToLower(body.Name))
+	if err != nil {
+		reason := err.Error()
+		if missing, ok := errors.AsType[errNoKernel](err); ok {
+			reason = fmt.Sprintf("No such kernel named %.64s", string(missing))
+		}
+		writeJSON(w, http.StatusInternalServerError, map[string]any{"message": "Unhandled error", "reason": reason, "traceback": ""})
 		return
 	}
-	k, err := s.addKernel(&runningKernel{id: body.KernelID, cwd: s.directory(body.Path)})
+	k, err := s.addKernel(&runningKernel{id: body.KernelID, spec: spec, cwd: s.directory(body.Path)})
 	if err != nil {
 		jupyterError(w, http.StatusConflict, err.Error())
 		return
 	}
 	s.background(k.startQuietly)
 	w.Header().Set("Location", "/api/kernels/"+k.id)
-	writeJSON(w, http.StatusCreated, k.model())
-}
-
-func orPython(name string) string {
-	if name == "" {
-		return "python3"
-	}
-	return name
+	writeJSON(w, http.StatusCreated, s.kernelModel(k))
 }
 
 // directory is the nearest directory to a path below the root.
 func (s *Server) directory(relative string) string {
 	for p := path.Clean("/" + relative); p != "/"; p = path.Dir(p) {
 		full := filepath.Join(s.options.Dir, p)
-		if info, err := os.Stat(full); err == nil && info.IsDir() {
+		if isDirectory(full) {
 			return full
 		}
 	}
@@ -210,7 +226,7 @@ func (s *Server) restartKernel(w http.ResponseWriter, r *http.Request, k *runnin
 		jupyterError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, k.model())
+	writeJSON(w, http.StatusOK, s.kernelModel(k))
 }
 
 // session names a kernel, as notebooks do.
@@ -226,7 +242,7 @@ func (s *Server) sessionModel(o *session) map[string]any {
 	}
 	k := o.kernel
 	s.mu.Unlock()
-	model["kernel"] = k.model()
+	model["kernel"] = s.kernelModel(k)
 	return model
 }
 
@@ -309,17 +325,22 @@ func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runnin
 		}
 		return k
 	}
-	if name, ok := kernelName(orPython(language)); !ok {
+	spec, err := s.kernelFor(strings.ToLower(language))
+	if missing, ok := errors.AsType[errNoKernel](err); ok {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotImplemented)
-		_, _ = io.WriteString(w, missingKernel(name))
+		_, _ = io.WriteString(w, missing.Error())
+		return nil
+	}
+	if err != nil {
+		jupyterError(w, http.StatusInternalServerError, err.Error())
 		return nil
 	}
 	relative := ""
 	if body.Path != nil {
 		relative = path.Dir(path.Clean("/" + *body.Path))
 	}
-	k, err := s.addKernel(&runningKernel{cwd: s.directory(relative)})
+	k, err := s.addKernel(&runningKernel{spec: spec, cwd: s.directory(relative)})
 	if err != nil {
 		jupyterError(w, http.StatusConflict, err.Error())
 		return nil

@@ -15,6 +15,13 @@ type countLine struct {
 	Count int    `json:"execution_count"`
 }
 
+// queuedLine tells how many executions come first. The service has no such line;
+// clients ignore types that they do not know.
+type queuedLine struct {
+	Type     string `json:"type"`
+	Position int    `json:"position"`
+}
+
 type streamLine struct {
 	Type      string `json:"type"`
 	Text      string `json:"text"`

@@ -16,10 +16,7 @@ const (
 	outboxFrame = 4 << 10
 )
 
-type frame struct {
-	data   []byte
-	binary bool
-}
+type frame struct{ data []byte }
 
 type outbox struct {
 	room   *semaphore.Weighted
@@ -30,11 +27,11 @@ func newOutbox() *outbox {
 	return &outbox{room: semaphore.NewWeighted(outboxBytes), frames: make(chan frame, outboxBytes/outboxFrame)}
 }
 
-func weight(f frame) int64 { return int64(min(max(len(f.data), outboxFrame), outboxBytes)) }
+func (f frame) weight() int64 { return int64(min(max(len(f.data), outboxFrame), outboxBytes)) }
 
 // tryPush reports false when there is no room now.
 func (o *outbox) tryPush(f frame) bool {
-	if !o.room.TryAcquire(weight(f)) {
+	if !o.room.TryAcquire(f.weight()) {
 		return false
 	}
 	o.frames <- f // there is room: the weights bound the number of frames
@@ -46,7 +43,7 @@ func (o *outbox) push(ctx context.Context, f frame) bool {
 	if o.tryPush(f) {
 		return true
 	}
-	if o.room.Acquire(ctx, weight(f)) != nil {
+	if o.room.Acquire(ctx, f.weight()) != nil {
 		return false
 	}
 	o.frames <- f
@@ -54,4 +51,4 @@ func (o *outbox) push(ctx context.Context, f frame) bool {
 }
 
 // taken makes room again once f has been written.
-func (o *outbox) taken(f frame) { o.room.Release(weight(f)) }
+func (o *outbox) taken(f frame) { o.room.Release(f.weight()) }

@@ -37,7 +37,7 @@ type Options struct {
 	Dir string
 	// Token is asked for on the Jupyter port when it is set.
 	Token string
-	// Scratch is a directory for the driver's files.
+	// Scratch is a directory for the files of the driver and of connections.
 	Scratch string
 	// Memory tells which kernels were killed for want of it; nil tells of none.
 	Memory *child.Memory
@@ -64,6 +64,8 @@ type Server struct {
 	kernels  []*runningKernel
 	sessions []*session
 	sockets  map[*socket]struct{}
+	// mailboxes are in the order in which they were made.
+	mailboxes []*mailbox
 	// creating serialises what makes the default context of a language.
 	creating sync.Mutex
 }
@@ -72,6 +74,8 @@ type Server struct {
 type runningKernel struct {
 	*kernel.Kernel
 	id string
+	// spec is the Jupyter kernel; nil is the driver's Python.
+	spec *kernel.Kernelspec
 	// isContext tells that it is listed on the code interpreter's port, with
 	// this language and working directory.
 	isContext     bool
@@ -82,8 +86,9 @@ type runningKernel struct {
 
 var errTooMany = errors.New("interpreter: too many")
 
-// New writes the driver's files and makes the default Python context; its
-// process starts when it is first used. Close the server.
+// New writes the driver's files and makes the default contexts: Python's, and
+// that of JavaScript where a kernel for it is installed. Their processes start
+// when they are first used. Close the server.
 func New(o Options) (*Server, error) {
 	if len(o.Python) == 0 || !filepath.IsAbs(o.Python[0]) {
 		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path of an interpreter is needed", o.Python)
@@ -100,6 +105,11 @@ func New(o Options) (*Server, error) {
 	if _, err := s.addKernel(&runningKernel{isContext: true, isDefault: true, language: "python", cwd: o.Dir}); err != nil {
 		return nil, err
 	}
+	if spec, err := s.kernelFor("javascript"); err == nil {
+		if _, err := s.addKernel(&runningKernel{spec: spec, isContext: true, isDefault: true, language: "javascript", cwd: o.Dir}); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -109,11 +119,21 @@ func WriteDriver(scratch string) (string, error) {
 	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
+// DefaultID is the id of the Python context that there is from the start.
+func (s *Server) DefaultID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.kernels) == 0 {
+		return ""
+	}
+	return s.kernels[0].id
+}
+
 // Close ends all kernels and connections and returns when they are gone.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	kernels := s.kernels
+	kernels, mailboxes := s.kernels, slices.Clone(s.mailboxes)
 	s.kernels, s.sessions = nil, nil
 	s.mu.Unlock()
 	s.cancel()
@@ -123,6 +143,9 @@ func (s *Server) Close() error {
 	}
 	closing.Wait()
 	s.work.Wait()
+	for _, b := range mailboxes {
+		b.drop()
+	}
 	return nil
 }
 
@@ -143,7 +166,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 		return nil, fmt.Errorf("%w kernels with the id %.64q", errTooMany, k.id)
 	}
 	k.Kernel = kernel.New(kernel.Spec{
-		Python: s.options.Python, Driver: s.driver, Environ: s.options.Environ, Credential: s.options.Credential,
+		Python: s.options.Python, Driver: s.driver, Jupyter: k.spec, Scratch: s.options.Scratch, Environ: s.options.Environ, Credential: s.options.Credential,
 		Dir: k.cwd, Warm: s.options.Warm, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)
@@ -176,16 +199,13 @@ func (s *Server) removeKernel(k *runningKernel) {
 	s.mu.Lock()
 	s.kernels = slices.DeleteFunc(s.kernels, func(o *runningKernel) bool { return o == k })
 	s.sessions = slices.DeleteFunc(s.sessions, func(o *session) bool { return o.kernel == k })
-	var sockets []*socket
-	for socket := range s.sockets {
-		if socket.kernel == k {
-			sockets = append(sockets, socket)
-		}
-	}
+	mailboxes := slices.Clone(s.mailboxes)
 	s.mu.Unlock()
 	_ = k.Close()
-	for _, socket := range sockets {
-		socket.shut()
+	for _, b := range mailboxes {
+		if b.kernel == k {
+			b.retire()
+		}
 	}
 }
 
@@ -198,15 +218,4 @@ func (s *Server) background(f func(ctx context.Context)) bool {
 	}
 	s.work.Go(func() { f(s.ctx) })
 	return true
-}
-
-// kernelName gives the kernel that runs a language: Python is the only one.
-func kernelName(language string) (name string, ok bool) {
-	switch language {
-	case "python", "python3":
-		return "python3", true
-	case "typescript":
-		return "javascript", false
-	}
-	return language, false
 }

@@ -45,7 +45,7 @@ type ports struct {
 	client               *http.Client
 }
 
-func serve(t testing.TB, token string) *ports {
+func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 	t.Helper()
 	if python() == "" {
 		t.Skip("no python3 here")
@@ -54,12 +54,16 @@ func serve(t testing.TB, token string) *ports {
 	if err := os.Mkdir(home, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Options{
+	o := Options{
 		Python: []string{python()}, Dir: home, Scratch: t.TempDir(), Token: token, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) {
 			return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GLOBAL=global"}, nil
 		},
-	})
+	}
+	for _, option := range options {
+		option(&o)
+	}
+	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

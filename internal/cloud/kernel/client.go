@@ -41,6 +41,8 @@ type Event struct {
 	// Type is the msg_type and Content the content of the Jupyter message.
 	Type    string
 	Content json.RawMessage
+	// Buffers are the message's binary parts, nil for nearly all.
+	Buffers [][]byte
 	// Request is what the event belongs to; nil when the kernel speaks of itself.
 	Request *Request
 	// Time is when the event came.
@@ -53,6 +55,8 @@ type Request struct {
 	Header jupyter.Header
 	// Content is the content of the message, an object.
 	Content json.RawMessage
+	// Buffers are the message's binary parts, which a comm may have.
+	Buffers [][]byte
 	// Env holds environment variables of this execution alone.
 	Env map[string]string
 
@@ -65,6 +69,8 @@ type Request struct {
 	number      uint64
 	armed       bool // an interrupt strikes
 	interrupted bool
+
+	position int // in the queue, as the client was told; guarded by Kernel.emitting
 }
 
 // Done is closed when r is over, after all that belongs to it was delivered.
@@ -134,6 +140,9 @@ func (c *Client) Submit(r *Request) error {
 	k.queue = append(k.queue, r)
 	k.queueBytes += len(r.Content)
 	k.poke()
+	if k.current != nil || len(k.queue) > 1 {
+		k.queueMoved()
+	}
 	return nil
 }
 

@@ -54,6 +54,8 @@ type message struct {
 	ID uint64 `json:"id"`
 	// Seq is the number of a sync or an input_request.
 	Seq uint64 `json:"seq"`
+	// Buffers are the binary parts, which only Jupyter's kernels have.
+	Buffers [][]byte `json:"-"`
 }
 
 var errLine = errors.New("kernel: malformed line of the driver")
@@ -97,6 +99,7 @@ type command struct {
 	Seq     uint64            `json:"seq,omitempty"`
 	Value   string            `json:"value"`
 	EOF     bool              `json:"eof,omitempty"`
+	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
 }
 
 // Info is what the driver says of itself when it is ready.
@@ -108,4 +111,6 @@ type Info struct {
 	Version string `json:"version"`
 	// Note says what is missing and what to install; empty with IPython.
 	Note string `json:"note"`
+	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
+	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
 }

@@ -12,11 +12,13 @@ import (
 // ReplyType is the msg_type that answers a request.
 func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
 
-// answer is the reply to a request that needs no Python, nil for all others.
-func answer(msgType string, info Info) json.RawMessage {
+// answer is the reply to a request that needs no process, nil for all others.
+func (k *Kernel) answer(msgType string, info Info) json.RawMessage {
 	switch {
 	case msgType == "kernel_info_request":
 		return info.Reply()
+	case k.spec.Jupyter != nil:
+		return nil
 	case msgType == "comm_info_request":
 		return json.RawMessage(`{"status":"ok","comms":{}}`)
 	case !strings.HasSuffix(msgType, "_request"):
@@ -28,6 +30,9 @@ func answer(msgType string, info Info) json.RawMessage {
 
 // Reply is the content of kernel_info_reply.
 func (i Info) Reply() json.RawMessage {
+	if i.KernelInfo != nil {
+		return i.KernelInfo
+	}
 	banner := "Python " + i.Python
 	if i.Engine == "ipython" {
 		banner += " | IPython " + i.Version

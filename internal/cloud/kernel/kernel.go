@@ -20,7 +20,10 @@ import (
 // Spec says how to run a kernel.
 type Spec struct {
 	// Python is the argv prefix of the interpreter, its program an absolute path.
+	// The driver runs in it.
 	Python []string
+	// Jupyter is the kernel to run instead of the driver; nil for the driver.
+	Jupyter *Kernelspec
 	// Driver is the script that [WriteDriver] wrote.
 	Driver string
 	// Environ gives the environment; it is asked at every start.
@@ -32,10 +35,20 @@ type Spec struct {
 	Dir string
 	// Memory tells whether a kernel was killed for want of it; nil does not.
 	Memory *child.Memory
+	// Scratch is a directory for the connection files of Jupyter kernels.
+	Scratch string
 	// Warm makes the process where it can; nil is never.
 	Warm *Warm
 	// Logger is never nil.
 	Logger *slog.Logger
+}
+
+// program is what errors call the kernel.
+func (s *Spec) program() string {
+	if s.Jupyter != nil {
+		return s.Jupyter.Name
+	}
+	return s.Python[0]
 }
 
 // The states of a kernel, as Jupyter names them.
@@ -61,6 +74,8 @@ var (
 type Kernel struct {
 	spec Spec
 	wake chan struct{} // holds one token when there may be something to do
+	// moved holds one token when positions in the queue may have changed.
+	moved chan struct{}
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the kernel, not of a call
 	cancel context.CancelFunc
@@ -97,9 +112,10 @@ type Kernel struct {
 
 // New makes a kernel without a process. Close it.
 func New(spec Spec) *Kernel {
-	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
+	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.loop.Go(k.run)
+	k.loop.Go(k.announce)
 	return k
 }
 
@@ -166,9 +182,9 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 			p.kill()
 			<-p.done
 		}
-		return Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.Python[0], err)
+		return Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.program(), err)
 	}
-	k.spec.Logger.DebugContext(ctx, "kernel started", "python", info.Python, "engine", info.Engine, "took", time.Since(began))
+	k.spec.Logger.DebugContext(ctx, "kernel started", "kernel", k.spec.program(), "engine", info.Engine, "took", time.Since(began))
 	if info.Note != "" {
 		k.spec.Logger.WarnContext(ctx, "kernel without IPython", "note", info.Note)
 	}
@@ -281,6 +297,9 @@ func (k *Kernel) next() *Request {
 	k.queue = slices.Delete(k.queue, 0, 1)
 	k.queueBytes -= len(r.Content)
 	k.current = r
+	if len(k.queue) > 0 {
+		k.queueMoved()
+	}
 	return r
 }
 
@@ -309,7 +328,7 @@ func (k *Kernel) serve(r *Request) {
 		}
 		k.parent = r
 		k.status(ctx, r, StateBusy)
-		switch content := answer(r.Header.MsgType, info); {
+		switch content := k.answer(r.Header.MsgType, info); {
 		case errors.Is(err, ErrClosed):
 			k.finish(r, func() { k.fail(r, Ended) })
 		case err != nil:
@@ -326,7 +345,7 @@ func (k *Kernel) serve(r *Request) {
 	if r.finished() {
 		return
 	}
-	if err := p.send(&command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env}); err != nil {
+	if err := p.send(&command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
 		p.kill() // it does not read: its end ends the request
 	}
 	select {
@@ -380,7 +399,7 @@ func (k *Kernel) ended(p *process) {
 		return
 	}
 	if died {
-		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err)
+		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err, "stderr", string(p.tail))
 	}
 	state := jupyter.StatusContent{ExecutionState: StateRestarting}
 	if over {
@@ -431,8 +450,9 @@ func (k *Kernel) handle(p *process, m *message) error {
 	case "execute_input":
 		k.arm(p)
 		k.emit(p.ctx, m.Type, m.Content)
-	case "stream", "display_data", "update_display_data", "clear_output", "execute_result", "error":
-		k.emit(p.ctx, m.Type, m.Content)
+	case "stream", "display_data", "update_display_data", "clear_output", "execute_result", "error",
+		"comm_open", "comm_msg", "comm_close":
+		k.broadcast(p.ctx, Event{Type: m.Type, Content: m.Content, Buffers: m.Buffers, Request: k.parent})
 	default:
 		return fmt.Errorf("%w: type %.40q", errLine, m.Type)
 	}

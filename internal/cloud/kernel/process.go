@@ -29,12 +29,24 @@ import (
 // maxLine bounds a line of the driver, which keeps its own to half of this.
 const maxLine = 64 << 20
 
+// link is how a process is spoken to. Its methods may be called concurrently.
+type link interface {
+	send(*command) error
+	// receive passes on what the process says, until that ends. The error is a
+	// breach of the protocol.
+	receive(take func(*message) error) error
+	// ended tells that the process is gone: what it said still comes, what is
+	// said to it waits no longer.
+	ended()
+	close()
+}
+
 // process is one life of a kernel.
 type process struct {
 	kernel  *Kernel
 	process *os.Process
 	wait    func() error // for the end of process
-	conn    *net.UnixConn
+	link    link
 	pipes   [2]*pipe
 	ready   chan Info
 	checked chan []string // the answer to a check
@@ -59,7 +71,8 @@ type process struct {
 	replaced bool
 
 	// tail is the end of what was written to descriptors 1 and 2 before the
-	// driver was ready: the reason when it never is. Guarded by kernel.emitting.
+	// driver was ready: the reason when it never is. Of Jupyter's kernels it is
+	// all that goes there: output is what they say. Guarded by kernel.emitting.
 	tail    []byte
 	running bool // the driver has said ready; guarded by kernel.emitting
 }
@@ -89,12 +102,14 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 		return nil, err
 	}
 	p.starved = k.spec.Memory.Watch()
-	if k.startsWarm(environ) {
+	if k.spec.Jupyter != nil {
+		err = p.executeJupyter(environ, stdio)
+	} else if k.startsWarm(environ) {
 		if err = p.fork(ctx, environ, stdio); err != nil {
 			k.spec.Logger.DebugContext(ctx, "kernel starts cold", "error", err)
 		}
 	}
-	if p.process == nil {
+	if p.process == nil && k.spec.Jupyter == nil {
 		err = p.execute(environ, stdio)
 	}
 	if err != nil {
@@ -154,7 +169,7 @@ func (p *process) execute(environ []string, stdio []*os.File) error {
 	if err := child.Start(cmd); err != nil {
 		return errors.Join(err, ours.Close())
 	}
-	p.conn, p.process, p.wait = ours, cmd.Process, func() error { return child.Wait(cmd) }
+	p.link, p.process, p.wait = lines{ours}, cmd.Process, func() error { return child.Wait(cmd) }
 	return nil
 }
 
@@ -179,23 +194,19 @@ func (p *process) supervise() {
 	for _, pipe := range p.pipes {
 		readers.Go(func() { p.readPipe(pipe) })
 	}
-	var lines error
+	var breach error
 	readers.Go(func() {
-		if lines = p.readLines(); lines != nil {
+		if breach = p.link.receive(p.take); breach != nil {
 			p.kill() // what breaks the protocol cannot be spoken to
 		}
 	})
 	err := p.wait()
-	// A process that left the session may hold the driver's end: what is being
-	// written to it must not wait for ever, with the kernel's lock.
-	_ = p.conn.SetWriteDeadline(time.Unix(1, 0))
+	p.link.ended()
 	p.killSession()
-	// What the process said is in the socket and in the pipes: the socket ends
-	// after what it holds, the pipes may be held open by who left the session.
-	_ = p.conn.CloseRead()
+	// The pipes may be held open by who left the session.
 	p.drainAndClose()
 	readers.Wait()
-	_ = p.conn.Close()
+	p.link.close()
 	p.cancel()
 	if err == nil {
 		err = errors.New("exit status 0")
@@ -205,7 +216,7 @@ func (p *process) supervise() {
 			err = fmt.Errorf("%w (%w)", err, starved)
 		}
 	}
-	p.err = errors.Join(lines, err)
+	p.err = errors.Join(breach, err)
 	p.kernel.ended(p)
 	close(p.done)
 }
@@ -220,18 +231,40 @@ func (p *process) drainAndClose() {
 	_ = p.closePipes()
 }
 
-// send writes one line to the driver.
-func (p *process) send(c *command) error {
+func (p *process) send(c *command) error { return p.link.send(c) }
+
+// take passes on a message of the process.
+func (p *process) take(m *message) error {
+	p.kernel.emitting.Lock()
+	defer p.kernel.emitting.Unlock()
+	p.drain() // what was written before the driver spoke comes first
+	return p.kernel.handle(p, m)
+}
+
+// lines is the link to the driver: lines of JSON on a socket.
+type lines struct{ conn *net.UnixConn }
+
+func (l lines) send(c *command) error {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	_, err = p.conn.Write(append(line, '\n'))
+	_, err = l.conn.Write(append(line, '\n'))
 	return err
 }
 
-func (p *process) readLines() error {
-	r := bufio.NewReaderSize(p.conn, 128<<10) // a full line of output fits
+// ended ends writes with an error and reads after what the socket holds. A
+// process that left the session may hold the driver's end: nobody waits for it,
+// with the kernel's lock.
+func (l lines) ended() {
+	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
+	_ = l.conn.CloseRead()
+}
+
+func (l lines) close() { _ = l.conn.Close() }
+
+func (l lines) receive(take func(*message) error) error {
+	r := bufio.NewReaderSize(l.conn, 128<<10) // a full line of output fits
 	for {
 		line, err := readLine(r, maxLine)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
@@ -244,11 +277,7 @@ func (p *process) readLines() error {
 		if err != nil {
 			return err
 		}
-		p.kernel.emitting.Lock()
-		p.drain() // what was written before the driver spoke comes first
-		err = p.kernel.handle(p, m)
-		p.kernel.emitting.Unlock()
-		if err != nil {
+		if err := take(m); err != nil {
 			return err
 		}
 	}
@@ -323,7 +352,7 @@ func (p *process) output(pipe *pipe, text string) {
 	if text == "" {
 		return
 	}
-	if !p.running {
+	if !p.running || p.kernel.spec.Jupyter != nil {
 		p.tail = append(p.tail, text...)
 		p.tail = p.tail[max(0, len(p.tail)-4096):]
 		return
@@ -332,7 +361,13 @@ func (p *process) output(pipe *pipe, text string) {
 }
 
 // interrupt strikes the whole process group: commands of the cell too.
-func (p *process) interrupt() { _ = unix.Kill(-p.process.Pid, unix.SIGINT) }
+func (p *process) interrupt() {
+	if spec := p.kernel.spec.Jupyter; spec != nil && spec.InterruptMode == interruptByMessage {
+		_ = p.send(&command{Type: "interrupt_request"}) // an error is that of a process that has ended
+		return
+	}
+	_ = unix.Kill(-p.process.Pid, unix.SIGINT)
+}
 
 // kill ends the process; done is closed when it is gone.
 func (p *process) kill() {

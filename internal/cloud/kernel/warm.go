@@ -56,7 +56,7 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 		// It ends when it sees that, if it does not do so already.
 		return errors.Join(err, conn.Close())
 	}
-	p.conn, p.untouched = conn, true
+	p.link, p.untouched = lines{conn}, true
 	return nil
 }
 

@@ -85,4 +85,14 @@ func (c *Config) mark(root, run string) error {
 	)
 }
 
+// markKernel writes the file in which clients of the stateful template, the
+// interpreter's first, look for the id of the default kernel.
+func markKernel(home, id string) error {
+	dir := filepath.Join(home, ".jupyter")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "kernel_id"), []byte(id), 0o644)
+}
+
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"

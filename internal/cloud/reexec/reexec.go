@@ -60,10 +60,13 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	users := make([]agent.User, len(g.Users))
-	var workdir string
+	var workdir, kernelHome string
 	for i, u := range g.Users {
 		if u.Name == defaultUser {
 			workdir = u.Home
+		}
+		if u.Name == kernelUser {
+			kernelHome = u.Home
 		}
 		users[i] = agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential}
 	}
@@ -86,7 +89,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		return err
 	}
 
-	if err := config.mark(g.Root, g.Run); err != nil {
+	if err := errors.Join(config.mark(g.Root, g.Run), markKernel(kernelHome, kernels.DefaultID())); err != nil {
 		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
 	}
 

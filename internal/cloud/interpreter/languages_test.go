@@ -1,0 +1,133 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// withKernels has the kernels bash, deno and python3 (ipykernel) installed.
+func withKernels(t testing.TB) func(*Options) {
+	t.Helper()
+	environ := kerneltest.Environ(t)
+	return func(o *Options) {
+		o.Environ = func() ([]string, error) { return append(environ, "GLOBAL=global"), nil }
+		o.Dir = t.TempDir()
+	}
+}
+
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "", withKernels(t))
+	// Deno is the kernel of JavaScript where there is no other.
+	var contexts []contextModel
+	_, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
+	if err := json.Unmarshal([]byte(body), &contexts); err != nil || len(contexts) != 2 || contexts[1].Language != "javascript" {
+		t.Fatalf("%s: %v", body, err)
+	}
+	for _, test := range []struct{ language, code, stdout, text, failed string }{
+		{"javascript", "const a = await Promise.resolve(20); console.log('Hello, World!'); a + 1", "Hello, World!\n", "21", ""},
+		{" JS ", "a * 2", "", "40", ""},
+		{"ts", "const b: number = 5; console.log(b)", "5\n", "", ""},
+		{"typescript", "a", "", "", "ReferenceError"}, // a context of its own
+		{"bash", "echo out; echo err >&2", "out\nerr\n", "", ""},
+		{"bash", "pwd", p.options.Dir + "\n", "", ""},
+		{"bash", "echo $GLOBAL $K", "global v\n", "", ""},
+		{"python3", "1 + 1", "", "2", ""},
+	} {
+		request := map[string]any{"code": test.code, "language": test.language}
+		if strings.Contains(test.code, "$K") {
+			request["env_vars"] = map[string]string{"K": "v"}
+		}
+		lines := p.run(t, request)
+		for kind, want := range map[string]string{"stdout": test.stdout, "error": test.failed, "result": test.text} {
+			if got := merged(lines, kind); got != want {
+				t.Errorf("%s %q: %s is %q, want %q: %+v", test.language, test.code, kind, got, want, lines)
+			}
+		}
+	}
+	// The exit status is the value of an error without a name.
+	if lines := p.run(t, map[string]any{"code": "(exit 3)", "language": "bash"}); len(lines) != 2 || lines[1].Type != "error" || lines[1].Value != "3" || lines[1].Traceback != "" {
+		t.Errorf("%+v", lines)
+	}
+	if lines := p.run(t, map[string]any{"code": "1", "language": "deno", "env_vars": map[string]string{"not a name": ""}}); merged(lines, "error") != "NotImplementedError" {
+		t.Errorf("%+v", lines)
+	}
+	// A missing directory is an error where the language says so.
+	for request, want := range map[string]string{
+		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory\n",
+		`{"language":"foo"}`: `Failed to create context: {"message": "The 'foo' kernel is not available. Please pick another suitable kernel instead, ` +
+			`or install that kernel.", "short_message": "foo not found"}` + "\n",
+	} {
+		if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", request); status != 500 || body != want {
+			t.Errorf("%s: %d %q", request, status, body)
+		}
+	}
+}
+
+func TestBashAfterInterruptIsAborted(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "", withKernels(t))
+	k, err := p.newContext("bash", p.options.Dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := p.dial(t, k.id, "", nil)
+	ended := make(chan []line, 1)
+	go func() {
+		ended <- p.run(t, map[string]any{"code": "echo here; sleep 600", "context_id": k.id})
+	}()
+	for m := ws.receive(); m.Header.MsgType != "stream"; m = ws.receive() {
+	}
+	if status, _ := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels/"+k.id+"/interrupt", ""); status != 204 {
+		t.Errorf("interrupt: %d", status)
+	}
+	if lines := <-ended; merged(lines, "error") != "ExecutionAborted" {
+		t.Errorf("%+v", lines)
+	}
+}
+
+func TestJupyterWithInstalledKernels(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "", withKernels(t))
+	_, body := p.call(t, t.Context(), http.MethodGet, p.jupyter+"/api/kernelspecs", "")
+	var specs struct {
+		Default     string `json:"default"`
+		Kernelspecs map[string]struct {
+			Name string `json:"name"`
+			Spec struct {
+				Argv          []string `json:"argv"`
+				Language      string   `json:"language"`
+				InterruptMode string   `json:"interrupt_mode"`
+			} `json:"spec"`
+		} `json:"kernelspecs"`
+	}
+	if err := json.Unmarshal([]byte(body), &specs); err != nil {
+		t.Fatal(err)
+	}
+	for name, language := range map[string]string{"python3": "python", "bash": "bash", "deno": "typescript"} {
+		if got := specs.Kernelspecs[name]; got.Name != name || got.Spec.Language != language || len(got.Spec.Argv) == 0 || got.Spec.InterruptMode != "signal" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels", `{"name":"bash"}`)
+	var k kernelModel
+	if err := json.Unmarshal([]byte(body), &k); err != nil || status != 201 || k.Name != "bash" {
+		t.Fatalf("%d %s", status, body)
+	}
+	ws := p.dial(t, k.ID, "", nil)
+	got := ws.until(ws.execute("echo hello", false))
+	if want := "iopub:status iopub:execute_input iopub:stream shell:execute_reply iopub:status"; types(got) != want {
+		t.Errorf("%s", types(got))
+	}
+	got = ws.until(ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}))
+	if !strings.Contains(string(got[1].Content), "bash") {
+		t.Errorf("%s", got[1].Content)
+	}
+}

@@ -1,0 +1,275 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	coder "github.com/coder/websocket"
+	gorilla "github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// cut ends the connection as a network does: without a word.
+func (p *peer) cut() { _ = p.ws.CloseNow() }
+
+// text is all that was printed, each message once.
+func text(t testing.TB, messages map[string]bool, all []*jupyter.Message) string {
+	t.Helper()
+	var out strings.Builder
+	for _, m := range all {
+		if m.Header.MsgType != "stream" || messages[m.Header.MsgID] {
+			continue
+		}
+		messages[m.Header.MsgID] = true
+		var c jupyter.StreamContent
+		if err := json.Unmarshal(m.Content, &c); err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString(c.Text)
+	}
+	return out.String()
+}
+
+// A connection that is cut after any message loses nothing, in either framing.
+func TestSessionIsResumed(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	framings := []*coder.DialOptions{nil, {Subprotocols: []string{jupyter.SubprotocolV1}}}
+	for cutAfter := range 12 {
+		query := fmt.Sprintf("?session_id=s%d", cutAfter)
+		ws := p.dial(t, id, query, framings[cutAfter%2])
+		request := ws.execute("for i in range(3):\n    print(i); __import__('sys').stdout.flush()\n'result'", false)
+		var got []*jupyter.Message
+		for len(got) < cutAfter {
+			m := ws.receive()
+			if m.Parent.MsgID == request.MsgID {
+				got = append(got, m)
+			}
+			if strings.Contains(string(m.Content), `"idle"`) && m.Parent.MsgID == request.MsgID {
+				break
+			}
+		}
+		if cutAfter == 0 { // the request must have come
+			p.settle(t)
+		}
+		ws.cut()
+		ws = p.dial(t, id, query, framings[(cutAfter+1)%2])
+		later := ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{})
+		for {
+			m := ws.receive()
+			if m.Parent.MsgID == request.MsgID {
+				got = append(got, m)
+			}
+			if m.Parent.MsgID == later.MsgID && m.Header.MsgType == "kernel_info_reply" {
+				break
+			}
+		}
+		seen := map[string]bool{}
+		var once []*jupyter.Message
+		for _, m := range got {
+			if !seen[m.Header.MsgID] {
+				seen[m.Header.MsgID] = true
+				once = append(once, m)
+			}
+		}
+		order := strings.TrimPrefix(types(once), "iopub:queued ") // behind settle's, at times
+		if out := text(t, map[string]bool{}, once); out != "0\n1\n2\n" || !strings.HasPrefix(order, "iopub:status iopub:execute_input iopub:stream") ||
+			!strings.HasSuffix(order, "iopub:execute_result shell:execute_reply iopub:status") {
+			t.Errorf("cut after %d: %q, %s", cutAfter, out, order)
+		}
+	}
+}
+
+// settle returns when the default kernel has nothing else to do.
+func (p *ports) settle(t testing.TB) {
+	t.Helper()
+	p.run(t, map[string]any{"code": "1"})
+}
+
+// What was acknowledged does not come again, and a question waits.
+func TestQuestionWaitsForTheSession(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	ws := p.dial(t, id, "?session_id=q", nil)
+	request := ws.execute("print('before'); print(input('? '))", true)
+	question := ws.receive()
+	for ; question.Channel != jupyter.Stdin; question = ws.receive() {
+	}
+	ws.cut()
+	ws = p.dial(t, id, "?session_id=q", nil)
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "answer"}, question.Header)
+	if got := text(t, map[string]bool{}, ws.until(request)); !strings.HasSuffix(got, "answer\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Nothing is kept without a session_id, and nothing of another session.
+func TestSessionsAreSeparate(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	for _, queries := range [][2]string{{"", ""}, {"?session_id=a", "?session_id=b"}} {
+		ws := p.dial(t, id, queries[0], nil)
+		request := ws.execute("1", false)
+		ws.until(request)
+		ws.cut()
+		ws = p.dial(t, id, queries[1], nil)
+		later := ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{})
+		for m := ws.receive(); ; m = ws.receive() {
+			if m.Parent.MsgID == request.MsgID && m.Channel == jupyter.Shell {
+				t.Errorf("%q got what was for %q", queries[1], queries[0])
+			}
+			if m.Parent.MsgID == later.MsgID && m.Channel == jupyter.Shell {
+				break
+			}
+		}
+	}
+}
+
+// A session that is absent for too much is dropped whole.
+func TestAbsentSessionIsBounded(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	ws := p.dial(t, id, "?session_id=big", nil)
+	request := ws.execute("input()\nfor i in range(64): print('x' * (1 << 20))", true)
+	m := ws.receive()
+	for ; m.Channel != jupyter.Stdin; m = ws.receive() {
+	}
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{}, m.Header)
+	ws.cut()
+	p.settle(t)
+	ws = p.dial(t, id, "?session_id=big", nil)
+	later := ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{})
+	for m := ws.receive(); m.Parent.MsgID != later.MsgID || m.Channel != jupyter.Shell; m = ws.receive() {
+		if m.Parent.MsgID == request.MsgID {
+			t.Fatalf("%s came after a gap", m.Header.MsgType)
+		}
+	}
+}
+
+// A session of a kernel that is removed goes with it.
+func TestSessionsOfRemovedKernels(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	for i := range 3 {
+		p.dial(t, id, fmt.Sprintf("?session_id=%d", i), nil).cut()
+	}
+	open := p.dial(t, id, "?session_id=open", nil)
+	if status, _ := p.call(t, t.Context(), http.MethodDelete, p.jupyter+"/api/kernels/"+id, ""); status != 204 {
+		t.Fatal(status)
+	}
+	for {
+		_, _, err := open.ws.Read(t.Context())
+		if err == nil {
+			continue
+		}
+		if coder.CloseStatus(err) != coder.StatusGoingAway {
+			t.Errorf("%v", err)
+		}
+		break
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.mailboxes) != 0 {
+		t.Errorf("%d mailboxes are left", len(p.mailboxes))
+	}
+}
+
+func TestPositionInTheQueue(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	ws, other := p.dial(t, id, "", nil), p.dial(t, id, "", nil)
+	first := ws.execute("input()", true)
+	question := ws.receive()
+	for ; question.Channel != jupyter.Stdin; question = ws.receive() {
+	}
+	second, third := ws.execute("2", false), ws.execute("3", false)
+	queued := func(m *jupyter.Message, request jupyter.Header, position int) {
+		t.Helper()
+		if m.Header.MsgType != "queued" || m.Parent.MsgID != request.MsgID || string(m.Content) != fmt.Sprintf(`{"position":%d}`, position) {
+			t.Errorf("%s %s", m.Header.MsgType, m.Content)
+		}
+	}
+	queued(ws.receive(), second, 1)
+	queued(ws.receive(), third, 2)
+	// On the other port it is a line.
+	body := `{"code":"4"}`
+	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", body)
+	defer response.Body.Close()
+	var l struct {
+		Type     string
+		Position int
+	}
+	decoder := json.NewDecoder(response.Body)
+	if err := decoder.Decode(&l); err != nil || l.Type != "queued" || l.Position != 3 {
+		t.Errorf("%+v %v", l, err)
+	}
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: ""}, question.Header)
+	ws.until(first)
+	ws.until(third)
+	if seen := types(other.until(third)); strings.Contains(seen, "queued") {
+		t.Errorf("the other client saw %s", seen)
+	}
+}
+
+// Whatever frame a client sends, it gets an answer or a close, and the server
+// serves the next one.
+func FuzzFrames(f *testing.F) {
+	m := &jupyter.Message{Channel: jupyter.Shell, Header: jupyter.NewHeader("kernel_info_request", "s", "u"), Content: []byte("{}")}
+	v1, _ := jupyter.MarshalV1(m)
+	plain, _, _ := jupyter.Marshal(m)
+	m.Buffers = [][]byte{{1}}
+	binary, _, _ := jupyter.Marshal(m)
+	f.Add(v1, true, true)
+	f.Add(plain, false, false)
+	f.Add(binary, true, false)
+	f.Add([]byte(`{"channel":"stdin","content":{"value":1}}`), false, false)
+	f.Add([]byte(`{"channel":"control","header":{"msg_id":"1","msg_type":"shutdown_request"},"content":[]}`), false, true)
+	p := serve(f, "")
+	k := p.listKernels()[0]
+	if _, err := k.Start(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/" + k.id + "/channels"
+	f.Fuzz(func(t *testing.T, data []byte, isBinary, offerV1 bool) {
+		if strings.Contains(string(data), "shutdown") {
+			return // which ends the kernel of all the others
+		}
+		dialer := gorilla.Dialer{}
+		if offerV1 {
+			dialer.Subprotocols = []string{jupyter.SubprotocolV1}
+		}
+		ws, _, err := dialer.DialContext(context.Background(), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.Close()
+		kind := gorilla.TextMessage
+		if isBinary {
+			kind = gorilla.BinaryMessage
+		}
+		if ws.WriteMessage(kind, data) != nil || ws.WriteMessage(gorilla.TextMessage, plain) != nil {
+			return
+		}
+		for {
+			if _, data, err := ws.ReadMessage(); err != nil || strings.Contains(string(data), "kernel_info_reply") {
+				return
+			}
+		}
+	})
+}

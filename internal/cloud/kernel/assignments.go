@@ -1,0 +1,85 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// environmentOf maps a language, as kernelspecs name it, to how its code sets a
+// variable of the environment and how it removes one.
+var environmentOf = map[string]struct {
+	set   func(name, value string) string
+	unset func(name string) string
+}{
+	"bash": {
+		set:   func(name, value string) string { return "export " + name + "=" + quoteShell(value) },
+		unset: func(name string) string { return "unset " + name },
+	},
+	"python": {
+		set: func(name, value string) string {
+			return "import os; os.environ[" + quoteJSON(name) + "] = " + quoteJSON(value)
+		},
+		unset: func(name string) string { return "import os; os.environ.pop(" + quoteJSON(name) + ", None)" },
+	},
+	"javascript": {
+		set:   func(name, value string) string { return "process.env[" + quoteJSON(name) + "] = " + quoteJSON(value) },
+		unset: func(name string) string { return "delete process.env[" + quoteJSON(name) + "]" },
+	},
+	"r": {
+		set:   func(name, value string) string { return "Sys.setenv(" + name + " = " + quoteJSON(value) + ")" },
+		unset: func(name string) string { return "Sys.unsetenv(" + quoteJSON(name) + ")" },
+	},
+	"java": {
+		set: func(name, value string) string {
+			return "System.setProperty(" + quoteJSON(name) + ", " + quoteJSON(value) + ");"
+		},
+		unset: func(name string) string { return "System.clearProperty(" + quoteJSON(name) + ");" },
+	},
+}
+
+// What names a variable is written into code as it is.
+var variableName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// assignments gives the code that sets variables, and the code that gives them
+// back the values of environ.
+func assignments(language string, env, environ map[string]string) (before, after string, err error) {
+	if len(env) == 0 {
+		return "", "", nil
+	}
+	language = strings.ToLower(language)
+	if language == "typescript" {
+		language = "javascript"
+	}
+	code, ok := environmentOf[language]
+	if !ok {
+		return "", "", fmt.Errorf("environment variables for one execution are not supported in %.40q; give them to the sandbox", language)
+	}
+	var set, reset []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if !variableName.MatchString(name) {
+			return "", "", fmt.Errorf("%.40q cannot be the name of a variable in %s", name, language)
+		}
+		set = append(set, code.set(name, env[name]))
+		if value, ok := environ[name]; ok {
+			reset = append(reset, code.set(name, value))
+		} else {
+			reset = append(reset, code.unset(name))
+		}
+	}
+	return strings.Join(set, "\n"), strings.Join(reset, "\n"), nil
+}
+
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// quoteJSON is a string of JSON, which is one of Python, JavaScript, R and Java
+// as well.
+func quoteJSON(s string) string {
+	quoted, _ := json.Marshal(s)
+	return string(quoted)
+}

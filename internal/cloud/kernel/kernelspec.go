@@ -1,0 +1,200 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Kernelspec is a Jupyter kernel that is installed: what kernel.json says.
+type Kernelspec struct {
+	// Name is how clients name it, and Dir where it is.
+	Name string `json:"-"`
+	Dir  string `json:"-"`
+
+	Argv          []string          `json:"argv"`
+	DisplayName   string            `json:"display_name"`
+	Language      string            `json:"language"`
+	InterruptMode string            `json:"interrupt_mode"`
+	Env           map[string]string `json:"env"`
+	Metadata      json.RawMessage   `json:"metadata"`
+}
+
+// interruptByMessage is the other InterruptMode than "signal".
+const interruptByMessage = "message"
+
+// Bounds of what is read of a machine's kernelspecs, which sandboxed code writes.
+const (
+	maxKernelspec  = 1 << 20
+	maxKernelspecs = 256
+)
+
+// kernelspecName is what Jupyter allows a kernel to be called.
+var kernelspecName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
+
+// ErrNoKernelspec says that a kernel is not installed.
+var ErrNoKernelspec = errors.New("kernel: not installed")
+
+// Kernelspecs is where Jupyter kernels are looked for: directories, the first of
+// which wins. They are read at every use, so that what is installed is there.
+type Kernelspecs []string
+
+// KernelspecDirs gives the standard places: those of the variable JUPYTER_PATH
+// and of the homes, that of prefix, which is the Python environment's, and the
+// machine's.
+func KernelspecDirs(environ []string, prefix string, homes ...string) Kernelspecs {
+	var data []string
+	env := variables(environ)
+	data = append(data, filepath.SplitList(env["JUPYTER_PATH"])...)
+	for _, home := range append([]string{env["HOME"]}, homes...) {
+		if home != "" {
+			data = append(data, filepath.Join(home, ".local/share/jupyter"))
+		}
+	}
+	data = append(data, filepath.Join(prefix, "share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter")
+	var dirs Kernelspecs
+	for _, dir := range data {
+		dir = filepath.Join(dir, "kernels")
+		if filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// Find gives the kernel of a name, in whatever case. The error is
+// [ErrNoKernelspec], or says what is wrong with the one that is there.
+func (s Kernelspecs) Find(name string) (*Kernelspec, error) {
+	name = strings.ToLower(name)
+	if kernelspecName.MatchString(name) && name != "." && name != ".." {
+		for _, dir := range s {
+			spec, err := readKernelspec(dir, name)
+			if !errors.Is(err, os.ErrNotExist) {
+				return spec, err
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: %.64q", ErrNoKernelspec, name)
+}
+
+// All gives what is installed and well-formed, sorted by name.
+func (s Kernelspecs) All() []*Kernelspec {
+	found := map[string]*Kernelspec{}
+	for _, dir := range s {
+		for _, name := range kernelspecNames(dir) {
+			name = strings.ToLower(name)
+			if _, shadowed := found[name]; shadowed || len(found) >= maxKernelspecs {
+				continue
+			}
+			if spec, err := readKernelspec(dir, name); err == nil {
+				found[name] = spec
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *Kernelspec) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func kernelspecNames(dir string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(maxKernelspecs)
+	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName.MatchString(name) })
+}
+
+// readKernelspec reads dir/name/kernel.json; name is in lower case, the
+// directory may be in another.
+func readKernelspec(dir, name string) (*Kernelspec, error) {
+	for _, entry := range kernelspecNames(dir) {
+		if strings.EqualFold(entry, name) {
+			return parseKernelspec(name, filepath.Join(dir, entry))
+		}
+	}
+	return nil, os.ErrNotExist
+}
+
+func parseKernelspec(name, dir string) (*Kernelspec, error) {
+	path := filepath.Join(dir, "kernel.json")
+	// What is no file, such as a pipe, must not be waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("kernel: %s is not a file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxKernelspec))
+	if err != nil {
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	spec := &Kernelspec{Name: name, Dir: dir}
+	if err := json.Unmarshal(data, spec); err != nil {
+		return nil, fmt.Errorf("kernel: %s: %w", path, err)
+	}
+	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
+		return nil, fmt.Errorf("kernel: %s: argv is empty", path)
+	}
+	if spec.InterruptMode == "" {
+		spec.InterruptMode = "signal"
+	}
+	if len(spec.Metadata) == 0 {
+		spec.Metadata = json.RawMessage("{}")
+	}
+	return spec, nil
+}
+
+// reference is what kernel.json may have in values of its env.
+var reference = regexp.MustCompile(`\$\{\w+\}`)
+
+// environ is the environment of the kernel's process.
+func (s *Kernelspec) environ(base []string) []string {
+	before := variables(base)
+	env := maps.Clone(before)
+	env["NO_COLOR"] = "1" // what is shown is data, for no terminal
+	for name, value := range s.Env {
+		env[name] = reference.ReplaceAllStringFunc(value, func(reference string) string {
+			if value, ok := before[reference[2:len(reference)-1]]; ok {
+				return value
+			}
+			return reference
+		})
+	}
+	list := make([]string, 0, len(env))
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// command is what to run, with its program found in the PATH of environ.
+func (s *Kernelspec) command(environ []string, connectionFile string) (argv []string, err error) {
+	replace := strings.NewReplacer("{connection_file}", connectionFile, "{resource_dir}", s.Dir)
+	for _, arg := range s.Argv {
+		argv = append(argv, replace.Replace(arg))
+	}
+	if filepath.IsAbs(argv[0]) {
+		return argv, nil
+	}
+	for _, dir := range filepath.SplitList(variables(environ)["PATH"]) {
+		if path, err := exec.LookPath(filepath.Join(dir, argv[0])); err == nil && filepath.IsAbs(path) {
+			argv[0] = path
+			return argv, nil
+		}
+	}
+	return nil, fmt.Errorf("%s/kernel.json: the program %.200q is not in PATH", s.Dir, argv[0])
+}

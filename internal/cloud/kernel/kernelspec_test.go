@@ -1,0 +1,81 @@
+//go:build linux
+
+package kernel
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestKernelspecs(t *testing.T) {
+	t.Parallel()
+	home, prefix := t.TempDir(), t.TempDir()
+	write := func(root, name, data string) string {
+		t.Helper()
+		dir := filepath.Join(root, "share/jupyter/kernels", name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kernel.json"), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	mine := write(filepath.Join(home, ".local"), "Mine", `{"argv":["x","{connection_file}","{resource_dir}/y"],"language":"l","env":{"A":"${B}c${UNKNOWN}$B"}}`)
+	write(prefix, "mine", `{"argv":["shadowed"]}`)
+	write(prefix, "empty", `{"argv":[]}`)
+	write(prefix, "broken", `{`)
+	write(prefix, "other", `{"argv":["/bin/true"],"interrupt_mode":"message"}`)
+	pipe := filepath.Join(prefix, "share/jupyter/kernels/pipe")
+	if err := os.Mkdir(pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(pipe, "kernel.json"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	specs := KernelspecDirs([]string{"HOME=" + home, "JUPYTER_PATH=relative"}, prefix)
+	for name, want := range map[string]string{
+		"empty": "argv is empty", "broken": "unexpected end", "pipe": "is not a file",
+		"nobody": "not installed", "../kernels/mine": "not installed", "..": "not installed", "": "not installed", "a/b": "not installed",
+	} {
+		if _, err := specs.Find(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+	if _, err := specs.Find("nobody"); !errors.Is(err, ErrNoKernelspec) {
+		t.Errorf("%v", err)
+	}
+	spec, err := specs.Find("MINE")
+	if err != nil || spec.Dir != mine || spec.Name != "mine" || spec.InterruptMode != "signal" {
+		t.Fatalf("%+v, %v", spec, err)
+	}
+	environ := spec.environ([]string{"B=b", "PATH=/nowhere:" + home})
+	if !slices.Contains(environ, "A=bc${UNKNOWN}$B") {
+		t.Errorf("%q", environ)
+	}
+	if _, err := spec.command(environ, "/c"); err == nil {
+		t.Error("a program that is not there was found")
+	}
+	if err := os.WriteFile(filepath.Join(home, "x"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	argv, err := spec.command(environ, "/c")
+	if want := []string{filepath.Join(home, "x"), "/c", mine + "/y"}; err != nil || !slices.Equal(argv, want) {
+		t.Errorf("%q, %v", argv, err)
+	}
+	var names []string
+	for _, spec := range specs.All() {
+		if strings.HasPrefix(spec.Dir, home) || strings.HasPrefix(spec.Dir, prefix) {
+			names = append(names, spec.Name)
+		}
+	}
+	if !slices.Equal(names, []string{"mine", "other"}) {
+		t.Errorf("%q", names)
+	}
+}

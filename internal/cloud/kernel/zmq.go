@@ -1,0 +1,624 @@
+//go:build linux
+
+package kernel
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+const (
+	// nudge is how often a kernel that starts is asked who it is. What it says
+	// on iopub before the subscription has reached it is lost, and so the
+	// question is repeated until the answer comes there too.
+	nudge = 250 * time.Millisecond
+	// answerTimeout bounds what should take no time: all but executions. Kernels
+	// exist that leave out the answer, or the status idle behind it.
+	answerTimeout = 10 * time.Second
+	// controlTimeout bounds a message to a kernel that may not read.
+	controlTimeout = 200 * time.Millisecond
+	// lastWords is how long what a dead kernel has said may take to be read.
+	lastWords = 5 * time.Second
+)
+
+// zmq is the link to a Jupyter kernel: four ZeroMQ connections, on TCP because
+// there are kernels (Deno's) that know nothing else. Everything is signed with a
+// key that only the kernel and this process know.
+type zmq struct {
+	spec    *Kernelspec
+	environ map[string]string
+	dir     string // has the connection file
+	ports   map[string]int
+	session string
+	key     []byte
+
+	// ctx ends when the process is gone.
+	ctx    context.Context //nolint:containedctx // the life of the process, not of a call
+	cancel context.CancelFunc
+
+	// order serialises what is taken; it is held while it is passed on, and
+	// taken before mu. It guards the next five.
+	order sync.Mutex
+	take  func(*message) error
+	heard bool       // something came on iopub
+	info  *Info      // who the kernel is
+	ready bool       // both of the above, and told
+	talk  *exchanges // what is being asked
+
+	mu     sync.Mutex
+	conns  map[string]*zmtp
+	asking jupyter.Header // of the last input_request
+}
+
+// exchanges are the requests to the kernel that make up one [Request]: more than
+// one when it has variables of its own.
+type exchanges struct {
+	id     uint64
+	hidden bool // the one under way is ours, and nobody is told of it
+	// unannounced tells that no execute_input comes.
+	unannounced bool
+	header      jupyter.Header
+	queue       []func() (hidden bool, header jupyter.Header, err error) // sends the next one
+	replied     bool
+	idle        bool
+	answer      json.RawMessage // to the one that is not hidden
+	overtime    *time.Timer
+}
+
+// jupyterChannels maps channels to the types of this end's sockets.
+var jupyterChannels = map[string]string{
+	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
+}
+
+// executeJupyter makes p a process of a Jupyter kernel.
+func (p *process) executeJupyter(environ []string, stdio []*os.File) (err error) {
+	spec := &p.kernel.spec
+	environ = spec.Jupyter.environ(environ)
+	l := &zmq{
+		spec: spec.Jupyter, environ: variables(environ), session: jupyter.NewID(),
+		key: []byte(rand.Text()), conns: map[string]*zmtp{},
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.dir, err = os.MkdirTemp(spec.Scratch, "jupyter-"); err != nil {
+		return err
+	}
+	file, err := l.writeConnectionFile(spec.Credential)
+	if err != nil {
+		return err
+	}
+	argv, err := spec.Jupyter.command(environ, file)
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{
+		Path: argv[0], Args: argv, Env: environ, Dir: spec.Dir,
+		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.Credential},
+	}
+	if err := child.Start(cmd); err != nil {
+		return err
+	}
+	p.link, p.process, p.wait = l, cmd.Process, func() error { return child.Wait(cmd) }
+	return nil
+}
+
+func (l *zmq) writeConnectionFile(owner *syscall.Credential) (string, error) {
+	ports, err := freePorts(l.ctx, 5)
+	if err != nil {
+		return "", err
+	}
+	l.ports = map[string]int{jupyter.Shell: ports[0], jupyter.IOPub: ports[1], jupyter.Stdin: ports[2], jupyter.Control: ports[3]}
+	data, err := json.Marshal(map[string]any{
+		"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256", "key": string(l.key), "kernel_name": l.spec.Name,
+		"shell_port": ports[0], "iopub_port": ports[1], "stdin_port": ports[2], "control_port": ports[3], "hb_port": ports[4],
+	})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(l.dir, "connection.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return "", err
+	}
+	if owner != nil {
+		err = errors.Join(os.Chown(l.dir, int(owner.Uid), int(owner.Gid)), os.Chown(file, int(owner.Uid), int(owner.Gid)))
+	}
+	return file, err
+}
+
+// freePorts finds ports that nobody listens on. They are below those that
+// connections get: a connection to a port that nobody listens on yet could
+// otherwise come to be one with itself.
+func freePorts(ctx context.Context, n int) ([]int, error) {
+	const low, high, tries = 20000, 32000, 1000
+	var ports []int
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	var last error
+	for range tries {
+		if len(ports) == n {
+			return ports, nil
+		}
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(low+mathrand.IntN(high-low)))
+		if err != nil {
+			last = err
+			continue
+		}
+		listeners = append(listeners, listener)
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return nil, fmt.Errorf("no free port on 127.0.0.1: %w", last)
+}
+
+// receive connects to the kernel, and passes on what it says.
+func (l *zmq) receive(take func(*message) error) error {
+	l.take = take
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	var readers sync.WaitGroup
+	errs := make(chan error, len(jupyterChannels))
+	for channel := range jupyterChannels {
+		readers.Go(func() {
+			err := l.readChannel(ctx, channel)
+			if err != nil {
+				l.ended() // the others are of no use without this one
+			}
+			errs <- err
+		})
+	}
+	readers.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+func (l *zmq) readChannel(ctx context.Context, channel string) error {
+	conn, err := l.connect(ctx, channel)
+	if err != nil {
+		return nil // the process has ended, or is not going to be ready: both are noticed
+	}
+	if channel == jupyter.Shell {
+		defer l.introduce(ctx)()
+	}
+	for {
+		parts, err := conn.readMessage()
+		if errors.Is(err, errZMTP) {
+			return fmt.Errorf("%s: %w", channel, err)
+		}
+		if err != nil {
+			return nil
+		}
+		m, err := l.open(parts)
+		if err != nil {
+			return fmt.Errorf("%s: %w", channel, err)
+		}
+		m.Channel = channel
+		if err := l.hear(m); err != nil {
+			return err
+		}
+	}
+}
+
+// connect tries until the kernel listens, or ctx ends.
+func (l *zmq) connect(ctx context.Context, channel string) (*zmtp, error) {
+	address := "127.0.0.1:" + strconv.Itoa(l.ports[channel])
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		conn, err := l.dial(ctx, address, channel)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-ticker.C:
+		}
+	}
+}
+
+func (l *zmq) dial(ctx context.Context, address, channel string) (*zmtp, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	// All sockets have one identity: a kernel asks on stdin who asked on shell.
+	z, err := openZMTP(conn, jupyterChannels[channel], l.session)
+	if err == nil && channel == jupyter.IOPub {
+		err = z.writeMessage([]byte{1}) // subscribe to everything
+	}
+	if !stop() || err != nil {
+		conn.Close()
+		return nil, errors.Join(err, ctx.Err())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[channel] = z
+	if l.ctx.Err() != nil { // ended has come before
+		_ = conn.SetReadDeadline(time.Now())
+	}
+	return z, nil
+}
+
+// introduce asks the kernel who it is until it is ready. The function that it
+// returns ends that.
+func (l *zmq) introduce(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		ticker := time.NewTicker(nudge)
+		defer ticker.Stop()
+		for {
+			l.order.Lock()
+			ready := l.ready
+			l.order.Unlock()
+			header := jupyter.NewHeader("kernel_info_request", l.session, "e2b")
+			if ready || l.write(jupyter.Shell, &jupyter.Message{Header: header}) != nil {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+	return func() {
+		cancel()
+		asking.Wait()
+	}
+}
+
+const delimiter = "<IDS|MSG>"
+
+func (l *zmq) sign(parts [][]byte) []byte {
+	mac := hmac.New(sha256.New, l.key)
+	for _, part := range parts {
+		mac.Write(part)
+	}
+	return hex.AppendEncode(nil, mac.Sum(nil))
+}
+
+// write sends a message on a channel.
+func (l *zmq) write(channel string, m *jupyter.Message) error {
+	header, err := json.Marshal(m.Header)
+	if err != nil {
+		return err
+	}
+	parent := []byte("{}")
+	if m.Parent != (jupyter.Header{}) {
+		if parent, err = json.Marshal(m.Parent); err != nil {
+			return err
+		}
+	}
+	content := []byte(m.Content)
+	if len(content) == 0 {
+		content = []byte("{}")
+	}
+	signed := [][]byte{header, parent, []byte("{}"), content}
+	parts := slices.Concat([][]byte{[]byte(delimiter), l.sign(signed)}, signed, m.Buffers)
+	l.mu.Lock()
+	conn := l.conns[channel]
+	l.mu.Unlock()
+	if conn == nil {
+		return fmt.Errorf("kernel: no connection to the %s channel", channel)
+	}
+	if channel == jupyter.Control {
+		_ = conn.SetWriteDeadline(time.Now().Add(controlTimeout))
+	}
+	return conn.writeMessage(parts...)
+}
+
+// open reads a message of the kernel and checks its signature.
+func (l *zmq) open(parts [][]byte) (*jupyter.Message, error) {
+	at := slices.IndexFunc(parts, func(part []byte) bool { return string(part) == delimiter })
+	if at < 0 || len(parts) < at+6 {
+		return nil, fmt.Errorf("%w: a message of %d parts", errZMTP, len(parts))
+	}
+	parts = parts[at+1:]
+	signed := parts[1:5]
+	if !hmac.Equal(parts[0], l.sign(signed)) {
+		return nil, fmt.Errorf("%w: a message with a wrong signature", errZMTP)
+	}
+	m := &jupyter.Message{Content: signed[3], Buffers: parts[5:]}
+	if len(m.Buffers) == 0 {
+		m.Buffers = nil
+	}
+	err := json.Unmarshal(signed[0], &m.Header)
+	if err == nil {
+		err = json.Unmarshal(signed[1], &m.Parent)
+	}
+	if err == nil && (!json.Valid(m.Content) || m.Content[0] != '{') {
+		err = errors.New("content that is not an object")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.40q: %w", errZMTP, m.Header.MsgType, err)
+	}
+	return m, nil
+}
+
+// hear takes a message of the kernel.
+func (l *zmq) hear(m *jupyter.Message) error {
+	l.order.Lock()
+	defer l.order.Unlock()
+	if !l.ready {
+		return l.hearFirst(m)
+	}
+	switch m.Channel {
+	case jupyter.Shell:
+		if l.talk != nil && m.Parent.MsgID == l.talk.header.MsgID {
+			l.talk.replied = true
+			if !l.talk.hidden {
+				l.talk.answer = m.Content
+			}
+			l.talk.overtime.Reset(answerTimeout)
+			return l.proceed()
+		}
+	case jupyter.Stdin:
+		if m.Header.MsgType == "input_request" {
+			l.mu.Lock()
+			l.asking = m.Header
+			l.mu.Unlock()
+			return l.take(&message{Type: m.Header.MsgType, Content: m.Content, Seq: 1})
+		}
+	case jupyter.IOPub:
+		return l.hearOutput(m)
+	}
+	return nil
+}
+
+// hearFirst waits for an answer on shell and for a word on iopub: then nothing
+// that follows is lost.
+func (l *zmq) hearFirst(m *jupyter.Message) error {
+	l.heard = l.heard || m.Channel == jupyter.IOPub
+	if m.Header.MsgType == "kernel_info_reply" {
+		var names struct {
+			Implementation string `json:"implementation"`
+			Version        string `json:"implementation_version"`
+		}
+		_ = json.Unmarshal(m.Content, &names) // they are for the log
+		l.info = &Info{Engine: names.Implementation, Version: names.Version, KernelInfo: m.Content}
+	}
+	if !l.heard || l.info == nil {
+		return nil
+	}
+	l.ready = true
+	return l.take(&message{Type: "ready", Content: marshal(l.info)})
+}
+
+func (l *zmq) hearOutput(m *jupyter.Message) error {
+	ours := l.talk != nil && m.Parent.MsgID == l.talk.header.MsgID
+	switch {
+	case m.Header.MsgType == "status":
+		if !ours {
+			return nil
+		}
+		var status jupyter.StatusContent
+		_ = json.Unmarshal(m.Content, &status) // none is none that matters
+		switch status.ExecutionState {
+		case StateIdle:
+			l.talk.idle = true
+			return l.proceed()
+		case StateBusy:
+			if l.talk.unannounced {
+				return l.take(&message{Type: "armed"})
+			}
+		}
+		return nil
+	case ours && l.talk.hidden, !passed[m.Header.MsgType]:
+		return nil
+	}
+	return l.take(&message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
+}
+
+// passed are the messages on iopub that clients are told.
+var passed = map[string]bool{
+	"execute_input": true, "stream": true, "display_data": true, "update_display_data": true, "clear_output": true,
+	"execute_result": true, "error": true, "comm_open": true, "comm_msg": true, "comm_close": true,
+}
+
+// proceed goes on to the next exchange when this one is over. order is held.
+func (l *zmq) proceed() error {
+	t := l.talk
+	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
+	if !t.idle || isRequest && !t.replied {
+		return nil
+	}
+	t.overtime.Stop()
+	if len(t.queue) > 0 {
+		return l.ask(t)
+	}
+	l.talk = nil
+	if t.answer == nil {
+		t.answer = json.RawMessage(`{"status":"ok"}`)
+	}
+	return l.take(&message{Type: "reply", ID: t.id, Content: t.answer})
+}
+
+// ask begins the next exchange. order is held.
+func (l *zmq) ask(t *exchanges) (err error) {
+	t.replied, t.idle = false, false
+	next := t.queue[0]
+	t.queue = t.queue[1:]
+	t.hidden, t.header, err = next()
+	if t.header.MsgType == "execute_request" && !t.hidden {
+		t.overtime.Stop()
+	} else {
+		t.overtime.Reset(answerTimeout)
+	}
+	return err
+}
+
+// late is called when an answer does not come.
+func (l *zmq) late(t *exchanges) {
+	l.order.Lock()
+	defer l.order.Unlock()
+	if l.talk != t {
+		return
+	}
+	if !t.replied && !t.hidden {
+		t.answer = errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, answerTimeout))
+	}
+	t.replied, t.idle = true, true
+	_ = l.proceed() // fails only when the process is gone
+}
+
+func errorReply(name, value string) json.RawMessage {
+	return marshal(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
+}
+
+// answered are the requests on shell that kernels answer.
+var answered = map[string]bool{
+	"execute_request": true, "complete_request": true, "inspect_request": true, "is_complete_request": true,
+	"history_request": true, "comm_info_request": true, "comm_open": true, "comm_msg": true, "comm_close": true,
+}
+
+func (l *zmq) send(c *command) error {
+	switch c.Type {
+	case "input_reply":
+		l.mu.Lock()
+		parent := l.asking
+		l.mu.Unlock()
+		value := c.Value
+		if c.EOF {
+			value = "\x04" // as terminals say it, which is Jupyter's convention too
+		}
+		return l.write(jupyter.Stdin, &jupyter.Message{
+			Header: jupyter.NewHeader(c.Type, l.session, "e2b"), Parent: parent, Content: marshal(jupyter.InputReply{Value: value}),
+		})
+	case "interrupt_request":
+		return l.write(jupyter.Control, &jupyter.Message{Header: jupyter.NewHeader(c.Type, l.session, "e2b")})
+	}
+	return l.sendRequest(c)
+}
+
+func (l *zmq) sendRequest(c *command) error {
+	l.order.Lock()
+	defer l.order.Unlock()
+	t := &exchanges{id: c.ID, header: jupyter.Header{MsgType: c.Type}, unannounced: c.Type != "execute_request"}
+	t.overtime = time.AfterFunc(answerTimeout, func() { l.late(t) })
+	l.talk = t
+	if !answered[c.Type] {
+		return l.refuse(t, errorReply("NotImplementedError", fmt.Sprintf("%.40q is not supported", c.Type)))
+	}
+	before, after, err := assignments(l.spec.Language, c.Env, l.environ)
+	if err != nil {
+		return l.refuse(t, errorReply("NotImplementedError", err.Error()))
+	}
+	content := c.Content
+	if c.Type == "execute_request" {
+		if content, t.unannounced, err = unstopped(content); err != nil {
+			return err
+		}
+	}
+	hidden := func(msgType string, content any) func() (bool, jupyter.Header, error) {
+		return func() (bool, jupyter.Header, error) {
+			header := jupyter.NewHeader(msgType, l.session, "e2b")
+			return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
+		}
+	}
+	silent := func(code string) func() (bool, jupyter.Header, error) {
+		return hidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
+	}
+	if before != "" {
+		t.queue = append(t.queue, silent(before))
+	}
+	t.queue = append(t.queue, func() (bool, jupyter.Header, error) {
+		header := jupyter.NewHeader(c.Type, l.session, "e2b")
+		return false, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: content, Buffers: c.Buffers})
+	})
+	if after != "" {
+		t.queue = append(t.queue, silent(after))
+	}
+	if c.Type == "execute_request" {
+		// Kernels exist (Deno's) that say idle a moment before the last output.
+		t.queue = append(t.queue, hidden("kernel_info_request", struct{}{}))
+	}
+	return l.ask(t)
+}
+
+// refuse answers a request that the kernel is not asked. order is held.
+func (l *zmq) refuse(t *exchanges, answer json.RawMessage) error {
+	t.replied, t.idle, t.answer = true, true, answer
+	if t.header.MsgType == "execute_request" {
+		if err := l.take(&message{Type: "error", Content: answer}); err != nil {
+			return err
+		}
+	}
+	return l.proceed()
+}
+
+// unstopped is the content of an execute_request without stop_on_error. What an
+// error aborts is for the [Kernel] to say, which has the queue: kernels also
+// abort what comes right after an error, at times.
+func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(content, &fields); err != nil {
+		return nil, false, err
+	}
+	silent = string(fields["silent"]) == "true"
+	fields["stop_on_error"] = json.RawMessage("false")
+	content, err = json.Marshal(fields)
+	return content, silent, err
+}
+
+// ended lets what the kernel has said be read, for as long as that may take.
+func (l *zmq) ended() {
+	l.cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		_ = conn.SetWriteDeadline(time.Unix(1, 0))
+		_ = conn.SetReadDeadline(time.Now().Add(lastWords))
+	}
+}
+
+func (l *zmq) close() {
+	l.cancel()
+	l.order.Lock()
+	if l.talk != nil {
+		l.talk.overtime.Stop()
+		l.talk = nil
+	}
+	l.order.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+	if l.dir != "" {
+		_ = os.RemoveAll(l.dir)
+	}
+}

@@ -1,0 +1,301 @@
+//go:build linux
+
+package kernel
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// newJupyter runs an installed kernel; the directory is the one of its
+// connection files.
+func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, string) {
+	t.Helper()
+	environ := kerneltest.Environ(t)
+	spec, err := KernelspecDirs(environ, "/nowhere").Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newForeign(t, spec, append(environ, "GLOBAL=global"), options...)
+}
+
+func newForeign(t testing.TB, spec *Kernelspec, environ []string, options ...func(*Spec)) (*Kernel, string) {
+	t.Helper()
+	scratch := t.TempDir()
+	s := Spec{
+		Jupyter: spec, Dir: t.TempDir(), Scratch: scratch, Logger: slog.New(slog.DiscardHandler),
+		Environ: func() ([]string, error) { return environ, nil },
+	}
+	for _, o := range options {
+		o(&s)
+	}
+	k := New(s)
+	t.Cleanup(func() {
+		k.Close()
+		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+			t.Errorf("left in the directory of connection files: %v %v", left, err)
+		}
+	})
+	return k, scratch
+}
+
+func (s *session) runWith(env map[string]string, code string) outcome {
+	s.t.Helper()
+	r := &Request{
+		Header: jupyter.NewHeader("execute_request", "test", "test"), Env: env,
+		Content: marshal(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true}),
+	}
+	if err := s.client.Submit(r); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.wait(r)
+}
+
+// What all languages have in common, in the words of each.
+func TestJupyterKernels(t *testing.T) {
+	t.Parallel()
+	hostile := "it's \"quoted\" $HOME `id` \\ \n é 😀"
+	for name, words := range map[string]struct {
+		set, show, print, global, variable, fail, failure, directory string
+	}{
+		"bash": {
+			set: "x=41", show: "echo $((x + 1))", global: `echo "$GLOBAL"`, variable: `echo "${K-unset}"`,
+			fail: "(exit 3)", directory: "pwd",
+		},
+		"python3": {
+			set: "x = 41", show: "print(x + 1)", global: "import os; print(os.environ['GLOBAL'])",
+			variable: "import os; print(os.environ.get('K', 'unset'))", fail: "1/0", failure: "ZeroDivisionError",
+			directory: "print(os.getcwd())",
+		},
+		"deno": {
+			set: "let x: number = 41", show: "console.log(x + 1)", global: "console.log(process.env.GLOBAL)",
+			variable: "console.log(process.env.K ?? 'unset')", fail: "throw new TypeError('no')", failure: "TypeError",
+			directory: "console.log(process.cwd())",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, _ := newJupyter(t, name)
+			s := attach(t, k)
+			for _, test := range []struct{ code, stdout string }{
+				{words.set, ""},
+				{words.show, "42\n"},
+				{words.global, "global\n"},
+				{words.directory, k.spec.Dir + "\n"},
+				{words.variable, "unset\n"},
+			} {
+				if o := s.run(test.code); o.stdout != test.stdout || len(o.errors) > 0 || o.reply.Status != "ok" {
+					t.Errorf("%q: stdout %q, stderr %q, errors %v, reply %+v", test.code, o.stdout, o.stderr, o.errors, o.reply)
+				}
+			}
+			if o := s.runWith(map[string]string{"K": hostile, "GLOBAL": "other"}, words.variable); o.stdout != hostile+"\n" || o.reply.Status != "ok" {
+				t.Errorf("a variable of the call: %q, %v", o.stdout, o.errors)
+			}
+			if got := s.run(words.variable).stdout + s.run(words.global).stdout; got != "unset\nglobal\n" {
+				t.Errorf("after the call: %q", got)
+			}
+			failed, aborted := s.submit(words.fail), s.submit(words.show)
+			if o := s.wait(failed); len(o.errors) != 1 || o.errors[0].Name != words.failure || o.reply.Status != "error" {
+				t.Errorf("%q: %+v", words.fail, o)
+			}
+			if o := s.wait(aborted); o.reply.Status != "aborted" || o.stdout != "" {
+				t.Errorf("behind an error: %+v", o)
+			}
+			// Nothing that is asked after an error is skipped.
+			for range 50 {
+				if o := s.run(words.fail); o.reply.Status != "error" {
+					t.Errorf("%+v", o)
+				}
+				if o := s.run(words.show); o.stdout != "42\n" {
+					t.Errorf("after an error: %+v", o)
+				}
+			}
+			for _, request := range []string{"kernel_info_request", "is_complete_request", "nonsense_request"} {
+				r := &Request{Header: jupyter.NewHeader(request, "test", "test"), Content: []byte(`{"code":"1"}`)}
+				if err := s.client.Submit(r); err != nil {
+					t.Fatal(err)
+				}
+				o := s.wait(r)
+				if want := []string{"status", ReplyType(request), "status"}; !slices.Equal(o.order, want) {
+					t.Errorf("%s: %v", request, o.order)
+				}
+			}
+			if err := k.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if o := s.run(words.show); o.stdout == "42\n" {
+				t.Errorf("state survived a restart: %+v", o)
+			}
+		})
+	}
+}
+
+func TestJupyterInterrupt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ code, failure, status string }{
+		"bash":    {"echo here; sleep 600", "", "abort"},
+		"python3": {"import time; print('here'); time.sleep(600)", "KeyboardInterrupt", "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, _ := newJupyter(t, name)
+			s := attach(t, k)
+			for range 3 {
+				r := s.submit(test.code)
+				s.started(r, "here")
+				k.Interrupt()
+				o := s.wait(r)
+				if o.reply.Status != test.status || test.failure != "" && (len(o.errors) != 1 || o.errors[0].Name != test.failure) {
+					t.Errorf("%+v", o)
+				}
+			}
+			if o := s.run("echo = 1"); o.reply.Status == "aborted" {
+				t.Errorf("after interrupts: %+v", o)
+			}
+		})
+	}
+}
+
+func TestJupyterStdinAndDisplays(t *testing.T) {
+	t.Parallel()
+	k, _ := newJupyter(t, "python3")
+	s := attach(t, k)
+	r := s.submit("print('hello ' + input('who? '))", func(e *jupyter.ExecuteRequest) { e.AllowStdin = true })
+	for e := s.next(); e.Channel != jupyter.Stdin; e = s.next() {
+	}
+	if err := s.client.Answer("world"); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.wait(r); o.stdout != "hello world\n" {
+		t.Errorf("%+v", o)
+	}
+	// Who asked has gone: the question has no answer.
+	gone := attach(t, k)
+	r = gone.submit("input()", func(e *jupyter.ExecuteRequest) { e.AllowStdin = true })
+	for e := gone.next(); e.Channel != jupyter.Stdin; e = gone.next() {
+	}
+	gone.client.Close()
+	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != "EOFError" {
+		t.Errorf("%+v", o.errors)
+	}
+	if o := s.run("6 * 7"); o.text() != "42" || !slices.Equal(o.order, []string{"status", "execute_input", "execute_result", "execute_reply", "status"}) {
+		t.Errorf("%+v", o)
+	}
+	r = s.submit("from comm import create_comm; c = create_comm('t', data={'a': 1}, buffers=[b'\\x00\\xff'])")
+	for {
+		e := s.next()
+		if e.Type == "comm_open" {
+			if len(e.Buffers) != 1 || string(e.Buffers[0]) != "\x00\xff" {
+				t.Errorf("buffers %q", e.Buffers)
+			}
+			break
+		}
+	}
+	s.wait(r)
+}
+
+// Much output, in order and whole.
+func TestJupyterOutput(t *testing.T) {
+	t.Parallel()
+	k, _ := newJupyter(t, "python3")
+	s := attach(t, k)
+	o := s.run("for i in range(200000): print(i)")
+	lines := strings.Split(strings.TrimSuffix(o.stdout, "\n"), "\n")
+	if len(lines) != 200000 || lines[0] != "0" || lines[199999] != "199999" {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+	if o := s.run("'x' * (8 << 20)"); len(o.text()) != 8<<20+2 {
+		t.Errorf("a result of %d bytes", len(o.text()))
+	}
+}
+
+func TestJupyterKernelDies(t *testing.T) {
+	t.Parallel()
+	k, scratch := newJupyter(t, "bash")
+	s := attach(t, k)
+	r := s.submit("echo here; kill -9 $PPID")
+	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != Died.Name {
+		t.Errorf("%+v", o)
+	}
+	if o := s.run("echo back"); o.stdout != "back\n" {
+		t.Errorf("%+v", o)
+	}
+	if left, _ := os.ReadDir(scratch); len(left) != 1 {
+		t.Errorf("connection files of the dead: %v", left)
+	}
+	// A restart ends what runs, and what it started.
+	r = s.submit("echo here; sleep 4242")
+	s.started(r, "here")
+	pid := k.proc.process.Pid
+	if err := k.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != Ended.Name {
+		t.Errorf("%+v", o)
+	}
+	if err := unix.Kill(-pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the process group lives: %v", err)
+	}
+}
+
+// writeSpec installs a kernel of which the program is a shell script.
+func writeSpec(t testing.TB, script, more string) *Kernelspec {
+	t.Helper()
+	dir := t.TempDir()
+	data := `{"argv":["/bin/sh","-c",` + quoteJSON(script) + `,"{connection_file}"],"display_name":"Script","language":"script"` + more + `}`
+	if err := os.MkdirAll(filepath.Join(dir, "script"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "script", "kernel.json"), []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := Kernelspecs{dir}.Find("SCRIPT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+func TestJupyterKernelThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		"echo the reason >&2; exit 3": "exit status 3\nthe reason",
+		"exit 0":                      "exit status 0",
+	} {
+		k, _ := newForeign(t, writeSpec(t, script, ""), []string{"PATH=/usr/bin:/bin"})
+		_, err := k.Start(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "kernel: start script: ended before it was ready: "+want) {
+			t.Errorf("%s: %v", script, err)
+		}
+		s := attach(t, k)
+		if o := s.run("1"); len(o.errors) != 1 || o.errors[0].Name != "KernelStartError" {
+			t.Errorf("%s: %+v", script, o)
+		}
+	}
+	spec := &Kernelspec{Name: "nothing", Argv: []string{"no-such-program"}}
+	k, _ := newForeign(t, spec, []string{"PATH=/usr/bin:/bin"})
+	if _, err := k.Start(t.Context()); err == nil || !strings.Contains(err.Error(), `the program "no-such-program" is not in PATH`) {
+		t.Errorf("%v", err)
+	}
+	begun := make(chan struct{})
+	k, _ = newForeign(t, writeSpec(t, "sleep 600", ""), nil, func(s *Spec) {
+		s.Environ = func() ([]string, error) { close(begun); return []string{"PATH=/usr/bin:/bin"}, nil }
+	})
+	started := make(chan error, 1)
+	go func() { _, err := k.Start(t.Context()); started <- err }()
+	<-begun
+	k.Close()
+	if err := <-started; !errors.Is(err, ErrClosed) {
+		t.Errorf("closed while it starts: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package kernel
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// fed is a connection that reads data and swallows what is written.
+type fed struct {
+	net.Conn
+	*bytes.Reader
+}
+
+func (f fed) Read(b []byte) (int, error)  { return f.Reader.Read(b) }
+func (f fed) Write(b []byte) (int, error) { return len(b), nil }
+
+// Whatever a kernel sends: no panic, no more memory than what came.
+func FuzzZMTP(f *testing.F) {
+	ready := append([]byte{zmtpCommand, 6}, "\x05READY"...)
+	f.Add(append(bytes.Clone(ready), 0, 1, 'x'))
+	f.Add(append(bytes.Clone(ready), zmtpLong|zmtpMore, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
+	f.Add(append(bytes.Clone(ready), zmtpLong, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 'x'))
+	f.Add(append(bytes.Clone(ready), zmtpMore, 0, zmtpMore, 0, zmtpCommand, 0))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		z, err := openZMTP(fed{Reader: bytes.NewReader(append(bytes.Clone(greeting), data...))}, "SUB", "me")
+		if err != nil {
+			return
+		}
+		total := 0
+		for {
+			parts, err := z.readMessage()
+			if err != nil {
+				return
+			}
+			for _, part := range parts {
+				total += len(part)
+			}
+			if total > len(data) {
+				t.Fatalf("%d bytes out of %d", total, len(data))
+			}
+		}
+	})
+}
+
+func FuzzJupyterMessage(f *testing.F) {
+	l := &zmq{key: []byte("key")}
+	f.Add([]byte(`{"msg_id":"1"}`), []byte(`{}`), []byte(`{"a":1}`), true)
+	f.Add([]byte(`{`), []byte(``), []byte(`[]`), true)
+	f.Add([]byte(`{}`), []byte(`{}`), []byte(`{}`), false)
+	f.Fuzz(func(t *testing.T, header, parent, content []byte, sign bool) {
+		signed := [][]byte{header, parent, []byte("{}"), content}
+		signature := []byte("0")
+		if sign {
+			signature = l.sign(signed)
+		}
+		m, err := l.open(append([][]byte{[]byte("topic"), []byte(delimiter), signature}, signed...))
+		if err == nil && (!sign || !json.Valid(m.Content)) {
+			t.Errorf("%q was taken", content)
+		}
+		if err == nil {
+			if _, err := jupyter.MarshalV1(m); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestZMTPSpeaksToItself(t *testing.T) {
+	t.Parallel()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	conn, err := net.FileConn(theirs)
+	theirs.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	opened := make(chan *zmtp, 1)
+	go func() {
+		z, err := openZMTP(conn, "ROUTER", "")
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- z
+	}()
+	x, err := openZMTP(ours, "DEALER", "me")
+	y := <-opened
+	if err != nil || y == nil {
+		t.Fatal(err)
+	}
+	sent := [][]byte{{}, bytes.Repeat([]byte("a"), 255), bytes.Repeat([]byte("b"), 256), bytes.Repeat([]byte("c"), 1<<20)}
+	go func() { _ = x.writeMessage(sent...) }()
+	got, err := y.readMessage()
+	if err != nil || len(got) != len(sent) {
+		t.Fatal(len(got), err)
+	}
+	for i := range sent {
+		if !bytes.Equal(got[i], sent[i]) {
+			t.Errorf("part %d differs", i)
+		}
+	}
+}

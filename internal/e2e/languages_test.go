@@ -1,0 +1,54 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// A kernel that is installed in the sandbox runs its language there.
+func TestInstalledLanguage(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	run := func() (*sandbox.Execution, error) {
+		return sb.RunCode(t.Context(), "echo hello from $0; pwd", &sandbox.RunCodeParams{Language: "bash"})
+	}
+	if _, err := run(); err == nil || !strings.Contains(err.Error(), "bash not found") {
+		t.Errorf("before it is installed: %v", err)
+	}
+	if _, err := sb.Packages.Install(t.Context(), "bash_kernel==0.10.0"); err != nil {
+		t.Skipf("the index cannot be reached: %v", err)
+	}
+	const install = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'bash_kernel.install', '--sys-prefix'], check=True)"
+	if _, err := sb.RunCode(t.Context(), install, nil); err != nil {
+		t.Fatal(err)
+	}
+	execution, err := run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := execution.Stdout; !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// The interpreter's first clients find the default kernel in a file.
+func TestKernelIDFile(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	contexts, err := sb.Contexts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := sb.Commands.Run(t.Context(), "cat ~root/.jupyter/kernel_id", &sandbox.CommandParams{User: "root"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read.Stdout; got != contexts[0].ID {
+		t.Errorf("%q, want %q", got, contexts[0].ID)
+	}
+}
