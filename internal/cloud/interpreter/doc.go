@@ -20,6 +20,7 @@
 //     answer to a later request has an unknown outcome.
 //   - A client that is too slow, and has missed a message, is told so: its
 //     connection ends with code 1008.
+//   - The msg_ids of what a session gets end in "_" and a number that grows by one.
 //   - A request that has to wait is told its position in the queue: on port 49999
 //     as a line {"type": "queued", "position": n}, on port 8888 as an iopub message
 //     of type "queued" with content {"position": n}, to the asking client alone.

@@ -5,6 +5,7 @@ package interpreter
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -227,7 +228,9 @@ func (b *mailbox) deliver(ctx context.Context, e kernel.Event) {
 	}
 }
 
-// put adds a message, if there is room. A mailbox that is dropped has room.
+// put adds a message, if there is room, and numbers it in its msg_id, as ipykernel
+// does: a client that resumes can tell that it missed nothing. A mailbox that is
+// dropped has room.
 func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -238,6 +241,7 @@ func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 	if b.bytes > 0 && b.bytes+n > limit {
 		return false
 	}
+	m.Header.MsgID = b.own + "_" + strconv.FormatUint(b.first+uint64(len(b.messages)), 10)
 	b.messages, b.bytes = append(b.messages, m), b.bytes+n
 	b.poke()
 	return true
