@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/e2bctl/e2bctl/api"
 )
 
@@ -125,6 +127,11 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 	}
 	return r, nil
 }
+
+// plain asks for answers that are not compressed. A daemon that is told of gzip
+// packs every message, small as they are: that costs both sides more than all the
+// rest.
+var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
 // rpcClient carries Connect's requests. Connect keeps only a code of an answer
 // that is not its own, a proxy's for instance; here it stays as it came.
