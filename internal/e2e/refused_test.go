@@ -76,7 +76,7 @@ func TestUnsupportedFields(t *testing.T) {
 		"volumeMounts":         `"volumeMounts":[{"name":"v","path":"/v"}]`,
 		"network.egressProxy":  `"network":{"egressProxy":{"host":"x"}}`,
 		"network.rules":        `"network":{"rules":[{"x":1}]}`,
-		"network.httpsPorts":   `"network":{"httpsPorts":[443]}`,
+		"network.httpsPorts":   `"network":{"httpsPorts":[0]}`,
 		"envVars":              `"envVars":{"A=B":"x"}`,
 		"timeout":              `"timeout":-1`,
 		"Timeout must be":      `"timeout":0`,
