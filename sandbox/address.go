@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -139,8 +140,15 @@ type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
 	response, err := c.portClient.Do(r)
-	if err != nil || response.StatusCode == http.StatusOK {
-		return response, err
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		// Of one message that is too long Connect reads the rest, which may not end.
+		if !strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+") {
+			response.Body = http.MaxBytesReader(nil, response.Body, maxListing+1)
+		}
+		return response, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	_ = response.Body.Close()
