@@ -185,7 +185,7 @@ async def private_repositories_ask_for_credentials(sandbox):
     await git.pull("clean", envs=envs, **credentials)
     await git.commit("clean", "Second", allow_empty=True, **AUTHOR)
     with raises(GitAuthException):
-        await git.push("clean", envs=envs, username="someone", password="wrong")
+        await git.push("clean", envs=envs)
     await git.push("clean", envs=envs, **credentials)
     same((await commands.run("git -C /tmp/origin.git log --format=%s")).stdout, "Second\nFirst\n")
     same(await git.remote_get("clean", "origin"), url)
