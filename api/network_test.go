@@ -18,10 +18,10 @@ func TestNetwork(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		sent = append(sent, r.Method+" "+r.URL.Path+" "+string(body))
-		switch {
-		case r.Method == http.MethodGet:
+		switch r.Method {
+		case http.MethodGet:
 			_, _ = io.WriteString(w, `{"sandboxID":"i1","network":{"denyOut":["0.0.0.0/0"]}}`)
-		case r.Method == http.MethodPut:
+		case http.MethodPut:
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			w.WriteHeader(http.StatusCreated)
