@@ -72,7 +72,7 @@ func TestDialCut(t *testing.T) {
 	}
 	defer conn.Close()
 	got, err := io.ReadAll(conn)
-	if string(got) != "hello" || err == nil || !strings.Contains(err.Error(), "stream broke") {
+	if string(got) != "hello" || !errors.Is(err, ErrCommandLost) {
 		t.Errorf("%q, %v", got, err)
 	}
 	eventually(t, "the end of the relay", func() bool {
