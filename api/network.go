@@ -26,18 +26,21 @@ type NetworkParams struct {
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
 }
 
-// createNetwork is the network of a create request.
+// createNetwork is the network of a create request: what the sandbox may reach, and
+// how it is reached.
 type createNetwork struct {
 	Network
-	AllowPublicTraffic *bool `json:"allowPublicTraffic,omitempty"`
+	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
+	HTTPSPorts         []int  `json:"httpsPorts,omitempty"`
+	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
 }
 
 // network is nil when p has nothing to say about it.
 func (p *CreateParams) network() *createNetwork {
-	if p.Network == nil && !p.PrivateTraffic {
+	if p.Network == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
 		return nil
 	}
-	n := &createNetwork{}
+	n := &createNetwork{HTTPSPorts: p.HTTPSPorts, MaskRequestHost: p.RequestHost}
 	if p.Network != nil {
 		n.Network = *p.Network
 	}

@@ -34,7 +34,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}}
-	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}} {
+	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}} {
 		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,8 @@ func TestNetwork(t *testing.T) {
 		`POST /v2/sandboxes {"templateID":"base","timeout":300}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"allowPublicTraffic":false}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"httpsPorts":[443]}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"maskRequestHost":"localhost:${PORT}"}}`,
 		`PUT /sandboxes/i1/network {}`,
 		`PUT /sandboxes/i1/network {"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}`,
 		`PUT /sandboxes/i1/network {"allow_internet_access":false}`,

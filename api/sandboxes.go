@@ -96,6 +96,12 @@ type CreateParams struct {
 	// PrivateTraffic asks for a token without which no port but the daemon's
 	// can be reached.
 	PrivateTraffic bool
+	// HTTPSPorts are those whose servers inside speak TLS themselves; their
+	// certificates are not looked at.
+	HTTPSPorts []int
+	// RequestHost is the Host that servers inside are shown, with ${PORT} for the
+	// port; empty means the one that was asked for.
+	RequestHost string
 }
 
 type createRequest struct {

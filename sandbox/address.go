@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
 )
@@ -126,14 +129,26 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 	return r, nil
 }
 
+// plain asks for answers that are not compressed. A daemon that is told of gzip
+// packs every message, small as they are: that costs both sides more than all the
+// rest.
+var plain = connect.WithAcceptCompression("gzip", nil, nil)
+
 // rpcClient carries Connect's requests. Connect keeps only a code of an answer
 // that is not its own, a proxy's for instance; here it stays as it came.
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
 	response, err := c.portClient.Do(r)
-	if err != nil || response.StatusCode == http.StatusOK {
-		return response, err
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		// Of one message that is too long Connect reads the rest, which may not end.
+		if !strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+") {
+			response.Body = http.MaxBytesReader(nil, response.Body, maxListing+1)
+		}
+		return response, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	_ = response.Body.Close()

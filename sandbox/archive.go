@@ -21,6 +21,11 @@ type packer struct {
 	exclude func(name string, entry fs.DirEntry) bool // may be nil
 	skipped func(name, why string)                    // what is neither of these
 	tar     *tar.Writer
+
+	// closed are the directories on the way to the last entry that nothing could be
+	// put into: they are written after what they hold. Where a tar is root without
+	// root's rights, as in some sandboxes, it would not get into them otherwise.
+	closed []*tar.Header
 }
 
 func (p *packer) pack(ctx context.Context, w io.Writer) error {
@@ -33,7 +38,11 @@ func (p *packer) pack(ctx context.Context, w io.Writer) error {
 			return context.Cause(ctx)
 		case name == ".":
 			return nil
-		case p.exclude != nil && p.exclude(name, entry):
+		}
+		if err := p.leave(name); err != nil {
+			return err
+		}
+		if p.exclude != nil && p.exclude(name, entry) {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
@@ -44,7 +53,22 @@ func (p *packer) pack(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return p.tar.Close()
+	return errors.Join(p.leave(""), p.tar.Close())
+}
+
+// leave writes the closed directories that name is not in; "" is in none.
+func (p *packer) leave(name string) error {
+	for len(p.closed) > 0 {
+		last := p.closed[len(p.closed)-1]
+		if strings.HasPrefix(name, last.Name) {
+			return nil
+		}
+		p.closed = p.closed[:len(p.closed)-1]
+		if err := p.tar.WriteHeader(last); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *packer) add(name string, entry fs.DirEntry) error {
@@ -56,6 +80,10 @@ func (p *packer) add(name string, entry fs.DirEntry) error {
 	switch info.Mode().Type() {
 	case fs.ModeDir:
 		header.Typeflag, header.Name = tar.TypeDir, name+"/"
+		if header.Mode&0o700 != 0o700 {
+			p.closed = append(p.closed, header)
+			return nil
+		}
 	case fs.ModeSymlink:
 		header.Typeflag = tar.TypeSymlink
 		if header.Linkname, err = p.root.Readlink(filepath.FromSlash(name)); err != nil {

@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +113,50 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 	if info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, want 0640", info.Mode())
+	}
+}
+
+// A directory that nothing can be put into comes after what it holds.
+func TestArchiveOfClosedDirectories(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	src := t.TempDir()
+	for _, dir := range []string{"a/closed/deep", "a/closed/open", "a/closed-not", "z"} {
+		if err := os.MkdirAll(filepath.Join(src, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := []string{"a/closed/deep", "a/closed", "z"}
+	for _, dir := range closed {
+		if err := os.Chmod(filepath.Join(src, dir), 0o500); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, dir := range slices.Backward(closed) {
+			_ = os.Chmod(filepath.Join(src, dir), 0o700)
+		}
+	})
+	var archive bytes.Buffer
+	if err := (&packer{root: openRoot(t, src)}).pack(t.Context(), &archive); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for reader := tar.NewReader(&archive); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%o %s", header.Mode, header.Name))
+	}
+	want := []string{"755 a/", "500 a/closed/deep/", "755 a/closed/open/", "500 a/closed/", "755 a/closed-not/", "500 z/"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 }
 

@@ -139,6 +139,7 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	return &api.CreateParams{
 		Template: c.template, Timeout: c.timeout(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
+		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost,
 	}
 }
 

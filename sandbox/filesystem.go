@@ -77,7 +77,7 @@ type ListFilesParams struct {
 
 func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 	return filesystemconnect.NewFilesystemClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing))
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain)
 }
 
 // List gives what is in a directory, in order of names, each directory before

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -48,6 +49,8 @@ type sandboxConfig struct {
 	internet        *bool
 	network         *api.Network
 	private         bool
+	httpsPorts      []int
+	requestHost     string
 	pipCredentials  bool
 	code            CodeTransport
 }
@@ -168,6 +171,22 @@ func WithInternet(allowed bool) Option {
 // that do not carry its token, which this handle sends.
 func WithPrivateTraffic() Option {
 	return func(c *config) error { c.private = true; return nil }
+}
+
+// WithHTTPSPorts names ports whose servers in the sandbox speak TLS themselves.
+// From outside they are reached as any other port; their certificates are not
+// looked at, so that one they signed themselves will do.
+func WithHTTPSPorts(ports ...int) Option {
+	ports = slices.Clone(ports)
+	return func(c *config) error { c.httpsPorts = ports; return nil }
+}
+
+// WithRequestHost sets the Host header that servers in the sandbox are shown, for
+// those that accept one name only: "localhost:${PORT}" for instance, where
+// ${PORT} stands for the port. They find the one that was asked for in
+// X-Forwarded-Host.
+func WithRequestHost(host string) Option {
+	return func(c *config) error { c.requestHost = host; return nil }
 }
 
 // WithPipCredentials lets [Packages.Install] pass on addresses of package

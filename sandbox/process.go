@@ -295,10 +295,7 @@ func asUser(h http.Header, user string) {
 
 func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent),
-		// A daemon that is told of gzip packs every message, small as they are: that
-		// costs both sides more than all the rest.
-		connect.WithAcceptCompression("gzip", nil, nil))
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain)
 }
 
 // olderThan compares a version of the daemon; one that is not understood is

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -84,6 +85,11 @@ func TestFilesystem(t *testing.T) {
 	if err != nil || info.Size != 4 || info.Mode != 0o640 || info.Permissions != "-rw-r-----" || info.Owner != "user" || info.Group == "" || info.ModTime.IsZero() {
 		t.Errorf("%+v, %v", info, err)
 	}
+	if _, err := sb.Commands.Run(ctx, `python3 -c 'import os; os.setxattr("d/sub", "user.x", b"y")'`, nil); err == nil {
+		if diff := cmp.Diff(map[string]string{"source": "a test"}, info.Metadata); diff != "" {
+			t.Errorf("metadata (-want +got):\n%s", diff)
+		}
+	} // else this kernel's disks in memory have no such attributes
 	for path, want := range map[string]bool{"d/broken": true, "d": true, "none": false, "d/sub/" + name + "/x": false} {
 		if got, err := files.Exists(ctx, path, nil); err != nil || got != want {
 			t.Errorf("%q exists: %v, %v", path, got, err)
@@ -104,6 +110,95 @@ func TestFilesystem(t *testing.T) {
 	}
 	if text, err := files.ReadText(ctx, "made/other/x", nil); err != nil || text != "text" {
 		t.Errorf("moved: %q, %v", text, err)
+	}
+}
+
+// TestTenWriters: of ten who write one file at once one is there in the end, as
+// a whole, whoever reads meanwhile.
+func TestTenWriters(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	const least, step = 100_000, 50_000
+	var writers sync.WaitGroup
+	for i := range 10 {
+		writers.Go(func() {
+			text := strings.Repeat(string(rune('a'+i)), least+i*step)
+			if err := sb.Files.WriteText(t.Context(), "one", text, nil); err != nil {
+				t.Errorf("writer %d: %v", i, err)
+			}
+		})
+	}
+	writers.Wait()
+	text, err := sb.Files.ReadText(t.Context(), "one", nil)
+	if err != nil || text == "" {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	if i := int(text[0] - 'a'); text != strings.Repeat(text[:1], least+i*step) {
+		t.Errorf("the file holds %d bytes, %d of them of writer %d", len(text), strings.Count(text, text[:1]), i)
+	}
+}
+
+// TestBadNames: a name that is not UTF-8 neither hides the directory it is in nor
+// keeps it from being copied or removed.
+func TestBadNames(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
+d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
+	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{Depth: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, info := range infos {
+		got = append(got, info.Name)
+	}
+	if diff := cmp.Diff([]string{"a\ufffd", "b", "c\nd", "e\ufffd", "f"}, got); diff != "" {
+		t.Errorf("listing (-want +got):\n%s", diff)
+	}
+	to := t.TempDir()
+	if err := sb.Files.DownloadDir(t.Context(), "names", to, nil); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "e\xfe", "f")); err != nil || string(text) != "deep\n" {
+		t.Errorf("copied: %q, %v", text, err)
+	}
+	if err := sb.Files.Remove(t.Context(), "names", nil); err != nil {
+		t.Error(err)
+	}
+	if found, err := sb.Files.Exists(t.Context(), "names", nil); err != nil || found {
+		t.Errorf("removed: %v, %v", found, err)
+	}
+}
+
+// TestWriteToPipe: a pipe gets what is written; one that nobody reads is an error,
+// not a wait.
+func TestWriteToPipe(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	run(t, sb, "mkfifo ~/pipe")
+	if err := sb.Files.WriteText(t.Context(), "pipe", "x", nil); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "nobody reads") {
+		t.Errorf("nobody reads: %v", err)
+	}
+	reader, err := sb.Commands.Start(t.Context(), "exec 3<> ~/pipe; echo open; head -c 5 <&3", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for event, err := range reader.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(event.Stdout) == "open\n" {
+			if err := sb.Files.WriteText(t.Context(), "pipe", "hello", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if result, err := reader.Wait(t.Context()); err != nil || result.Stdout != "open\nhello" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if err := sb.Files.WriteFrom(t.Context(), "/dev/null", io.LimitReader(pattern{}, 1<<20), nil); err != nil {
+		t.Errorf("/dev/null: %v", err)
 	}
 }
 
@@ -330,14 +425,20 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f && mv sub/f g && rm -r sub g && cd .. && rmdir w")
+	// A file that is there when its new directory is looked into is told of; one that
+	// has gone again by then is not.
+	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
 	seen := map[string]bool{}
 	var end error
 	for event, err := range w.Events() {
 		if end = err; err != nil {
 			break
 		}
-		seen[string(event.Type)+" "+event.Name] = true
+		what := string(event.Type) + " " + event.Name
+		if what == "create sub/f" && !seen[what] {
+			run(t, sb, "cd ~/w && mv sub/f g && rm -r sub g && cd .. && rmdir w")
+		}
+		seen[what] = true
 	}
 	if !errors.Is(end, sandbox.ErrWatchRemoved) {
 		t.Errorf("the end: %v", end)

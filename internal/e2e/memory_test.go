@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -13,18 +15,24 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestOutOfMemory: what was killed because of the sandbox's limit says so, and
-// what was killed by somebody does not.
-func TestOutOfMemory(t *testing.T) {
-	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{MemoryBytes: 256 << 20}))
+// withMemory is a cloud that bounds the memory of a sandbox.
+func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
+	t.Helper()
+	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{MemoryBytes: bytes}))
 	if enforced := cloud.Report().Memory; !strings.HasPrefix(enforced, "control group") {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(enforced) // root's own groups are there, or something is broken
 		}
 		t.Skip(enforced)
 	}
-	sb := create(t, cloud)
+	return cloud
+}
+
+// TestOutOfMemory: what was killed because of the sandbox's limit says so, and
+// what was killed by somebody does not.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	sb := create(t, withMemory(t, 256<<20))
 	const reason = "signal: killed (out of memory: the sandbox's limit is 256 MiB)"
 	const eat = `python3 -c 'x = b"x" * (1 << 29)'`
 	for command, want := range map[string]string{
@@ -48,5 +56,35 @@ func TestOutOfMemory(t *testing.T) {
 	_, err = sb.RunCode(t.Context(), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", nil)
 	if !errors.Is(err, sandbox.ErrKernelDied) || strings.Contains(err.Error(), "memory") {
 		t.Errorf("a kernel that killed itself: %v", err)
+	}
+}
+
+// TestMemoryMetrics: what the daemon says of memory is the sandbox's, and counts
+// the files that are kept there.
+func TestMemoryMetrics(t *testing.T) {
+	t.Parallel()
+	sb := create(t, withMemory(t, 256<<20))
+	measure := func() (used, total uint64) {
+		t.Helper()
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(49983)+"/metrics", nil)
+		response, err := sb.Transport(49983).RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var got struct {
+			Used  uint64 `json:"mem_used"`
+			Total uint64 `json:"mem_total"`
+		}
+		if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+			t.Fatalf("%s: %v", response.Status, err)
+		}
+		return got.Used, got.Total
+	}
+	before, total := measure()
+	run(t, sb, "head -c 64M /dev/zero >/dev/shm/x")
+	after, _ := measure()
+	if total != 256<<20 || before == 0 || after > total || after < before+(60<<20) {
+		t.Errorf("%d bytes were in use, %d with 64 MiB more, of %d", before, after, total)
 	}
 }

@@ -30,6 +30,10 @@
 // isolation, and never to plain processes unless [WithIsolation] says [None].
 // [Cloud.Isolation] and [Cloud.Report] tell what it is.
 //
+// Where the kernel lacks nftables or its tproxy, [Report].Egress says so, and only
+// programs get out that use the proxy of their environment: curl, git, apt, pip and
+// npm do, Node's own fetch with NODE_USE_ENV_PROXY=1 from version 24 on.
+//
 // Without namespaces, [Restricted] and [None], commands, files, code and the
 // ports of the service work, but a sandbox has no file system of its own:
 //

@@ -9,7 +9,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -158,32 +157,14 @@ server.serve_forever()
 func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+"/v2/sandboxes", strings.NewReader(
-		`{"templateID":"base","network":{"httpsPorts":[8443],"maskRequestHost":"app.example.com:${PORT}"}}`))
-	r.Header.Set("X-Api-Key", string(cloud.APIKey()))
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	response, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var made struct{ SandboxID string }
-	err = json.NewDecoder(response.Body).Decode(&made)
-	_ = response.Body.Close()
-	if err != nil || response.StatusCode != http.StatusCreated {
-		t.Fatal(response.Status, err)
-	}
-	sb, err := sandbox.Connect(t.Context(), made.SandboxID, cloud.Options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sb.Close()
+	sb := create(t, cloud, sandbox.WithHTTPSPorts(8443), sandbox.WithRequestHost("app.example.com:${PORT}"))
 	if err := sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	listen(t, sb, "tls.py", tlsServer)
-	r, _ = http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(8443), nil)
-	if response, err = sb.Transport(8443).RoundTrip(r); err != nil {
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(8443), nil)
+	response, err := sb.Transport(8443).RoundTrip(r)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()

@@ -44,6 +44,9 @@ type Options struct {
 	CPUs        int    // the same
 
 	Memory *child.Memory // tells who was killed for want of it; nil tells nobody
+	// MemoryUse tells how much memory is in use, and how much more is cache, for
+	// metrics. Where it is nil or does not know, the processes' own is added up.
+	MemoryUse func() (used, cache uint64, known bool)
 
 	Logger *slog.Logger // nil discards
 }
@@ -92,7 +95,7 @@ func New(o Options) (*Agent, error) {
 		processes: newProcesses(o.Memory),
 		watchers:  newWatchers(),
 		commits:   newCommits(),
-		metrics:   newMetrics(o.MemoryBytes, o.CPUs),
+		metrics:   newMetrics(&o),
 		logger:    logger,
 	}, nil
 }

@@ -120,7 +120,7 @@ func concatenate(destination string, sources []string, user *User) (err error) {
 }
 
 func appendFile(to *os.File, path string) error {
-	from, err := os.Open(path)
+	from, err := openRegular(path)
 	if err != nil {
 		return err
 	}

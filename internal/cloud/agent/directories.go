@@ -44,3 +44,9 @@ func (u *User) owned(err error) error {
 	}
 	return err
 }
+
+// openDir opens a directory; what else has taken its name, a pipe for instance,
+// is not opened.
+func openDir(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+}

@@ -79,8 +79,7 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotAcceptable, fmt.Sprintf("error parsing Accept-Encoding: %v", err))
 		return
 	}
-	// It may be something else by now: do not wait for a pipe's writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openRegular(path)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, fmt.Sprintf("error opening file '%s': %v", path, err))
 		return
@@ -98,6 +97,24 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.ServeContent(w, r, path, info.ModTime(), f)
+}
+
+// openRegular opens a file for reading. Code in the sandbox may have put a pipe in
+// its place, which would never open, or a terminal.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // downloadCoding forces identity on what asks for a part of the file or for news

@@ -295,7 +295,8 @@ func TestUploadRaw(t *testing.T) {
 		"no boundary":   {"/files?path=d", "text", []string{"Content-Type", "multipart/form-data"}, 500, "boundary"},
 		"directory":     {"/files?path=/", "text", []string{"Content-Type", raw}, 400, "path is a directory: /"},
 		"below a file":  {"/files?path=file/x", "text", []string{"Content-Type", raw}, 500, "error ensuring directories: path is a file: " + d.home + "/file"},
-		"device":        {"/files?path=/dev/null", "text", []string{"Content-Type", raw}, 400, "not a regular file"},
+		"device":        {"/files?path=/dev/null", "text", []string{"Content-Type", raw}, 200, `"path":"/dev/null"`},
+		"full device":   {"/files?path=/dev/full", "text", []string{"Content-Type", raw}, 507, "not enough disk space"},
 		"bad metadata":  {"/files?path=d", "text", []string{"Content-Type", raw, "X-Metadata-A", "caf\xc3\xa9"}, 400, "invalid metadata"},
 		"much metadata": {"/files?path=d", "text", []string{"Content-Type", raw, "X-Metadata-A", strings.Repeat("x", 4096)}, 400, "invalid metadata"},
 	} {

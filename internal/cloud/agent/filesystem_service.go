@@ -184,7 +184,7 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 // readDir returns what is in dir in the order of names, at most one more than a
 // listing may have: a directory of millions is not to be held in memory.
 func readDir(dir string) ([]fs.DirEntry, error) {
-	f, err := os.Open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return nil, err
 	}

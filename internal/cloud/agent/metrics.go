@@ -35,25 +35,30 @@ type usage struct {
 // metrics adds up the processes that /proc shows, which are the sandbox's: the
 // kernel's own totals there are the host's.
 type metrics struct {
-	memory uint64 // what the sandbox may use
-	cpus   uint32
+	memory    uint64 // what the sandbox may use
+	memoryUse func() (used, cache uint64, known bool)
+	cpus      uint32
 
 	mu      sync.Mutex
 	sampled time.Time
 	used    time.Duration // processor time until then
 }
 
-func newMetrics(memory uint64, cpus int) *metrics {
-	if memory == 0 {
+func newMetrics(o *Options) *metrics {
+	m := &metrics{memory: o.MemoryBytes, memoryUse: o.MemoryUse, cpus: uint32(o.CPUs), sampled: time.Now()}
+	if m.memory == 0 {
 		var info unix.Sysinfo_t
 		if err := unix.Sysinfo(&info); err == nil {
-			memory = uint64(info.Totalram) * uint64(info.Unit)
+			m.memory = uint64(info.Totalram) * uint64(info.Unit)
 		}
 	}
-	if cpus == 0 {
-		cpus = runtime.NumCPU()
+	if m.cpus == 0 {
+		m.cpus = uint32(runtime.NumCPU())
 	}
-	return &metrics{memory: memory, cpus: uint32(cpus), sampled: time.Now()}
+	if m.memoryUse == nil {
+		m.memoryUse = func() (used, cache uint64, known bool) { return }
+	}
+	return m
 }
 
 func (a *Agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -76,15 +81,20 @@ func (m *metrics) sample() (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
+	memory, cache, known := m.memoryUse()
+	if !known {
+		memory = resident
+	}
 	now := time.Now()
 	return usage{
 		Timestamp:   now.Unix(),
 		CPUCount:    m.cpus,
 		CPUUsed:     m.percent(now, used),
 		MemTotalMiB: m.memory >> 20,
-		MemUsedMiB:  resident >> 20,
+		MemUsedMiB:  memory >> 20,
 		MemTotal:    m.memory,
-		MemUsed:     resident,
+		MemUsed:     memory,
+		MemCache:    cache,
 		DiskUsed:    total - disk.Bavail*uint64(disk.Bsize),
 		DiskTotal:   total,
 	}, nil

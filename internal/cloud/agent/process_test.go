@@ -673,6 +673,56 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// TestTerminalInterrupted types lines with Ctrl-C between them into a program that
+// asks its terminal to keep what is waiting: every line arrives, in order. (Without
+// that a terminal drops at Ctrl-C what was not read yet.)
+func TestTerminalInterrupted(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/ptmx"); err != nil {
+		t.Skip("no /dev/ptmx")
+	}
+	d := serve(t)
+	const script = `
+import signal, sys, termios
+interrupts = []
+signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+mode = termios.tcgetattr(0)
+mode[3] = mode[3] & ~termios.ECHO | termios.NOFLSH
+termios.tcsetattr(0, termios.TCSANOW, mode)
+print("ready", flush=True)
+lines = iter(sys.stdin.readline, "end\n")
+print("in order:", list(lines) == ["%d\n" % i for i in range(500)], "interrupted:", len(interrupts) > 0)`
+	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{
+		Process: &process.ProcessConfig{Cmd: "python3", Args: []string{"-c", script}}, Pty: &process.PTY{},
+	}))
+	for seen := ""; !strings.Contains(seen, "ready\r\n"); {
+		if !s.Receive() {
+			t.Fatalf("%q, %v", seen, s.Err())
+		}
+		seen += string(s.event().GetData().GetPty())
+	}
+	send := func(text string) {
+		t.Helper()
+		if _, err := d.processes().SendInput(t.Context(), connect.NewRequest(&process.SendInputRequest{
+			Process: byPid(pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte(text)}},
+		})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		if i%2 == 0 {
+			send("\x03")
+			send(fmt.Sprintf("%d\n", i))
+		} else {
+			send(fmt.Sprintf("\x03%d\n\x03", i))
+		}
+	}
+	send("end\n")
+	if r, err := collect(s); err != nil || !strings.HasSuffix(r.pty, "in order: True interrupted: True\r\n") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestCredential runs as another user, where the test may.
 func TestCredential(t *testing.T) {
 	t.Parallel()

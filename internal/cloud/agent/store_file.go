@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,15 +29,15 @@ type received struct {
 	size int64
 }
 
-func (c *received) writeTo(f *os.File) error {
+func (c *received) writeTo(w io.Writer) error {
 	if c.rest == nil {
-		_, err := f.Write(c.head)
+		_, err := w.Write(c.head)
 		return err
 	}
 	if _, err := c.rest.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err := io.Copy(f, c.rest)
+	_, err := io.Copy(w, c.rest)
 	return err
 }
 
@@ -50,6 +51,8 @@ func (c *received) writeTo(f *os.File) error {
 // when it fits a block, else in a nameless file of the scratch directory: watches of
 // the file's own would see it. Of several uploads to one file the last one to be
 // complete stays, as a whole.
+//
+// A pipe or a device gets the body as it comes, and stays whose it is.
 func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
@@ -61,19 +64,23 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 		return nil, bodyError(err)
 	}
 	whole := err != nil // the end came within the block
-
-	kept, err := a.create(path, user, metadata, func(f *os.File) error {
-		if _, err := f.Write(head[:n]); err != nil || whole {
+	write := func(w io.Writer) error {
+		if _, err := w.Write(head[:n]); err != nil || whole {
 			return err
 		}
-		return copyBody(f, body, head)
-	})
+		return copyBody(w, body, head)
+	}
+
+	kept, err := a.create(path, user, metadata, func(f *os.File) error { return write(f) })
 	if !errors.Is(err, errTaken) {
 		return kept, err
 	}
-	f, _, err := openExisting(path) // what cannot be written need not be received
+	f, info, err := openExisting(path) // what cannot be written need not be received
 	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(write(patient{f, patience}), f.Close())
 	}
 	f.Close()
 	c := &received{head: head[:n], size: int64(n)}
@@ -82,10 +89,7 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 			return nil, err
 		}
 		defer c.rest.Close()
-		if _, err := c.rest.Write(c.head); err != nil {
-			return nil, err
-		}
-		if err := copyBody(c.rest, body, head); err != nil {
+		if err := write(c.rest); err != nil {
 			return nil, err
 		}
 		if c.size, err = c.rest.Seek(0, io.SeekCurrent); err != nil {
@@ -126,6 +130,9 @@ func (a *Agent) overwrite(path string, c *received, user *User, metadata map[str
 		if err != nil {
 			return nil, err
 		}
+		if !info.Mode().IsRegular() {
+			return nil, errors.Join(c.writeTo(patient{f, patience}), f.Close())
+		}
 		superseded, err := a.commits.supersede(path, inodeOf(info))
 		if err == nil && !superseded {
 			kept, err := a.replace(f, c, user, metadata)
@@ -135,7 +142,7 @@ func (a *Agent) overwrite(path string, c *received, user *User, metadata map[str
 		if err != nil {
 			return nil, err
 		}
-		kept, err := a.create(path, user, metadata, c.writeTo)
+		kept, err := a.create(path, user, metadata, func(f *os.File) error { return c.writeTo(f) })
 		if !errors.Is(err, errTaken) {
 			return kept, err
 		}
@@ -143,16 +150,18 @@ func (a *Agent) overwrite(path string, c *received, user *User, metadata map[str
 	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
 }
 
+// openExisting opens what is at path, which may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
-	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, 0o666)
+	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads;
+	// O_NOCTTY for a terminal, whose end must not be this process's.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
+	if errors.Is(err, unix.ENXIO) {
+		return nil, nil, noReader(path)
+	}
 	if err != nil {
 		return nil, nil, openError(path, err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = refuse(http.StatusBadRequest, "path is not a regular file: %s", path)
-	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err
@@ -217,17 +226,39 @@ func nameless(dir string) (*os.File, error) {
 }
 
 // copyBody writes what is left of body, whole blocks at a time.
-func copyBody(f *os.File, body io.Reader, buf *[block]byte) error {
+func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	for ended := false; !ended; {
 		n, err := fill(body, buf[:])
 		if ended = errors.Is(err, io.EOF); err != nil && !ended {
 			return bodyError(err)
 		}
-		if _, err := f.Write(buf[:n]); err != nil {
+		if _, err := w.Write(buf[:n]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// patience is how long a pipe may keep an upload waiting.
+const patience = 10 * time.Second
+
+// patient is a pipe or a device, which is written to as the body comes.
+type patient struct {
+	file  *os.File
+	limit time.Duration
+}
+
+func (p patient) Write(data []byte) (int, error) {
+	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only what can keep one waiting takes it
+	n, err := p.file.Write(data)
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) {
+		err = noReader(p.file.Name())
+	}
+	return n, err
+}
+
+func noReader(path string) error {
+	return refuse(http.StatusBadRequest, "nobody reads the pipe: %s", path)
 }
 
 // fill reads until buf is full, or returns [io.EOF] when body ends before. Unlike

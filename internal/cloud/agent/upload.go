@@ -142,7 +142,10 @@ func (a *Agent) roomFor(path string, length int64) error {
 		return nil
 	}
 	dir := filepath.Dir(path)
-	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return nil // it keeps nothing, or is refused
+		}
 		dir = a.scratch
 	}
 	var disk unix.Statfs_t

@@ -6,7 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,8 +116,8 @@ func (n *idNames) name(id uint32) string {
 }
 
 func (n *idNames) refresh() {
-	// As much as a sandbox may make us remember.
-	const maxNames = 4096
+	// As much as a sandbox may make us read, and remember.
+	const maxSize, maxNames = 1 << 20, 4096
 	var now syscall.Stat_t
 	if err := syscall.Stat(n.file, &now); err != nil {
 		n.names = nil
@@ -126,13 +126,14 @@ func (n *idNames) refresh() {
 	if n.names != nil && now.Mtim == n.readAt.Mtim && now.Ino == n.readAt.Ino && now.Size == n.readAt.Size {
 		return
 	}
-	f, err := os.Open(n.file)
+	f, err := openRegular(n.file)
 	if err != nil {
+		n.names = nil
 		return
 	}
 	defer f.Close()
 	n.readAt, n.names = now, make(map[uint32]string)
-	for lines := bufio.NewScanner(f); lines.Scan() && len(n.names) < maxNames; {
+	for lines := bufio.NewScanner(io.LimitReader(f, maxSize)); lines.Scan() && len(n.names) < maxNames; {
 		fields := strings.SplitN(lines.Text(), ":", 4)
 		if len(fields) < 3 {
 			continue

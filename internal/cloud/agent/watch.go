@@ -107,7 +107,7 @@ func (w *watch) add(dir string, found func(path string) error) error {
 	if len(w.dirs) > maxWatchedDirs {
 		return errTooManyDirs
 	}
-	f, err := os.Open(dir)
+	f, err := openDir(dir)
 	if err != nil {
 		return ignoreGone(err)
 	}

@@ -9,11 +9,10 @@
 //
 // # What it does not
 //
-// Pausing and resuming, forks, snapshots, changing the network of a running
-// sandbox, metrics and logs, template builds, volumes, secrets and teams are
-// answered with 501. Fields of a create request that are known and not served
-// (autoPause, autoPauseMemory false, autoResume, mcp, iam, volumeMounts, and of
-// network all but allowPublicTraffic and maskRequestHost) are refused with 400
-// and their name. Unknown fields are ignored, as newer clients need, and named
-// in the request log.
+// Pausing and resuming, forks, snapshots, metrics and logs, template builds,
+// volumes, secrets and teams are answered with 501. Fields of a create request that
+// are known and not served (autoPause, autoPauseMemory false, autoResume, mcp, iam,
+// volumeMounts, and of network egressProxy and rules) are refused with 400 and
+// their name. Unknown fields are ignored, as newer clients need, and named in the
+// request log.
 package control

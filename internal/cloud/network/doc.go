@@ -18,6 +18,9 @@
 // client says first. What is inside of TLS nobody sees: an allowed server that
 // serves other names as well serves these to the sandbox.
 //
+// A resolver answers inside at 169.254.0.22, so that a name server in a sandbox has
+// to name the address it listens on: UDP port 53 of all of them is taken.
+//
 // There is no IPv6 inside. Of UDP only questions about names leave, so QUIC falls
 // back to TCP.
 //

@@ -34,6 +34,7 @@ const (
 
 	headerDeadline = 10 * time.Second
 	idleDeadline   = 640 * time.Second // longer than whoever is in front keeps a connection
+	maxHeader      = 64 << 10
 )
 
 func init() { runtime.Reexec(serve, warm) }
@@ -74,7 +75,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
 		System: config.environment(g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
-		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, Logger: logger,
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 			return err
 		}
 		server := &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline,
+			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline, MaxHeaderBytes: maxHeader,
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		}
 		go func() { ended <- server.Serve(listener) }()

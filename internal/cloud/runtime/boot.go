@@ -204,10 +204,12 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	}
 	files := []*os.File{config}
 	defer func() { closeAll(files) }()
-	if kills, err := s.group.openOOMKills(); err != nil {
-		return fmt.Errorf("limit: %w", err)
-	} else if kills != nil {
-		files = append(files, kills)
+	for _, open := range []func() (*os.File, error){s.group.openOOMKills, s.group.openMemoryUse} {
+		if f, err := open(); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		} else if f != nil {
+			files = append(files, f)
+		}
 	}
 	if s.place == nil {
 		if err := s.name(); err != nil {

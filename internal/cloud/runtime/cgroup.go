@@ -328,16 +328,52 @@ func (s *group) oomKills() int {
 	return countOOMKills(f)
 }
 
-// openOOMKills opens the file with that number; nil where there is none. Its
-// reader sees nothing of the host but this.
+// openOOMKills opens the file with that number; nil where there is none.
 func (s *group) openOOMKills() (*os.File, error) {
+	return s.openMemory("memory.oom_control", "memory.events")
+}
+
+// openMemoryUse opens the file that says what memory is used for; nil where there
+// is none.
+func (s *group) openMemoryUse() (*os.File, error) {
+	return s.openMemory("memory.stat", "memory.stat")
+}
+
+// openMemory opens a file of the group by its names in the versions of the
+// hierarchy. Its reader sees nothing of the host but this.
+func (s *group) openMemory(first, second string) (*os.File, error) {
 	switch {
 	case s == nil || s.memory.dir == "":
 		return nil, nil
 	case s.memory.version == 1:
-		return os.Open(filepath.Join(s.memory.dir, "memory.oom_control"))
+		return os.Open(filepath.Join(s.memory.dir, first))
 	}
-	return os.Open(filepath.Join(s.memory.dir, "memory.events"))
+	return os.Open(filepath.Join(s.memory.dir, second))
+}
+
+// readMemoryUse reads, from an open file of either version, how much memory cannot
+// be had back, files kept in memory included, and how much holds copies of what
+// is on disks.
+func readMemoryUse(f *os.File) (used, cache uint64, known bool) {
+	text := make([]byte, 16<<10) // some fifty short lines
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, 0, false
+	}
+	values := map[string]uint64{}
+	for line := range strings.Lines(string(text[:n])) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			values[name], _ = strconv.ParseUint(value, 10, 64) // the kernel's own number
+		}
+	}
+	// In the first version only totals count the groups below, too.
+	for _, names := range [][3]string{{"total_rss", "total_cache", "total_shmem"}, {"anon", "file", "shmem"}} {
+		if own, known := values[names[0]]; known {
+			files, kept := values[names[1]], values[names[2]]
+			return own + kept, files - min(files, kept), true
+		}
+	}
+	return 0, 0, false
 }
 
 // countOOMKills reads the number from an open file, as it is now.

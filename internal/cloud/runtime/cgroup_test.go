@@ -145,8 +145,10 @@ func TestUnified(t *testing.T) {
 	if err := s.remove(); err != nil {
 		t.Error(err)
 	}
-	if f, err := s.openOOMKills(); f != nil || err != nil {
-		t.Errorf("a count of kills without a memory group: %v, %v", f, err)
+	for _, open := range []func() (*os.File, error){s.openOOMKills, s.openMemoryUse} {
+		if f, err := open(); f != nil || err != nil {
+			t.Errorf("a count without a memory group: %v, %v", f, err)
+		}
 	}
 	none := createGroupsIn([]cgroupMount{m}, nil, "instance", []string{"nonsense"})
 	if len(none.byController) != 0 || none.why["nonsense"] == "" || len(none.directories()) != 0 {
@@ -181,21 +183,50 @@ func TestCountOOMKills(t *testing.T) {
 		"low 0\nhigh 0\nmax 12\noom 4\noom_kill 2\noom_group_kill 9\n": 2,
 		"oom_kill x\n": 0, "": 0,
 	} {
-		name := filepath.Join(t.TempDir(), "events")
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := fileOf(t, text)
 		for range 2 { // it is read again and again
 			if got := countOOMKills(f); got != want {
 				t.Errorf("%q: %d", text, got)
 			}
 		}
-		f.Close()
 	}
+}
+
+func TestReadMemoryUse(t *testing.T) {
+	t.Parallel()
+	type use struct {
+		used, cache uint64
+		known       bool
+	}
+	for text, want := range map[string]use{
+		"cache 1\nrss 2\nshmem 3\ntotal_cache 100\ntotal_rss 20\ntotal_shmem 30\n": {50, 70, true},
+		"anon 20\nfile 100\nkernel 7\nshmem 30\nfile_mapped 9\n":                   {50, 70, true},
+		"anon 20\nfile 1\nshmem 30\n":                                              {50, 0, true},
+		"anon_thp 20\nsome 100\n\nno value\n":                                      {},
+		"":                                                                         {},
+	} {
+		f := fileOf(t, text)
+		for range 2 {
+			if used, cache, known := readMemoryUse(f); (use{used, cache, known}) != want {
+				t.Errorf("%q: %d, %d, %v", text, used, cache, known)
+			}
+		}
+	}
+}
+
+// fileOf is an open file with that text.
+func fileOf(t *testing.T, text string) *os.File {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
 func TestParseIDMap(t *testing.T) {

@@ -54,10 +54,11 @@ type Guest struct {
 	// nothing inside could reach a proxy of the agent's.
 	Egress bool
 
-	line     *control
-	oomKills *os.File      // the group's own count; nil where there is none
-	inside   bool          // the loopback is the sandbox's own
-	streams  chan struct{} // one for each stream being opened or carried
+	line *control
+	// oomKills and memoryUse are what the group says of itself; nil without one.
+	oomKills, memoryUse *os.File
+	inside              bool          // the loopback is the sandbox's own
+	streams             chan struct{} // one for each stream being opened or carried
 
 	mu        sync.Mutex
 	listeners map[uint16]*guestListener
@@ -95,7 +96,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if len(files) < 1 || len(files) > 2 {
+	if len(files) != 1 && len(files) != 3 {
 		return fmt.Errorf("%w: an agent with %d files", ErrProtocol, len(files))
 	}
 	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
@@ -126,8 +127,8 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 			return err
 		}
 	}
-	if len(files) == 2 {
-		g.oomKills = files[1]
+	if len(files) == 3 {
+		g.oomKills, g.memoryUse = files[1], files[2]
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -170,6 +171,16 @@ func (g *Guest) OOMKills() int {
 		return 0
 	}
 	return countOOMKills(g.oomKills)
+}
+
+// MemoryUse is how much memory the sandbox has in use, files that it keeps there
+// included, and how much more holds copies of what is on disks; not known where no
+// control group counts it.
+func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
+	if g.memoryUse == nil {
+		return 0, 0, false
+	}
+	return readMemoryUse(g.memoryUse)
 }
 
 // Ready tells the server that the sandbox can be used: its ports listen.

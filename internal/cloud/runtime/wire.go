@@ -19,7 +19,7 @@ import (
 
 // protocol is the version of the messages. Both ends are the same binary unless
 // Options.Agent names another one, so it must match exactly.
-const protocol = 3
+const protocol = 4
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (

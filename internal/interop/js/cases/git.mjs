@@ -120,21 +120,34 @@ test('errors have their class', async (sandbox) => {
 })
 
 // A server that asks for a password, as a host of private repositories does.
-const privately = `
-import http.server
-class Handler(http.server.SimpleHTTPRequestHandler):
+const privately = String.raw`
+import http.server, os, subprocess
+class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.headers.get("Authorization") == "Basic c29tZW9uZTpzZWNyZXQ=":
-            return super().do_GET()
-        self.send_response(401)
-        self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        if self.headers.get("Authorization") != "Basic c29tZW9uZTpzZWNyZXQ=":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            return self.end_headers()
+        path, _, query = self.path.partition("?")
+        env = {**os.environ, "GIT_PROJECT_ROOT": "/tmp", "GIT_HTTP_EXPORT_ALL": "1", "REMOTE_USER": "someone",
+               "REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query,
+               "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+               "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", "")}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answer = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, env=env).stdout
+        head, _, body = answer.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(body)
+    do_POST = do_GET
 http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()`
 
 test('private repositories ask for credentials', async (sandbox) => {
   await served(sandbox)
   const { git, commands, files } = sandbox
-  await commands.run('git -C /tmp/origin.git update-server-info')
   await files.write('/tmp/server.py', privately)
   const server = await commands.run('exec python3 /tmp/server.py', { background: true, cwd: '/tmp' })
   await commands.run('until (echo >/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done')
@@ -148,6 +161,10 @@ test('private repositories ask for credentials', async (sandbox) => {
   assert.equal(await git.remoteGet('clean', 'origin'), url)
   await rejects(GitAuthError, git.pull('clean', { envs }))
   await git.pull('clean', { envs, ...credentials })
+  await git.commit('clean', 'Second', { ...author, allowEmpty: true })
+  await rejects(GitAuthError, git.push('clean', { envs }))
+  await git.push('clean', { envs, ...credentials })
+  assert.equal((await commands.run('git -C /tmp/origin.git log --format=%s')).stdout, 'Second\nFirst\n')
   assert.equal(await git.remoteGet('clean', 'origin'), url)
   await server.kill()
 })

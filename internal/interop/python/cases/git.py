@@ -137,15 +137,29 @@ async def errors_have_their_class(sandbox):
 
 
 # A server that asks for a password, as a host of private repositories does.
-PRIVATELY = """
-import http.server
-class Handler(http.server.SimpleHTTPRequestHandler):
+PRIVATELY = r"""
+import http.server, os, subprocess
+class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.headers.get("Authorization") == "Basic c29tZW9uZTpzZWNyZXQ=":
-            return super().do_GET()
-        self.send_response(401)
-        self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        if self.headers.get("Authorization") != "Basic c29tZW9uZTpzZWNyZXQ=":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            return self.end_headers()
+        path, _, query = self.path.partition("?")
+        env = {**os.environ, "GIT_PROJECT_ROOT": "/tmp", "GIT_HTTP_EXPORT_ALL": "1", "REMOTE_USER": "someone",
+               "REQUEST_METHOD": self.command, "PATH_INFO": path, "QUERY_STRING": query,
+               "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+               "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", "")}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answer = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, env=env).stdout
+        head, _, body = answer.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(body)
+    do_POST = do_GET
 http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 """
 
@@ -154,7 +168,6 @@ http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 async def private_repositories_ask_for_credentials(sandbox):
     await seed(sandbox)
     git, commands, files = sandbox.git, sandbox.commands, sandbox.files
-    await commands.run("git -C /tmp/origin.git update-server-info")
     await files.write("/tmp/server.py", PRIVATELY)
     server = await commands.run("exec python3 /tmp/server.py", background=True, cwd="/tmp")
     await commands.run("until (echo >/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
@@ -170,5 +183,10 @@ async def private_repositories_ask_for_credentials(sandbox):
     with raises(GitAuthException):
         await git.pull("clean", envs=envs)
     await git.pull("clean", envs=envs, **credentials)
+    await git.commit("clean", "Second", allow_empty=True, **AUTHOR)
+    with raises(GitAuthException):
+        await git.push("clean", envs=envs)
+    await git.push("clean", envs=envs, **credentials)
+    same((await commands.run("git -C /tmp/origin.git log --format=%s")).stdout, "Second\nFirst\n")
     same(await git.remote_get("clean", "origin"), url)
     await server.kill()

@@ -1,0 +1,50 @@
+import re
+
+from e2b import ALL_TRAFFIC
+
+DENIED = "denied by the sandbox's network rules"
+OFF = "internet access is off"
+RULES = {"allow_out": ["*.example.com"], "deny_out": [ALL_TRAFFIC]}
+
+
+async def refusal(sandbox, host):
+    """Asks for a page from inside and returns why the cloud refused; what else may
+    come of it depends on the machine."""
+    result = await sandbox.commands.run(f"curl -sS -m 20 http://{host} 2>&1 || true")
+    found = re.search(f"{DENIED}|{OFF}", result.stdout)
+    return found and found[0]
+
+
+@case
+async def rules_of_the_network_bind_a_sandbox(_):
+    sandbox = await Core.create(network=RULES)
+    try:
+        same(await refusal(sandbox, "example.org"), DENIED)
+        same(await refusal(sandbox, "www.example.com"), None)
+        if not hasattr(sandbox, "update_network"):
+            return  # before there was one
+        await sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
+        same(await refusal(sandbox, "www.example.com"), DENIED)
+        await sandbox.update_network({})
+        same(await refusal(sandbox, "example.org"), None)
+    finally:
+        await sandbox.kill()
+
+
+@case
+async def internet_access_may_be_off(_):
+    sandbox = await Core.create(allow_internet_access=False)
+    try:
+        same(await refusal(sandbox, "example.org"), OFF)
+    finally:
+        await sandbox.kill()
+
+
+@case
+async def a_sandbox_may_be_without_an_access_token(_):
+    sandbox = await Core.create(secure=False)
+    try:
+        await sandbox.files.write("a", "content")
+        same((await sandbox.commands.run("cat a")).stdout, "content")
+    finally:
+        await sandbox.kill()
