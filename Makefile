@@ -12,6 +12,7 @@ TOOLS := internal/tools/go.mod internal/tools/go.sum
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
 TESTFLAGS ?=
+BENCHFLAGS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -73,8 +74,8 @@ demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
 .PHONY: bench
-bench: setup ## measure, and print a table of medians
-	go run ./internal/bench -e2bctl $(BIN)/e2bctl
+bench: setup ## measure, and print a table (BENCHFLAGS="-readme README.md" puts it there)
+	go run ./internal/bench -e2bctl $(BIN)/e2bctl $(BENCHFLAGS)
 
 .PHONY: test
 test: setup ## run the whole suite, with -race where a C compiler is there

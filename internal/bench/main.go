@@ -1,19 +1,28 @@
-// Command bench measures what users wait for and prints a table of medians,
-// with the number of runs and beside each the floor, where there is one: what
-// the same costs without us, measured in the same run.
+//go:build linux
+
+// Command bench measures what users wait for, and prints a table: beside each
+// number is the floor, where there is one, which is what the same costs without
+// us, measured in the same run.
+//
+// With -readme the table replaces the one in that file.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"runtime"
-	"text/tabwriter"
+	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -21,10 +30,25 @@ import (
 
 func main() {
 	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure; without it, that row is left out")
-	scale := flag.Int("scale", 1, "`times` as many runs")
+	scale := flag.Float64("scale", 1, "`times` as many runs")
+	only := flag.String("only", "", "measure the rows whose name contains this `text`")
+	readme := flag.String("readme", "", "`file` to put the table into, too")
+	serveAt := flag.String("serve", "", "instead, be the server of a row at this `address`")
+	get := flag.String("get", "", "instead, be the client of a row and get this `URL`")
+	through := flag.String("through", "", "`address` of a proxy for -get")
+	runs := flag.Int("runs", 1, "`times` to get it")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, *command, *scale)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var err error
+	switch {
+	case *serveAt != "":
+		err = serve(ctx, os.Stdout, *serveAt)
+	case *get != "":
+		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
+	default:
+		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500}
+		err = run(ctx, os.Stdout, *readme, *command, *only, sizes)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -32,9 +56,37 @@ func main() {
 	}
 }
 
+// sizes say how much is measured.
+type sizes struct {
+	scale float64       // times as many runs as a row has
+	pause time.Duration // between sandboxes: enough for the cloud to have the next one ready
+	bulk  int64         // bytes that the rows about throughput move
+	crowd int           // sandboxes
+	storm int           // commands
+}
+
+// bench is what the rows measure.
+type bench struct {
+	sizes
+	client  *sandbox.Client
+	egress  string // what Report says of it
+	origin  string // address of a server outside
+	proxy   string // address of a proxy that leads everything there
+	command string // path of e2bctl, or ""
+}
+
 // run starts a local cloud and measures the rows one after the other, so that
-// none disturbs another.
-func run(ctx context.Context, w io.Writer, command string, scale int) (err error) {
+// none disturbs another. One that fails does not keep the others from it.
+func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes) (err error) {
+	origin := httptest.NewServer(answers(sizes.bulk))
+	defer origin.Close()
+	proxy := httptest.NewServer(leadTo(origin.Listener.Addr().String()))
+	defer proxy.Close()
+	// A sandbox reaches no address of this machine, so that its way out leads
+	// through a proxy of ours, as it does on a machine that needs one.
+	if err := os.Setenv("HTTPS_PROXY", proxy.URL); err != nil {
+		return err
+	}
 	cloud, err := local.Start(ctx)
 	if err != nil {
 		return err
@@ -45,43 +97,58 @@ func run(ctx context.Context, w io.Writer, command string, scale int) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
+	b := &bench{
+		sizes: sizes, client: client, egress: cloud.Report().Egress, command: command,
+		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
+	}
 
-	fmt.Fprintf(w, "%s, %s/%s, %d CPUs, isolation: %s\n\n", time.Now().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cloud.Isolation())
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "what\tmedian\truns\tfloor\tratio\t")
-	for _, row := range rows(client, command) {
-		if err := row.print(ctx, table, row.runs*scale); err != nil {
-			return err
+	var table bytes.Buffer
+	out := io.MultiWriter(w, &table)
+	fmt.Fprintf(out, "%s, isolation: %s\n\n", machine(), cloud.Isolation())
+	fmt.Fprint(out, "| what | median | p95 | floor | ratio | elsewhere |\n| --- | --- | --- | --- | --- | --- |\n")
+	var failed []error
+	for _, row := range b.rows() {
+		if ctx.Err() != nil {
+			break
+		}
+		if !strings.Contains(row.name, only) {
+			continue
+		}
+		if err := row.print(ctx, out, max(1, int(float64(row.runs)*sizes.scale))); err != nil {
+			failed = append(failed, err)
 		}
 	}
-	return table.Flush()
+	if readme != "" && len(failed) == 0 {
+		failed = append(failed, replace(readme, table.String()))
+	}
+	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// print measures a row and its floor, one after the other.
-func (row row) print(ctx context.Context, w io.Writer, runs int) error {
-	got, err := row.measure(ctx, runs)
+// machine says when and on what it was measured, and how busy that was.
+func machine() string {
+	var system unix.Utsname
+	var info unix.Sysinfo_t
+	if err := errors.Join(unix.Uname(&system), unix.Sysinfo(&info)); err != nil {
+		return err.Error()
+	}
+	release, _, _ := strings.Cut(unix.ByteSliceToString(system.Release[:]), "-")
+	return fmt.Sprintf("%s, Linux %s/%s, %d CPUs, load at the start %.1f",
+		time.Now().Format(time.DateOnly), release, runtime.GOARCH, runtime.NumCPU(), float64(info.Loads[0])/(1<<16))
+}
+
+// The lines of the README that the table is between.
+const begin, end = "<!-- numbers -->\n", "<!-- end of numbers -->\n"
+
+// replace puts the table into a file.
+func replace(path, table string) error {
+	content, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w", row.name, err)
+		return err
 	}
-	ours, floor, ratio := row.format(got.median), "-", "-"
-	if got.peak > 0 {
-		ours += fmt.Sprintf(", peak %d MB", got.peak/1e6)
+	before, rest, found := strings.Cut(string(content), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s has no lines %q and %q to put the table between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	if row.floor != nil {
-		bare, err := row.floor(ctx, runs)
-		if err != nil {
-			return fmt.Errorf("floor of %s: %w", row.name, err)
-		}
-		floor = fmt.Sprintf("%s, %s", row.format(bare), row.floorName)
-		ratio = fmt.Sprintf("%.1f", float64(got.median)/float64(bare))
-	}
-	_, err = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t\n", row.name, ours, runs, floor, ratio)
-	return err
-}
-
-func (row row) format(d time.Duration) string {
-	if row.bytes > 0 {
-		return fmt.Sprintf("%.0f MB/s", float64(row.bytes)/1e6/d.Seconds())
-	}
-	return format(d)
+	return os.WriteFile(path, []byte(before+begin+table+end+after), 0o644)
 }

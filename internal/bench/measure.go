@@ -1,30 +1,79 @@
+//go:build linux
+
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 )
 
-// median runs once, uncounted, to warm up, and then as often as asked. timed
+// measurement runs something so many times.
+type measurement func(ctx context.Context, runs int) (result, error)
+
+// result is what a measurement found.
+type result struct {
+	took  []time.Duration // each run's, sorted
+	bytes int64           // that each run moved, where it is about throughput
+	size  int64           // in bytes, where it is about memory; there are no runs then
+	notes []string
+}
+
+func (r result) median() time.Duration { return r.percentile(50) }
+
+func (r result) percentile(p int) time.Duration { return r.took[min(len(r.took)*p/100, len(r.took)-1)] }
+
+// value is what is compared: the less the better.
+func (r result) value() float64 {
+	if r.size > 0 {
+		return float64(r.size)
+	}
+	return float64(r.median())
+}
+
+func (r result) String() string {
+	text := ""
+	switch {
+	case r.size > 0:
+		text = fmt.Sprintf("%.1f MB", float64(r.size)/1e6)
+	case r.bytes > 0:
+		text = fmt.Sprintf("%.0f MB/s", float64(r.bytes)/1e6/r.median().Seconds())
+	default:
+		text = format(r.median())
+	}
+	return strings.Join(append([]string{text}, r.notes...), ", ")
+}
+
+func format(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.0f µs", float64(d)/float64(time.Microsecond))
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
+}
+
+// repeat runs once, uncounted, to warm up, and then as often as asked. timed
 // returns what counts of one run.
-func median(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (time.Duration, error) {
+func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
-		return 0, err
+		return result{}, err
 	}
 	took := make([]time.Duration, runs)
 	for i := range took {
 		var err error
 		if took[i], err = timed(ctx); err != nil {
-			return 0, err
+			return result{}, err
 		}
 	}
 	slices.Sort(took)
-	return took[len(took)/2], nil
+	return result{took: took}, nil
 }
 
 // whole counts all of a call.
@@ -36,30 +85,47 @@ func whole(call func(context.Context) error) func(context.Context) (time.Duratio
 	}
 }
 
-func format(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.0f µs", float64(d)/float64(time.Microsecond))
-	case d < time.Second:
-		return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
-	}
-	return fmt.Sprintf("%.2f s", d.Seconds())
+// calls measures calls.
+func calls(call func(context.Context) error) measurement {
+	return func(ctx context.Context, runs int) (result, error) { return repeat(ctx, runs, whole(call)) }
 }
 
-// resetPeak makes peak count from now.
-func resetPeak() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
+// moving says how many bytes each run moves, and measures the most memory that
+// this process, which is client and server at once, needs for it.
+func moving(n int64, measure measurement) measurement {
+	return func(ctx context.Context, runs int) (result, error) {
+		if err := resetPeak(); err != nil {
+			return result{}, err
+		}
+		r, err := measure(ctx, runs)
+		if err != nil {
+			return r, err
+		}
+		most, err := peak("self")
+		r.bytes = n
+		r.notes = slices.Insert(r.notes, 0, fmt.Sprintf("peak %d MB", most/1e6))
+		return r, err
+	}
+}
 
-// peak returns the most memory that this process had resident, in bytes.
-func peak() (int64, error) {
-	status, err := os.ReadFile("/proc/self/status")
+// print measures a row and its floor, one after the other.
+func (row row) print(ctx context.Context, w io.Writer, runs int) error {
+	got, err := row.measure(ctx, runs)
 	if err != nil {
-		return 0, err
+		return fmt.Errorf("%s: %w", row.name, err)
 	}
-	_, rest, found := bytes.Cut(status, []byte("VmHWM:"))
-	fields := bytes.Fields(rest)
-	if !found || len(fields) == 0 {
-		return 0, fmt.Errorf("/proc/self/status has no VmHWM")
+	var p95, floor, ratio string
+	if len(got.took) >= 20 {
+		p95 = format(got.percentile(95))
 	}
-	kilobytes, err := strconv.ParseInt(string(fields[0]), 10, 64)
-	return kilobytes << 10, err
+	if row.floor != nil {
+		bare, err := row.floor(ctx, runs)
+		if err != nil {
+			return fmt.Errorf("floor of %s: %w", row.name, err)
+		}
+		floor = fmt.Sprintf("%s, %s", bare, row.floorName)
+		ratio = fmt.Sprintf("%.1f", got.value()/bare.value())
+	}
+	_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", row.name, got, p95, floor, ratio, row.elsewhere)
+	return err
 }

@@ -1,206 +1,106 @@
+//go:build linux
+
 package main
-
-import (
-	"context"
-	"errors"
-	"fmt"
-	"runtime/debug"
-	"time"
-
-	"golang.org/x/sync/errgroup"
-
-	"github.com/e2bctl/e2bctl/sandbox"
-)
 
 // row is one line of the table.
 type row struct {
 	name    string
 	runs    int
-	bytes   int64 // that each run moves; 0 is not about throughput
-	measure func(ctx context.Context, runs int) (result, error)
+	measure measurement
 	// floor may be nil; floorName says what it is.
-	floor     floor
+	floor     measurement
 	floorName string
+	// elsewhere is what others have measured. The README says who and when.
+	elsewhere string
 }
 
-// result is the median, and the most memory that was resident where that was
-// measured.
-type result struct {
-	median time.Duration
-	peak   int64
-}
-
-// bulk is how much the rows about throughput move.
-const bulk = 64 << 20
-
-func rows(client *sandbox.Client, command string) []row {
-	list := []row{
-		{name: "create to first command", runs: 20, measure: created(client, runTrue)},
-		{name: "100 sandboxes in a row", runs: 2, measure: crowd(client, 1)},
-		{name: "100 sandboxes at once", runs: 2, measure: crowd(client, 100)},
+func (b *bench) rows() []row {
+	const overHTTP = "`net/http`"
+	rows := []row{
 		{
-			name: "create to first Python result", runs: 10, measure: created(client, onePlusOne),
+			name: "create to first command, one after the other", runs: 20, measure: b.created(0, runTrue),
+			floor: namespaces, floorName: "`/bin/true` in bare namespaces", elsewhere: "130 to 490 ms [1]",
+		},
+		{
+			name: "the same, a pause before each", runs: 10, measure: b.created(b.pause, runTrue),
+			floor: namespaces, floorName: "`/bin/true` in bare namespaces",
+		},
+		{
+			name: "create to first Python result", runs: 10, measure: b.created(0, onePlusOne),
 			floor: ipythonStart, floorName: "starting IPython on the host",
 		},
+		{name: "memory of an idle sandbox, its own", runs: 1, measure: b.idle, elsewhere: "16 MiB [3]"},
 		{
-			name: `RunCode("1+1")`, runs: 200, measure: inOne(client, onePlusOne),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			name: "`RunCode(\"1+1\")`", runs: 200, measure: b.inOne(onePlusOne),
+			floor: ipythonCell, floorName: "IPython over a pipe", elsewhere: "64 ms [4]",
 		},
 		{
-			name: `Commands.Run("echo")`, runs: 100, measure: inOne(client, echo),
-			floor: bare("/bin/bash", "-c", "echo hello"), floorName: "bash on the host",
+			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
+			floor: calls(bare("/bin/bash", "-c", "echo hello")), floorName: "bash on the host", elsewhere: "33 to 102 ms [3]",
 		},
 		{
-			name: "64 MiB of a command's stdout", runs: 5, bytes: bulk, measure: withPeak(inOne(client, commandOutput)),
-			floor: download, floorName: "net/http",
+			name: "the client's part of that", runs: 1000, measure: clientEcho,
+			floor: plainEcho, floorName: overHTTP + ", one request", elsewhere: "326 to 730 µs [5]",
 		},
 		{
-			name: "64 MiB printed by code", runs: 5, bytes: bulk, measure: withPeak(inOne(client, codeOutput)),
-			floor: download, floorName: "net/http",
+			name: "to cancel a command", runs: 50, measure: b.cancelled,
+			floor: cancelOnHost, floorName: "`exec.CommandContext`",
 		},
 		{
-			name: "64 MiB uploaded to a file", runs: 5, bytes: bulk, measure: withPeak(inOne(client, uploadFile)),
-			floor: upload, floorName: "net/http, to nowhere",
+			name: b.megabytes("of a command's output"), runs: 3, measure: b.transfer(b.commandOutput),
+			floor: b.download, floorName: overHTTP, elsewhere: "93 to 145 MB/s, peak 914 MB or more [5]",
+		},
+		{
+			name: b.megabytes("printed by code"), runs: 3, measure: b.transfer(b.codeOutput),
+			floor: b.download, floorName: overHTTP,
+		},
+		{
+			name: b.megabytes("uploaded to a file"), runs: 3, measure: b.transfer(b.uploadFile),
+			floor: b.upload, floorName: overHTTP + ", to nowhere", elsewhere: "85 ms to 2 s, peak 11 to 669 MB [5]",
+		},
+		{
+			name: b.megabytes("downloaded from a file"), runs: 3, measure: b.transfer(b.withFile(b.downloadFile)),
+			floor: b.download, floorName: overHTTP,
+		},
+		{
+			name: b.megabytes("from a signed URL"), runs: 3, measure: b.transfer(b.withFile(b.signedDownload)),
+			floor: b.download, floorName: overHTTP,
+		},
+		{
+			name: "a request to a port", runs: 500, measure: b.port,
+			floor: portOnHost, floorName: "the same server on the host",
+		},
+		{
+			name: "a key to its echo in a terminal", runs: 500, measure: b.typed,
+			floor: typedOnHost, floorName: "a terminal of the host",
+		},
+		{
+			name: "to write a file and be told by a watch", runs: 100, measure: b.watched,
+			floor: watchOnHost, floorName: "fsnotify on the host",
 		},
 	}
-	if command != "" {
-		list = append(list, row{
-			name: "e2bctl version", runs: 50,
-			measure: func(ctx context.Context, runs int) (result, error) {
-				middle, err := bare(command, "version")(ctx, runs)
-				return result{median: middle}, err
-			},
-			floor: bare("/bin/true"), floorName: "/bin/true",
+	if b.egress == "transparent" {
+		rows = append(rows, row{
+			name: "out of a sandbox: connection and request", runs: 200, measure: b.out("/", 0),
+			floor: b.outFromHost("/", 0), floorName: "from the host",
+		}, row{
+			name: "out of a sandbox: " + b.megabytes("downloaded"), runs: 3, measure: b.out("/bulk", b.bulk),
+			floor: b.outFromHost("/bulk", b.bulk), floorName: "from the host",
 		})
 	}
-	return list
-}
-
-func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
-	_, err := sb.Commands.Run(ctx, "true", nil)
-	return err
-}
-
-func echo(ctx context.Context, sb *sandbox.Sandbox) error {
-	result, err := sb.Commands.Run(ctx, "echo hello", nil)
-	if err == nil && result.Stdout != "hello\n" {
-		err = fmt.Errorf("echo printed %q", result.Stdout)
-	}
-	return err
-}
-
-func onePlusOne(ctx context.Context, sb *sandbox.Sandbox) error {
-	execution, err := sb.RunCode(ctx, "1+1", nil)
-	if err == nil && execution.Text() != "2" {
-		err = fmt.Errorf("1+1 is %q", execution.Text())
-	}
-	return err
-}
-
-func commandOutput(ctx context.Context, sb *sandbox.Sandbox) error {
-	var got counter
-	_, err := sb.Commands.Run(ctx, fmt.Sprintf("head -c %d /dev/zero", bulk), &sandbox.CommandParams{Stdout: &got})
-	return got.check(err)
-}
-
-func codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
-	var got counter
-	_, err := sb.RunCode(ctx, fmt.Sprintf("for _ in range(%d): print('x' * 65535)", bulk>>16), &sandbox.RunCodeParams{Stdout: &got})
-	return got.check(err)
-}
-
-func uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
-	return sb.Files.WriteFrom(ctx, "bulk", zeros(bulk), nil)
-}
-
-// created measures from before a sandbox is created to the end of its first
-// call; to close it does not count.
-func created(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (result, error) {
-	return func(ctx context.Context, runs int) (result, error) {
-		middle, err := median(ctx, runs, func(ctx context.Context) (time.Duration, error) {
-			start := time.Now()
-			sb, err := client.Create(ctx)
-			if err != nil {
-				return 0, err
-			}
-			err = call(ctx, sb)
-			took := time.Since(start)
-			return took, errors.Join(err, sb.Close())
+	if b.command != "" {
+		rows = append(rows, row{
+			name: "`e2bctl version`", runs: 50, measure: calls(bare(b.command, "version")),
+			floor: calls(bare("/bin/true")), floorName: "`/bin/true`", elsewhere: "267 ms [7]",
 		})
-		return result{median: middle}, err
 	}
-}
-
-// crowd measures until each of 100 sandboxes has run a command, all being there
-// by then; so many are created at once. To close them does not count.
-func crowd(client *sandbox.Client, atOnce int) func(context.Context, int) (result, error) {
-	return func(ctx context.Context, runs int) (result, error) {
-		middle, err := median(ctx, runs, func(ctx context.Context) (time.Duration, error) {
-			var sandboxes [100]*sandbox.Sandbox
-			start := time.Now()
-			err := each(atOnce, len(sandboxes), func(i int) (err error) {
-				if sandboxes[i], err = client.Create(ctx); err != nil {
-					return err
-				}
-				return runTrue(ctx, sandboxes[i])
-			})
-			took := time.Since(start)
-			return took, errors.Join(err, each(len(sandboxes), len(sandboxes), func(i int) error { return sandboxes[i].Close() }))
-		})
-		return result{median: middle}, err
-	}
-}
-
-// each calls do for 0 to n-1, so many at once.
-func each(atOnce, n int, do func(i int) error) error {
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for i := range n {
-		group.Go(func() error { return do(i) })
-	}
-	return group.Wait()
-}
-
-// inOne measures calls in one sandbox.
-func inOne(client *sandbox.Client, call func(context.Context, *sandbox.Sandbox) error) func(context.Context, int) (result, error) {
-	return func(ctx context.Context, runs int) (_ result, err error) {
-		sb, err := client.Create(ctx)
-		if err != nil {
-			return result{}, err
-		}
-		defer func() { err = errors.Join(err, sb.Close()) }()
-		middle, err := median(ctx, runs, whole(func(ctx context.Context) error { return call(ctx, sb) }))
-		return result{median: middle}, err
-	}
-}
-
-// withPeak also measures the most memory that this process, which is client and
-// server at once, needs.
-func withPeak(measure func(context.Context, int) (result, error)) func(context.Context, int) (result, error) {
-	return func(ctx context.Context, runs int) (result, error) {
-		debug.FreeOSMemory()
-		if err := resetPeak(); err != nil {
-			return result{}, err
-		}
-		r, err := measure(ctx, runs)
-		if err != nil {
-			return r, err
-		}
-		r.peak, err = peak()
-		return r, err
-	}
-}
-
-type counter int64
-
-func (c *counter) Write(data []byte) (int, error) {
-	*c += counter(len(data))
-	return len(data), nil
-}
-
-func (c *counter) check(err error) error {
-	if err == nil && *c != bulk {
-		err = fmt.Errorf("%d bytes came", *c)
-	}
-	return err
+	// Last, because what these leave in pools counts as memory of what comes after.
+	return append(rows, []row{
+		{
+			name: count(b.storm, "commands at once"), runs: 1, measure: b.stormed,
+			floor: b.stormOnHost, floorName: "bash on the host", elsewhere: "half of them in 775 ms [6]",
+		},
+		{name: count(b.crowd, "sandboxes in a row, each with a command"), runs: 1, measure: b.crowded(1)},
+		{name: count(b.crowd, "sandboxes at once, each with a command"), runs: 1, measure: b.crowded(b.crowd), elsewhere: "20 in 1.6 s [2]"},
+	}...)
 }

@@ -1,13 +1,12 @@
+//go:build linux
+
 package main
 
 import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,16 +14,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
-
-// A floor is what the same costs without us: the median of so many runs.
-type floor func(ctx context.Context, runs int) (time.Duration, error)
-
-// bare runs a program of the host.
-func bare(name string, arguments ...string) floor {
-	return func(ctx context.Context, runs int) (time.Duration, error) {
-		return median(ctx, runs, whole(func(ctx context.Context) error { return exec.CommandContext(ctx, name, arguments...).Run() }))
-	}
-}
 
 // shell runs one cell a line, in the Python that sandboxes run.
 const shell = `
@@ -90,8 +79,8 @@ func (s *pipedShell) close() error {
 }
 
 // ipythonStart is a Python with IPython from its start to its first result.
-func ipythonStart(ctx context.Context, runs int) (time.Duration, error) {
-	return median(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+func ipythonStart(ctx context.Context, runs int) (result, error) {
+	return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
 		start := time.Now()
 		s, err := startShell(ctx)
 		if err != nil {
@@ -104,59 +93,11 @@ func ipythonStart(ctx context.Context, runs int) (time.Duration, error) {
 }
 
 // ipythonCell is a cell of a Python that runs.
-func ipythonCell(ctx context.Context, runs int) (_ time.Duration, err error) {
+func ipythonCell(ctx context.Context, runs int) (_ result, err error) {
 	s, err := startShell(ctx)
 	if err != nil {
-		return 0, err
+		return result{}, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return median(ctx, runs, whole(s.add))
-}
-
-// download and upload are bulk bytes over net/http on the loopback.
-func download(ctx context.Context, runs int) (time.Duration, error) {
-	return overHTTP(ctx, runs, http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, zeros(bulk))
-	})
-}
-
-func upload(ctx context.Context, runs int) (time.Duration, error) {
-	return overHTTP(ctx, runs, http.MethodPost, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-	})
-}
-
-func overHTTP(ctx context.Context, runs int, method string, serve http.HandlerFunc) (time.Duration, error) {
-	server := httptest.NewServer(serve)
-	defer server.Close()
-	return median(ctx, runs, whole(func(ctx context.Context) error {
-		var body io.Reader
-		if method == http.MethodPost {
-			body = zeros(bulk)
-		}
-		request, err := http.NewRequestWithContext(ctx, method, server.URL, body)
-		if err != nil {
-			return err
-		}
-		response, err := server.Client().Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		n, err := io.Copy(io.Discard, response.Body)
-		if err == nil && method == http.MethodGet && n != bulk {
-			err = fmt.Errorf("%d bytes came", n)
-		}
-		return err
-	}))
-}
-
-// zeros gives so many zero bytes.
-func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
-
-type zero struct{}
-
-func (zero) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
+	return calls(s.add)(ctx, runs)
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func TestBuild(t *testing.T) {
+	setEnv(t, sandboxtest.New(t).Env())
+	out := t.TempDir()
+	var shown strings.Builder
+	if err := build(t.Context(), &shown, "testdata/project", out); err != nil {
+		t.Fatalf("%v\n%s", err, shown.String())
+	}
+	if !strings.Contains(shown.String(), "Ran 1 test") {
+		t.Errorf("it showed %q", shown.String())
+	}
+	// What came is a program for this machine.
+	program := exec.CommandContext(t.Context(), "python3", filepath.Join(out, "app.pyz"))
+	program.Stdin = strings.NewReader("to be or not to be")
+	if got, err := program.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), "2 to\n2 be\n") {
+		t.Errorf("it says %q, %v", got, err)
+	}
+}
+
+// A project whose tests fail is not built, and one may see why.
+func TestBuildFails(t *testing.T) {
+	setEnv(t, sandboxtest.New(t).Env())
+	project, out := t.TempDir(), t.TempDir()
+	if err := os.CopyFS(project, os.DirFS("testdata/project")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(project, "src", "words.py"), []byte("def count(text): return []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	err := build(t.Context(), &shown, project, out)
+	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.Contains(shown.String(), "AssertionError") {
+		t.Errorf("%v\n%s", err, shown.String())
+	}
+	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
+		t.Errorf("something was downloaded: %v, %v", left, err)
+	}
+	if err := build(t.Context(), &shown, "", out); err == nil {
+		t.Error("no project was no error")
+	}
+}
+
+func setEnv(t *testing.T, settings []string) {
+	t.Helper()
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+}

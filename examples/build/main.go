@@ -1,0 +1,78 @@
+// Command build does in a sandbox what one does not do on one's own machine with
+// code of strangers: it tests and builds a Python project there, and downloads
+// what came of it.
+//
+//	build -o dist path/to/project
+//
+// The project has a program in src and its tests in tests; the program becomes one
+// file that runs by itself. The service is the one that E2B_API_KEY and its like
+// name; eval "$(e2bctl local up --background)" makes one on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func main() {
+	out := flag.String("o", "dist", "`directory` to save what was built in")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := build(ctx, os.Stdout, flag.Arg(0), *out)
+	stop()
+	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		os.Exit(failed.Result.ExitCode) // what it had to say was shown as it came
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+// steps are run in the project one after the other, until one fails.
+var steps = []string{
+	"python3 -m unittest discover tests",
+	"mkdir -p dist",
+	`python3 -m zipapp src --python "/usr/bin/env python3" --output dist/app.pyz`,
+}
+
+func build(ctx context.Context, w io.Writer, project, out string) error {
+	if project == "" {
+		return errors.New("which project? See -h")
+	}
+	// It needs nothing of the network, so it gets nothing.
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.UploadDir(ctx, project, "project", &sandbox.UploadDirParams{Exclude: unwanted, Gzip: true}); err != nil {
+			return err
+		}
+		for _, step := range steps {
+			if _, err := sb.Commands.Run(ctx, step, &sandbox.CommandParams{
+				Cwd: "project", Envs: map[string]string{"PYTHONPATH": "src"}, Timeout: 10 * time.Minute,
+				Stdout: w, Stderr: w,
+			}); err != nil {
+				return err
+			}
+		}
+		return sb.Files.DownloadDir(ctx, "project/dist", out, &sandbox.DownloadDirParams{MaxBytes: 1 << 30})
+	}, sandbox.WithInternet(false))
+}
+
+// unwanted leaves out what no build needs.
+func unwanted(name string, _ fs.DirEntry) bool {
+	switch filepath.Base(name) {
+	case ".git", ".venv", "__pycache__", "dist":
+		return true
+	}
+	return false
+}

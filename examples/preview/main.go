@@ -1,0 +1,102 @@
+// Command preview shows in the browser what a web program of strangers serves,
+// without running it on this machine: it copies a directory into a sandbox, starts
+// a server there, and passes requests on.
+//
+//	preview path/to/site
+//	preview -port 3000 path/to/app node server.js
+//
+// The service is the one that E2B_API_KEY and its like name;
+// eval "$(e2bctl local up --background)" makes one on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8080", "`address` to show it at")
+	port := flag.Int("port", 8000, "`number` of the port it serves on")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	command := strings.Join(flag.Args()[min(1, flag.NArg()):], " ")
+	if command == "" {
+		command = fmt.Sprintf("python3 -m http.server %d", *port)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
+	if err == nil {
+		fmt.Println("http://" + listener.Addr().String())
+		err = preview(ctx, listener, flag.Arg(0), command, *port, os.Stderr)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "preview:", err)
+		os.Exit(1)
+	}
+}
+
+// preview serves until ctx ends, which is no error, or the server in the sandbox
+// does. It closes listener.
+func preview(ctx context.Context, listener net.Listener, dir, command string, port int, log io.Writer) error {
+	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
+	if dir == "" {
+		return errors.New("which directory? See -h")
+	}
+	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
+		if err := sb.Files.UploadDir(ctx, dir, "site", nil); err != nil {
+			return err
+		}
+		inside, err := sb.Commands.Start(ctx, command, &sandbox.CommandParams{Cwd: "site", Stdout: log, Stderr: log})
+		if err != nil {
+			return err
+		}
+		server := &http.Server{Handler: relay(sb, port), ReadHeaderTimeout: 10 * time.Second}
+		defer func() { err = errors.Join(err, server.Close()) }()
+		ended := make(chan error, 2)
+		go func() { ended <- server.Serve(listener) }()
+		go func() {
+			result, err := inside.Wait(ctx)
+			if err == nil {
+				err = errors.New(result.Status)
+			}
+			ended <- fmt.Errorf("%s ended: %w", command, err)
+		}()
+		return <-ended
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// relay passes requests on to a port of the sandbox, which is not there yet when
+// its server still starts.
+func relay(sb *sandbox.Sandbox, port int) http.Handler {
+	return &httputil.ReverseProxy{
+		Transport: sb.Transport(port),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", fmt.Sprintf("localhost:%d", port)
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			status := http.StatusBadGateway
+			if errors.Is(err, sandbox.ErrPortClosed) {
+				status = http.StatusServiceUnavailable
+				w.Header().Set("Retry-After", "1")
+			}
+			http.Error(w, err.Error(), status)
+		},
+	}
+}

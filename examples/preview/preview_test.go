@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func TestPreview(t *testing.T) {
+	setEnv(t, sandboxtest.New(t).Env())
+	site := t.TempDir()
+	if err := os.WriteFile(filepath.Join(site, "index.html"), []byte("<h1>Hello</h1>\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	listener := listen(t)
+	ended := make(chan error, 1)
+	go func() { ended <- preview(ctx, listener, site, "exec python3 -m http.server 8000", 8000, t.Output()) }()
+	body := ""
+	for body == "" {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(20 * time.Millisecond):
+			body = page(t, "http://"+listener.Addr().String())
+		}
+	}
+	if body != "<h1>Hello</h1>\n" {
+		t.Errorf("the page is %q", body)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("its end: %v", err)
+	}
+}
+
+// page is what is shown, "" as long as the server starts.
+func page(t *testing.T, address string) string {
+	t.Helper()
+	response, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusServiceUnavailable {
+		return ""
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s %q, %v", response.Status, body, err)
+	}
+	return string(body)
+}
+
+// A server that ends is the end of the preview, and says why.
+func TestPreviewEnds(t *testing.T) {
+	setEnv(t, sandboxtest.New(t).Env())
+	err := preview(t.Context(), listen(t), t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such app") {
+		t.Error(err)
+	}
+	if err := preview(t.Context(), listen(t), "", "true", 8000, io.Discard); err == nil {
+		t.Error("no directory was no error")
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+func setEnv(t *testing.T, settings []string) {
+	t.Helper()
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+}

@@ -1,0 +1,96 @@
+//go:build unix
+
+// Command shell connects this terminal to a shell in a sandbox: its keys, its size,
+// its colours. The sandbox is a new one, gone when the shell ends, or with -id one
+// that is there.
+//
+// The service is the one that E2B_API_KEY and its like name;
+// eval "$(e2bctl local up --background)" makes one on this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func main() {
+	id := flag.String("id", "", "`id` of the sandbox to use; without it, a new one")
+	flag.Parse()
+	// In a raw terminal Ctrl-C is a key, for the program inside.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+	err := open(ctx, *id, os.Stdin)
+	stop()
+	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
+		os.Exit(failed.Result.ExitCode)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "shell:", err)
+		os.Exit(1)
+	}
+}
+
+// open runs a shell in a sandbox, shown in tty.
+func open(ctx context.Context, id string, tty *os.File) (err error) {
+	cols, rows, err := term.GetSize(int(tty.Fd()))
+	if err != nil {
+		return fmt.Errorf("this needs a terminal: %w", err)
+	}
+	var sb *sandbox.Sandbox
+	if id == "" {
+		sb, err = sandbox.Create(ctx)
+	} else {
+		sb, err = sandbox.Connect(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Close()) }()
+	terminal, err := sb.PTY.Open(ctx, &sandbox.PTYParams{Cols: cols, Rows: rows})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, terminal.Close()) }()
+	before, err := term.MakeRaw(int(tty.Fd()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, term.Restore(int(tty.Fd()), before)) }()
+
+	defer follow(ctx, tty, terminal)()
+	go func() { _, _ = io.Copy(terminal, tty) }() // ends with the program at the latest
+	if _, err := io.Copy(tty, terminal); err != nil {
+		return err
+	}
+	return terminal.Wait(ctx)
+}
+
+// follow gives the terminal every new size of tty, until the returned function is
+// called.
+func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop func()) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range changed {
+			if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
+				_ = terminal.Resize(ctx, cols, rows) // when it fails, the copying does, too
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		close(changed)
+		<-done
+	}
+}

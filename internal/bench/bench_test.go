@@ -1,0 +1,71 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// The rows start this program, as bench; as a test it is another.
+func TestMain(m *testing.M) {
+	if flags := os.Args[1:]; len(flags) > 0 && (flags[0] == "-serve" || flags[0] == "-get") {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// Every row can be measured, and the table arrives where it is read.
+func TestRows(t *testing.T) {
+	sandboxtest.New(t) // skips where this machine cannot have one
+	t.Setenv("HTTPS_PROXY", "")
+	readme := filepath.Join(t.TempDir(), "README.md")
+	if err := os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var printed strings.Builder
+	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20}
+	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
+		t.Fatalf("%v\n%s", err, printed.String())
+	}
+	written, err := os.ReadFile(readme)
+	if want := "before\n" + begin + printed.String() + end + "after\n"; err != nil || string(written) != want {
+		t.Errorf("the file has %q, %v", written, err)
+	}
+	rows := (&bench{sizes: sizes, command: "/bin/true"}).rows()
+	for _, row := range rows {
+		if !strings.Contains(printed.String(), "| "+row.name+" | ") {
+			t.Errorf("no row %q in\n%s", row.name, printed.String())
+		}
+	}
+	if strings.Contains(strings.ReplaceAll(printed.String(), " 0 failed", ""), " failed") {
+		t.Errorf("something failed:\n%s", printed.String())
+	}
+	t.Log("\n" + printed.String())
+}
+
+// A file without the lines keeps what it has.
+func TestReplaceNothing(t *testing.T) {
+	t.Parallel()
+	for i, content := range []string{"", "text\n", begin, end, end + begin} {
+		path := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := replace(path, "table\n"); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", content, err)
+		}
+		if left, err := os.ReadFile(path); err != nil || string(left) != content {
+			t.Errorf("%q became %q, %v", content, left, err)
+		}
+	}
+}

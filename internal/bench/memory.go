@@ -1,0 +1,126 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// resetPeak makes peak("self") count from now.
+func resetPeak() error {
+	debug.FreeOSMemory()
+	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+}
+
+// peak returns the most memory that a process had resident, in bytes.
+func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") }
+
+// usage returns what of its memory is a process's own, and its share of all: what
+// is shared counts in parts. Where this user may not know, both are the pages that
+// are no file's.
+func usage(pid string) (own, share int64, err error) {
+	share, err = procField(pid, "smaps_rollup", "Pss")
+	if errors.Is(err, fs.ErrPermission) {
+		own, err = procField(pid, "status", "RssAnon")
+		return own, own, err
+	}
+	for _, name := range []string{"Private_Clean", "Private_Dirty"} {
+		n, readErr := procField(pid, "smaps_rollup", name)
+		own, err = own+n, errors.Join(err, readErr)
+	}
+	return own, share, err
+}
+
+// procField reads a number of kB from a file of /proc, as bytes.
+func procField(pid, file, name string) (int64, error) {
+	path := filepath.Join("/proc", pid, file)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := bytes.Cut(content, []byte("\n"+name+":"))
+	fields := bytes.Fields(rest)
+	if !found || len(fields) == 0 {
+		return 0, fmt.Errorf("%s has no %s", path, name)
+	}
+	kilobytes, err := strconv.ParseInt(string(fields[0]), 10, 64)
+	return kilobytes << 10, err
+}
+
+// family gives the processes that this one started, and those that they did, and
+// which of them are the first of a sandbox: pid 1 in a namespace of the room's.
+func family() (all, agents []string, err error) {
+	statuses, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		return nil, nil, err
+	}
+	parents, first := map[string]string{}, map[string]bool{}
+	for _, path := range statuses {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		pid := filepath.Base(filepath.Dir(path))
+		for line := range strings.Lines(string(content)) {
+			fields := strings.Fields(line)
+			switch {
+			case len(fields) == 2 && fields[0] == "PPid:":
+				parents[pid] = fields[1]
+			case len(fields) == 4 && fields[0] == "NSpid:":
+				first[pid] = fields[3] == "1"
+			}
+		}
+	}
+	self := strconv.Itoa(os.Getpid())
+	for pid := range parents {
+		above := parents[pid]
+		for above != self && above != "" {
+			above = parents[above]
+		}
+		if above == self {
+			all = append(all, pid)
+			if first[pid] {
+				agents = append(agents, pid)
+			}
+		}
+	}
+	return all, agents, nil
+}
+
+// agentPeak is the most that the first process of any sandbox had resident.
+func agentPeak() (most int64, err error) {
+	_, agents, err := family()
+	for _, pid := range agents {
+		n, readErr := peak(pid)
+		most, err = max(most, n), errors.Join(err, readErr)
+	}
+	return most, err
+}
+
+// inAll is what this process and all that it started need together.
+func inAll() (sum int64, err error) {
+	all, _, err := family()
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range slices.Concat(all, []string{"self"}) {
+		_, share, err := usage(pid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		sum += share
+	}
+	return sum, nil
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// serve is what this program does as the server of a row, in a sandbox or not. It
+// says where it listens.
+func serve(ctx context.Context, w io.Writer, address string) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, listener.Addr())
+	server := &http.Server{Handler: answers(0), ReadHeaderTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// bring puts this program into a sandbox, as ./bench.
+func bring(ctx context.Context, sb *sandbox.Sandbox) error {
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	if err := sb.Files.WriteFrom(ctx, "bench", program, nil); err != nil {
+		return err
+	}
+	_, err = sb.Commands.Run(ctx, "chmod +x bench", nil)
+	return err
+}
+
+// port measures requests to a server in a sandbox.
+func (b *bench) port(ctx context.Context, runs int) (r result, err error) {
+	const number = 8000
+	err = b.with(ctx, func(sb *sandbox.Sandbox) error {
+		if err := bring(ctx, sb); err != nil {
+			return err
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", number)
+		server, err := sb.Commands.Start(ctx, "exec ./bench -serve "+address, nil)
+		if err != nil {
+			return err
+		}
+		for event, err := range server.Events(ctx) {
+			if err != nil {
+				return err
+			}
+			if event.Exit != nil {
+				return errors.New("the server ended: " + event.Exit.Status)
+			}
+			if len(event.Stdout) > 0 {
+				break // it listens
+			}
+		}
+		r, err = requests(ctx, runs, &http.Client{Transport: sb.Transport(number)}, address)
+		return err
+	})
+	return r, err
+}
+
+func portOnHost(ctx context.Context, runs int) (result, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	path, err := os.Executable()
+	if err != nil {
+		return result{}, err
+	}
+	server := exec.CommandContext(ctx, path, "-serve", "127.0.0.1:0")
+	out, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		return result{}, err
+	}
+	address, err := bufio.NewReader(out).ReadString('\n')
+	var r result
+	if err == nil {
+		r, err = requests(ctx, runs, &http.Client{Transport: &http.Transport{}}, strings.TrimSpace(address))
+	}
+	end()
+	_ = server.Wait() // it was killed
+	return r, err
+}
+
+func requests(ctx context.Context, runs int, client *http.Client, address string) (result, error) {
+	defer client.CloseIdleConnections()
+	return calls(func(ctx context.Context) error {
+		_, err := fetch(ctx, client, http.MethodGet, "http://"+address+"/", nil)
+		return err
+	})(ctx, runs)
+}

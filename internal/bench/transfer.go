@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// megabytes names a row about throughput.
+func (b *bench) megabytes(what string) string { return fmt.Sprintf("%d MiB %s", b.bulk>>20, what) }
+
+// transfer measures calls that move much, and the memory that both ends need.
+func (b *bench) transfer(do call) measurement {
+	return moving(b.bulk, func(ctx context.Context, runs int) (r result, err error) {
+		err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
+			if r, err = repeat(ctx, runs, whole(func(ctx context.Context) error { return do(ctx, sb) })); err != nil {
+				return err
+			}
+			most, err := agentPeak()
+			if most > 0 {
+				r.notes = append(r.notes, fmt.Sprintf("agent %d MB", most/1e6))
+			}
+			return err
+		})
+		return r, err
+	})
+}
+
+func (b *bench) commandOutput(ctx context.Context, sb *sandbox.Sandbox) error {
+	var got counter
+	_, err := sb.Commands.Run(ctx, fmt.Sprintf("head -c %d /dev/zero", b.bulk), &sandbox.CommandParams{Stdout: &got})
+	return errors.Join(err, b.complete(int64(got)))
+}
+
+func (b *bench) codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
+	var got counter
+	_, err := sb.RunCode(ctx, fmt.Sprintf("for _ in range(%d): print('x' * 65535)", b.bulk>>16), &sandbox.RunCodeParams{Stdout: &got})
+	return errors.Join(err, b.complete(int64(got)))
+}
+
+func (b *bench) uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
+	return sb.Files.WriteFrom(ctx, "bulk", zeros(b.bulk), nil)
+}
+
+// withFile makes the file bulk before the first call.
+func (b *bench) withFile(do call) call {
+	made := ""
+	return func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if made != sb.ID() {
+			made = sb.ID()
+			if err := b.uploadFile(ctx, sb); err != nil {
+				return err
+			}
+		}
+		return do(ctx, sb)
+	}
+}
+
+func (b *bench) downloadFile(ctx context.Context, sb *sandbox.Sandbox) error {
+	file, err := sb.Files.Open(ctx, "bulk", nil)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, file)
+	return errors.Join(err, file.Close(), b.complete(n))
+}
+
+func (b *bench) signedDownload(ctx context.Context, sb *sandbox.Sandbox) error {
+	url, err := sb.Files.DownloadURL("bulk", nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	n, err := fetch(ctx, client, http.MethodGet, url, nil)
+	return errors.Join(err, b.complete(n))
+}
+
+// download and upload are their floors: bulk bytes on the loopback.
+func (b *bench) download(ctx context.Context, runs int) (result, error) {
+	server := httptest.NewServer(answers(b.bulk))
+	defer server.Close()
+	return moving(b.bulk, calls(func(ctx context.Context) error {
+		n, err := fetch(ctx, server.Client(), http.MethodGet, server.URL+"/bulk", nil)
+		return errors.Join(err, b.complete(n))
+	}))(ctx, runs)
+}
+
+func (b *bench) upload(ctx context.Context, runs int) (result, error) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer server.Close()
+	return moving(b.bulk, calls(func(ctx context.Context) error {
+		_, err := fetch(ctx, server.Client(), http.MethodPost, server.URL, zeros(b.bulk))
+		return err
+	}))(ctx, runs)
+}
+
+func (b *bench) complete(n int64) error {
+	if n != b.bulk {
+		return fmt.Errorf("%d of %d bytes came", n, b.bulk)
+	}
+	return nil
+}
+
+// answers is a server with bulk bytes at /bulk, and one byte everywhere else.
+func answers(bulk int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := int64(1)
+		if r.URL.Path == "/bulk" {
+			n = bulk
+		}
+		_, _ = io.Copy(w, zeros(n))
+	})
+}
+
+// fetch makes a request and counts what comes.
+func fetch(ctx context.Context, client *http.Client, method, url string, body io.Reader) (int64, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		err = errors.Join(err, errors.New(response.Status))
+	}
+	return n, errors.Join(err, response.Body.Close())
+}
+
+type counter int64
+
+func (c *counter) Write(data []byte) (int, error) {
+	*c += counter(len(data))
+	return len(data), nil
+}
+
+// zeros gives so many zero bytes.
+func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
+
+type zero struct{}
+
+func (zero) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
