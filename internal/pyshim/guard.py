@@ -311,11 +311,21 @@ class _Guard:
             return standin
         standin = types.ModuleType(module.__name__, module.__doc__)
         self.standins[path] = standin
-        self.real[id(standin)] = (standin, module)
+        self.real[id(standin)] = (standin, module, path)
         if self.policy.allows(path):
             self._fill(standin, module, path)
-        standin.__getattr__ = lambda name: self._attribute(standin, module, path, name)
+        if not self._whole(module, path):
+            # Python is slower at modules that have this: not where a loop calls math.sin.
+            standin.__getattr__ = lambda name: self._attribute(standin, name)
         return standin
+
+    def _whole(self, module, path):
+        """Tells whether a stand-in holds all that code may name without getattr."""
+        space = vars(module)
+        return self.policy.allows(path) and not (
+            "__path__" in space or "__getattr__" in space
+            or any(isinstance(value, types.ModuleType) and not name.startswith("_") for name, value in list(space.items()))
+        )
 
     def _fill(self, standin, module, path):
         space = standin.__dict__
@@ -331,8 +341,9 @@ class _Guard:
         value = getattr(module, name, None)
         return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
 
-    def _attribute(self, standin, module, path, name):
+    def _attribute(self, standin, name):
         """Gives what a stand-in does not hold: a module, or what came later."""
+        _, module, path = self.real[id(standin)]
         child = "%s.%s" % (path, name)
         if _armed is self and not (self.policy.allows(path) or self.policy.allows(child) or self.policy.leads(child)):
             if name.startswith("__"):
@@ -354,11 +365,14 @@ class _Guard:
             raise self.violation("dunder", name, "Forbidden access to dunder attribute: %s" % name, hint, line)
 
     def getattr(self, *arguments):
-        if _armed is not self or len(arguments) < 2 or not isinstance(arguments[1], str):
+        if len(arguments) < 2 or not isinstance(arguments[1], str):
             return getattr(*arguments)
-        name = str.__str__(arguments[1])
-        self.check_attribute(name)
-        value = getattr(arguments[0], name, *arguments[2:])
+        target, name = arguments[0], str.__str__(arguments[1])
+        if _armed is self:
+            self.check_attribute(name)
+        if id(target) in self.real and name not in target.__dict__ and hasattr(self.real[id(target)][1], name):
+            return self._attribute(target, name)
+        value = getattr(target, name, *arguments[2:])
         return self.module(value, value.__name__) if isinstance(value, types.ModuleType) else value
 
     def _named(self, function):
