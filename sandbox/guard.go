@@ -293,7 +293,7 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 		if pyshim.GuardNotInstalled(failed.name, failed.value) {
 			return fmt.Errorf("the run began with another kernel: %w", ErrKernelDied)
 		}
-		return fmt.Errorf("%w (%s)", errGuardOff, err)
+		return fmt.Errorf("%w: %w", errGuardOff, err)
 	}
 	if err != nil {
 		return err

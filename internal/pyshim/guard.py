@@ -148,7 +148,6 @@ class _Guard:
         if not config["network"]:
             self.events |= _NETWORK
         self.namespace = namespace
-        self.transformers = _transformers()
         self.violations, self.dropped, self.imports = [], 0, set()
         self.standins, self.real = {}, {}
         self.builtins = dict(vars(builtins))
@@ -181,12 +180,13 @@ class _Guard:
             if type(value) is types.ModuleType and name not in _NAMES:
                 space[name] = self._standin(value, self._admitted(value, value.__name__) or value.__name__)
         space["__builtins__"] = self.builtins
-        self.transformers.append(self)
+        _transformers().append(self)
         self._budget()
 
     def disarm(self):
-        while self in self.transformers:
-            self.transformers.remove(self)
+        transformers = _transformers()
+        while self in transformers:
+            transformers.remove(self)
         space = self.namespace
         space["__builtins__"] = self.original
         for name, value in self.hidden.items():
@@ -198,8 +198,8 @@ class _Guard:
 
     def repair(self):
         """Puts back what code took away, and says so."""
-        if self not in self.transformers:
-            self.transformers.append(self)
+        if self not in _transformers():
+            _transformers().append(self)
             self.violation("tampering", "transformer", "The check of cells was removed; it is back", "leave the guard alone")
         if self.namespace.get("__builtins__") is not self.builtins:
             self.namespace["__builtins__"] = self.builtins
@@ -634,6 +634,7 @@ def arm(text):
     missing = sorted({name for name in config["allow"] if name != "*" and not _present(name)})
     if missing:
         raise ModuleNotFoundError("modules of the guard that are not installed: %s" % ", ".join(missing))
+    _transformers()  # fails where a guard cannot work
     guard = _Guard(config, _state._namespace())
     guard.arm()
     _armed = guard

@@ -53,6 +53,27 @@ func TestNotInstalled(t *testing.T) {
 	}
 }
 
+func TestGuardNotInstalled(t *testing.T) {
+	t.Parallel()
+	got := run(t, pyshim.Install()+"\ntry:\n  "+pyshim.CallGuard("disarm")+"\nexcept Exception as e:\n  print(type(e).__name__, e)\n"+
+		pyshim.InstallGuard()+"\nprint("+pyshim.CallGuard("disarm")+")\ntry:\n  "+pyshim.CallGuard("arm", "{}")+"\nexcept Exception as e:\n  print(type(e).__name__)")
+	lines := strings.Split(got, "\n")
+	name, value, _ := strings.Cut(lines[0], " ")
+	if len(lines) != 3 || !pyshim.GuardNotInstalled(name, value) || pyshim.NotInstalled(name, value) || lines[1] != "<value for the host>" || lines[2] != "KeyError" {
+		t.Errorf("%q", lines)
+	}
+}
+
+// A kernel without IPython and without the driver's hook cannot be guarded.
+func TestGuardUnsupported(t *testing.T) {
+	t.Parallel()
+	config := `{"allow": [], "optional": [], "distributions": []}`
+	got := run(t, pyshim.Install()+"\n"+pyshim.InstallGuard()+"\ntry:\n  "+pyshim.CallGuard("arm", config)+"\nexcept NotImplementedError as e:\n  print(e)")
+	if !strings.Contains(got, "it needs IPython") {
+		t.Errorf("%s", got)
+	}
+}
+
 // An argument is data, whatever is in it.
 func TestCallQuotes(t *testing.T) {
 	t.Parallel()
