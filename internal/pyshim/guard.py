@@ -247,7 +247,8 @@ class _Guard:
         raise self.violation("import", name, form % name + " is not allowed", suggestion, line, _ImportViolation)
 
     def import_(self, name, globals=None, locals=None, fromlist=(), level=0):
-        if _armed is not self or _from_host(sys._getframe(1)):
+        frame = sys._getframe(1)
+        if _armed is not self or _from_host(frame) or _from_library(frame, fromlist):
             return builtins.__import__(name, globals, locals, fromlist, level)
         if level or type(name) is not str:
             return builtins.__import__(name, globals, locals, fromlist, level)  # which fails: cells are in no package
@@ -596,6 +597,12 @@ def _from_host(frame):
         code.co_filename == "<string>" and code.co_names[:2] == ("__import__", "modules")
         and code.co_consts[:1] == ("sys",) and str(code.co_consts[1]).startswith("_e2bctl_")
     )
+
+
+def _from_library(frame, fromlist):
+    """Tells imports of C code that a cell called: Python itself passes a list
+    there, an import statement never does."""
+    return type(fromlist) is list and "__import__" not in frame.f_code.co_names
 
 
 def _transformers():
