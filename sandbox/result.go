@@ -90,6 +90,8 @@ type ExecutionError struct {
 	Traceback string
 	// Line is the line of the code where it was raised, from 1; 0 when unknown.
 	Line int
+	// Violation is what the guard of a run refused, when that ended the code.
+	Violation *Violation
 }
 
 func (e *ExecutionError) Error() string {

@@ -42,6 +42,8 @@ type RunParams struct {
 	Context string
 	// Limits bound the run.
 	Limits Limits
+	// Guard says what code may import and call; nil is no guard.
+	Guard *Guard
 	// Stdout and Stderr get what code prints as it comes, in full, from the
 	// goroutine that calls Exec. May be nil.
 	Stdout, Stderr io.Writer
@@ -87,6 +89,10 @@ type Step struct {
 	// none. One larger than 1 MiB is opaque: assign it to a variable and use
 	// [Run.Get].
 	Value state.Value
+	// Violations are what the guard refused, whether the code caught it or not.
+	Violations []Violation
+	// Imports are the modules that the code imported under a guard, sorted.
+	Imports []string
 	// Duration is how long the step took, seen from here.
 	Duration time.Duration
 }
@@ -105,11 +111,14 @@ const (
 // context until Close. ctx bounds the call, not the run. The websocket transport
 // is needed.
 //
-// Errors are [ErrContextBusy], an [*InstallError], one of package state that
+// Errors are [ErrContextBusy], an [*InstallError], a [*GuardError], one of package state that
 // names the variable, or a transport's; the context is free then.
 func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 	if p == nil {
 		p = &RunParams{}
+	}
+	if _, err := p.Guard.config(p.Packages); err != nil {
+		return nil, err
 	}
 	var installation *Installation
 	if len(p.Packages) > 0 {
@@ -153,10 +162,14 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		defer cancel()
 	}
 	start := time.Now()
+	expressions := map[string]string{valueKey: pyshim.Call("last", maxStepValue)}
+	if r.params.Guard != nil {
+		expressions[guardKey] = pyshim.CallGuard("report")
+	}
 	c := newCollector(&RunCodeParams{Stdout: r.params.Stdout, Stderr: r.params.Stderr, MaxOutput: r.params.Limits.MaxOutputBytes})
 	reply, err := r.host.execute(ctx, r.context.id, jupyter.ExecuteRequest{
 		Code: code, StoreHistory: true,
-		UserExpressions: map[string]string{valueKey: pyshim.Call("last", maxStepValue)},
+		UserExpressions: expressions,
 	}, executionHandler{message: c.message})
 	step.Execution, step.Duration = *c.finished(), time.Since(start)
 	if err != nil {
@@ -166,6 +179,13 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		if step.Error == nil {
 			step.Error = newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n"))
 		}
+	}
+	if r.params.Guard != nil {
+		if err := r.context.report(ctx, r.host, reply, step); err != nil {
+			return step, r.failed(ctx, fmt.Errorf("sandbox: guard of step %d: %w", step.N, err))
+		}
+	}
+	if step.Error != nil {
 		return step, nil
 	}
 	if hasMain(step.Results) {
@@ -238,6 +258,9 @@ func (r *Run) Close() error {
 	r.mu.Unlock()
 	r.open.Wait()
 	if first {
+		if r.params.Guard != nil {
+			r.context.disarm(r.host)
+		}
 		r.runs.release(r.context)
 	}
 	return nil

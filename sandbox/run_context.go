@@ -69,6 +69,10 @@ type runContext struct {
 }
 
 func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams) (*Run, error) {
+	guard, err := p.Guard.config(p.Packages)
+	if err != nil {
+		return nil, err
+	}
 	rs.mu.Lock()
 	c := rs.contexts[id]
 	if c == nil {
@@ -84,7 +88,11 @@ func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams)
 	}
 	c.busy = true
 	rs.mu.Unlock()
-	if err := c.send(ctx, host, p.State); err != nil {
+	err = c.send(ctx, host, p.State)
+	if err == nil && guard != nil {
+		err = c.arm(ctx, host, guard)
+	}
+	if err != nil {
 		rs.release(c)
 		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
 	}
@@ -114,7 +122,7 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State) er
 	defer c.mu.Unlock()
 	hello, err := c.call(ctx, host, pyshim.Call("begin"))
 	if failed, ok := errors.AsType[*kernelCallError](err); ok && pyshim.NotInstalled(failed.name, failed.value) {
-		if err := c.install(ctx, host); err != nil {
+		if err := c.install(ctx, host, pyshim.Install()); err != nil {
 			return err
 		}
 		hello, err = c.call(ctx, host, pyshim.Call("begin"))
@@ -240,8 +248,8 @@ func (c *runContext) receive(ctx context.Context, host runHost, reply answer, ea
 	return readFrame(frame, each)
 }
 
-func (c *runContext) install(ctx context.Context, host runHost) error {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{Code: pyshim.Install(), Silent: true}, executionHandler{})
+func (c *runContext) install(ctx context.Context, host runHost, code string) error {
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{Code: code, Silent: true}, executionHandler{})
 	if err == nil && reply.Status != "ok" {
 		err = &kernelCallError{reply.Name, reply.Value}
 	}
@@ -250,18 +258,23 @@ func (c *runContext) install(ctx context.Context, host runHost) error {
 
 // call evaluates one expression in the kernel, silently.
 func (c *runContext) call(ctx context.Context, host runHost, expression string) (answer, error) {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: expression},
-	}, executionHandler{})
-	if err != nil {
-		return answer{}, err
-	}
-	doc, err := expressionValue(reply, valueKey)
+	doc, err := c.evaluate(ctx, host, expression)
 	if err != nil {
 		return answer{}, err
 	}
 	var a answer
 	return a, state.Unmarshal(doc, &a)
+}
+
+// evaluate gives the document that an expression evaluates to.
+func (c *runContext) evaluate(ctx context.Context, host runHost, expression string) ([]byte, error) {
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
+		Silent: true, UserExpressions: map[string]string{valueKey: expression},
+	}, executionHandler{})
+	if err != nil {
+		return nil, err
+	}
+	return expressionValue(reply, valueKey)
 }
 
 // ask is call in a run: without the modules the kernel is not the one that the

@@ -18,24 +18,50 @@ var Codec string
 //go:embed state.py
 var stateSource string
 
+//go:embed guard.py
+var guardSource string
+
 //go:embed install.py
 var installSource string
 
+const (
+	stateModule = "_e2bctl_state"
+	guardModule = "_e2bctl_guard"
+)
+
 // Install is the code that places the modules in a kernel that has not got
-// them.
+// them, but for the guard.
 func Install() string {
-	return "exec(" + literal(installSource) + `, {"sources": {"_e2bctl_codec": ` + literal(Codec) + `, "_e2bctl_state": ` + literal(stateSource) + "}})"
+	return install(`"_e2bctl_codec": ` + literal(Codec) + `, "` + stateModule + `": ` + literal(stateSource))
+}
+
+// InstallGuard is the code that places the guard in a kernel that has the other
+// modules.
+func InstallGuard() string { return install(`"` + guardModule + `": ` + literal(guardSource)) }
+
+func install(sources string) string {
+	return "exec(" + literal(installSource) + `, {"sources": {` + sources + "}})"
 }
 
 // NotInstalled tells whether a failed [Call] failed because the kernel has not
 // got the modules.
 func NotInstalled(name, value string) bool {
-	return name == "KeyError" && strings.Contains(value, "_e2bctl_state")
+	return name == "KeyError" && strings.Contains(value, stateModule)
+}
+
+// GuardNotInstalled is [NotInstalled] for a [CallGuard].
+func GuardNotInstalled(name, value string) bool {
+	return name == "KeyError" && strings.Contains(value, guardModule)
 }
 
 // Call is the expression that calls a function of the state module. Arguments
 // are strings and ints.
-func Call(function string, args ...any) string {
+func Call(function string, args ...any) string { return call(stateModule, function, args) }
+
+// CallGuard is [Call] for the guard.
+func CallGuard(function string, args ...any) string { return call(guardModule, function, args) }
+
+func call(module, function string, args []any) string {
 	list := make([]string, len(args))
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -47,7 +73,7 @@ func Call(function string, args ...any) string {
 			panic("pyshim: an argument that is neither string nor int")
 		}
 	}
-	return `__import__("sys").modules["_e2bctl_state"].` + function + "(" + strings.Join(list, ", ") + ")"
+	return `__import__("sys").modules["` + module + `"].` + function + "(" + strings.Join(list, ", ") + ")"
 }
 
 // literal gives a valid UTF-8 string as a Python literal: Go's escapes for

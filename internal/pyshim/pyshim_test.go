@@ -2,6 +2,7 @@ package pyshim_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,6 +51,62 @@ func TestNotInstalled(t *testing.T) {
 	name, value, _ := strings.Cut(got, " ")
 	if !pyshim.NotInstalled(name, value) {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestGuardNotInstalled(t *testing.T) {
+	t.Parallel()
+	got := run(t, pyshim.Install()+"\ntry:\n  "+pyshim.CallGuard("disarm")+"\nexcept Exception as e:\n  print(type(e).__name__, e)\n"+
+		pyshim.InstallGuard()+"\nprint("+pyshim.CallGuard("disarm")+")\ntry:\n  "+pyshim.CallGuard("arm", "{}")+"\nexcept Exception as e:\n  print(type(e).__name__)")
+	lines := strings.Split(got, "\n")
+	name, value, _ := strings.Cut(lines[0], " ")
+	if len(lines) != 3 || !pyshim.GuardNotInstalled(name, value) || pyshim.NotInstalled(name, value) || lines[1] != "<value for the host>" || lines[2] != "KeyError" {
+		t.Errorf("%q", lines)
+	}
+}
+
+// A kernel without IPython and without the driver's hook cannot be guarded.
+func TestGuardUnsupported(t *testing.T) {
+	t.Parallel()
+	config := `{"allow": [], "optional": [], "distributions": []}`
+	got := run(t, pyshim.Install()+"\n"+pyshim.InstallGuard()+"\ntry:\n  "+pyshim.CallGuard("arm", config)+"\nexcept NotImplementedError as e:\n  print(e)")
+	if !strings.Contains(got, "it needs IPython") {
+		t.Errorf("%s", got)
+	}
+}
+
+// The small driver of the local cloud is one that can be guarded.
+func TestGuardInTheSmallDriver(t *testing.T) {
+	t.Parallel()
+	driver, err := filepath.Abs("../cloud/kernel/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := `{"allow": ["math"], "optional": [], "distributions": [], "deny": [], "named": [], "functions": ["open"], ` +
+		`"processes": false, "network": false, "turns": 9, "operations": 0}`
+	got := run(t, pyshim.Install()+"\n"+pyshim.InstallGuard()+`
+import sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, `+strconv.Quote(driver)+`)
+from _e2bctl_kernel.plain import Engine
+class Kernel:
+    def emit(self, *a): pass
+    def display(self, *a, **k): pass
+out, engine = sys.stdout, Engine(Kernel())
+def ask(code, expression="1"):
+    reply = engine.execute({"code": code, "user_expressions": {"x": expression}})
+    print(reply.get("ename", reply.get("user_expressions", {}).get("x", {}).get("status")), file=out)
+ask("", `+strconv.Quote(pyshim.CallGuard("arm", config))+`)
+ask("import os")
+ask("while True: pass")
+ask("open('f')")
+ask("().__class__")
+ask("import math; math.pi", `+strconv.Quote(pyshim.CallGuard("report"))+`)
+ask("", `+strconv.Quote(pyshim.CallGuard("disarm"))+`)
+ask("import os; ().__class__")
+`)
+	if want := "ok GuardViolation GuardViolation GuardViolation GuardViolation ok ok ok"; strings.Join(strings.Fields(got), " ") != want {
+		t.Errorf("%s", got)
 	}
 }
 

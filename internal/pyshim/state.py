@@ -77,6 +77,9 @@ def begin():
     puts its files."""
     global _pending
     _pending = None
+    guard = sys.modules.get("_e2bctl_guard")
+    if guard is not None:
+        guard.disarm()  # of a run whose end was cut off
     os.makedirs(_directory, mode=0o700, exist_ok=True)
     for name in os.listdir(_directory):  # of calls that were cut off
         os.unlink(os.path.join(_directory, name))

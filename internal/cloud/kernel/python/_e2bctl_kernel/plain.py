@@ -11,6 +11,11 @@ import types
 from .kernel import failure
 
 
+# What rewrites a cell before it is compiled, as IPython's ast_transformers do:
+# objects with visit(tree) -> tree.
+transformers = []
+
+
 class StdinNotImplementedError(NotImplementedError):
     """input() where no client answers; named as IPython names it."""
 
@@ -68,6 +73,8 @@ class Engine:
         # The lines of a traceback come from here.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         tree = ast.parse(source, name)
+        for transformer in transformers:
+            tree = transformer.visit(tree)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
             last = ast.Expression(tree.body.pop().value)

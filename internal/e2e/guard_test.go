@@ -1,0 +1,83 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// A guard in the kernel of a real sandbox, where IPython keeps more of its own
+// in the user's names than in a bare shell.
+func TestGuardInASandbox(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	evaluate(t, sb, "import os")
+	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, tt := range []struct{ code, rule, value string }{
+		{"!echo Bad command", "shell", "invalid syntax"},
+		{"%pip list", "shell", "invalid syntax"},
+		{"import subprocess", "import", "Import of subprocess is not allowed (line 1)"},
+		{"import random\nrandom._os.system('echo')", "module", "Forbidden access to module: os (line 2)"},
+		{"while True:\n    pass", "loop", "Maximum number of 1000000 iterations in While loop exceeded (line 1)"},
+		{"os.getcwd()", "module", "Forbidden access to module: os"},
+		{"open('/etc/passwd')", "function", "Forbidden function evaluation: open"},
+		{"exit._ip.system('true')", "frame", "Forbidden access to attribute: _ip"},
+		{"await __import__('asyncio').sleep(0)", "function", "Forbidden function evaluation: __import__"},
+	} {
+		step, err := r.Exec(t.Context(), tt.code)
+		if err != nil {
+			t.Fatalf("%q: %v", tt.code, err)
+		}
+		if e := step.Error; e == nil || e.Name != "GuardViolation" || e.Violation == nil || e.Violation.Rule != tt.rule || !strings.Contains(e.Value, tt.value) {
+			t.Errorf("%q: %+v", tt.code, step.Error)
+		}
+	}
+	step, err := r.Exec(t.Context(), "import math\nx = 4\nmath.sqrt(x)")
+	if err != nil || step.Error != nil || len(step.Results) != 1 || step.Results[0].Text() != "2.0" || len(step.Violations) != 0 {
+		t.Errorf("%+v, %v", step, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := evaluate(t, sb, "open('/dev/null').close()\nimport subprocess\nsubprocess.run(['echo', str(x)], stdout=-1).stdout, os.path.sep, get_ipython() is not None"); got != `(b'4\n', '/', True)` {
+		t.Errorf("after Close: %s", got)
+	}
+}
+
+// pandas draws, groups and prints under a guard as without.
+func TestGuardLetsLibrariesWork(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Allow: []string{"matplotlib.*"}, Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	step, err := r.Exec(t.Context(), `import numpy as np
+import pandas as pd
+import matplotlib.pyplot as plt
+df = pd.DataFrame({"k": list("aab"), "v": np.arange(3.0)})
+assert df.groupby("k").v.mean().to_dict() == {"a": 0.5, "b": 2.0}
+assert isinstance(np.random.default_rng(1).normal(), float) and np.linalg.norm(np.ones(4)) == 2
+df.to_csv("/tmp/t.csv"); pd.read_csv("/tmp/t.csv")
+plt.plot(df.v)
+plt.show()
+df.describe()`)
+	if err != nil || step.Error != nil || len(step.Violations) != 0 {
+		t.Fatalf("%v: %+v, %+v", err, step.Error, step.Violations)
+	}
+	if len(step.Results) != 2 || step.Results[1].HTML() == "" {
+		t.Errorf("%d results", len(step.Results))
+	}
+	if _, ok := step.Results[0].PNG(); !ok {
+		t.Error("no figure")
+	}
+}

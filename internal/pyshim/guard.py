@@ -1,0 +1,685 @@
+"""The guard of a run: what code of the user's namespace may import and call.
+
+A guardrail and a record, not isolation. Code of a cell gets builtins of its
+own, whose __import__ gives it stand-ins for modules: modules that hold the same
+functions, so that they cost nothing, but lead to no module that is not allowed.
+What a cell spells out is checked before any of it runs. Libraries run as ever.
+"""
+
+import ast
+import builtins
+import importlib
+import importlib.util
+import itertools
+import json
+import re
+import sys
+import threading
+import types
+
+_state = sys.modules["_e2bctl_state"]
+
+# What is kept for the host of one step.
+MAX_VIOLATIONS = 100
+MAX_IMPORTS = 1000
+LISTED = 40
+
+_PROCESS = frozenset((
+    "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system",
+    "subprocess.Popen", "pty.spawn", "ctypes.dlopen",
+))
+_NETWORK = frozenset((
+    "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendmsg", "socket.sendto",
+))
+# Names that would give a cell other builtins, or these a new meaning.
+_NAMES = frozenset(("__builtin__", "__builtins__", "__build_class__", "__import__", "__loader__", "__spec__"))
+# Names of IPython's that reach around the guard.
+_SHELL = ("exit", "get_ipython", "open", "quit")
+# Attributes that lead from any object to frames or to the shell.
+_FRAMES = frozenset((
+    "ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "tb_frame",
+    "_ip", "ast_transformers", "user_global_ns", "user_ns",
+))
+# Double-underscore attributes that lead nowhere: protocols and descriptions.
+_PROTOCOL = frozenset("__%s__" % name for name in (
+    "abs add aenter aexit aiter all and anext annotations array await bool bytes call ceil complex contains copy debug "
+    "deepcopy delitem divmod doc enter eq exit file float floor floordiv format ge getitem gt hash iadd iand ifloordiv "
+    "ilshift imatmul imod imul index init int invert ior ipow irshift isub iter itruediv ixor le len length_hint lshift "
+    "lt main matmul members missing mod mul name ne neg new next or pos post_init pow qualname radd rand rdivmod repr "
+    "reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set_name setitem "
+    "sizeof slots str sub truediv trunc version xor"
+).split())
+_HINTS = {
+    "__class__": "use type(x) or isinstance(x, T)",
+    "__dict__": "name the attributes that you need",
+    "__traceback__": "use str(error) and type(error)",
+}
+
+_armed = None
+_loading = threading.local()  # .depth: how many allowed imports this thread is inside
+
+
+def _base():
+    # IPython reports what a transformer raises only when it is of this class.
+    error = sys.modules.get("IPython.core.error")
+    return getattr(error, "InputRejected", Exception)
+
+
+class GuardViolation(_base()):
+    """What a guard refuses: rule and name say what, line where in the cell, and
+    suggestion what to do instead."""
+
+    def __init__(self, rule, name, line, message, suggestion):
+        text = "%s (line %d)" % (message, line) if line else message
+        super().__init__("%s. %s" % (text, suggestion))
+        self.rule, self.name, self.line, self.message, self.suggestion = rule, name, line, message, suggestion
+
+
+# `except ImportError` is how code falls back to another module.
+_ImportViolation = type("GuardViolation", (GuardViolation, ImportError), {"__module__": __name__})
+
+
+class _Policy:
+    """Which modules are allowed. A name is that module alone, "name.*" it and
+    all below, "*" all but those that have to be named."""
+
+    def __init__(self, allow, deny, named):
+        self.allow, self.deny, self.named = frozenset(allow), frozenset(deny), frozenset(named)
+
+    def allows(self, name):
+        if self._matches(self.deny, name):
+            return False
+        if self._matches(self.allow, name):
+            return True
+        return "*" in self.allow and name.partition(".")[0] not in self.named
+
+    def leads(self, name):
+        """Tells whether something below a module is allowed."""
+        return any(allowed.startswith(name + ".") for allowed in self.allow)
+
+    @staticmethod
+    def _matches(entries, name):
+        if name in entries:
+            return True
+        while name:
+            if name + ".*" in entries:
+                return True
+            name = name.rpartition(".")[0]
+        return False
+
+    def below(self, name):
+        return sorted(allowed for allowed in self.allow if allowed.startswith(name + "."))
+
+    def listed(self):
+        names = sorted(self.allow)
+        return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+
+
+class _Modules(dict):
+    """What stands for sys.modules."""
+
+    def __init__(self, guard):
+        self._guard = guard
+
+    def __getitem__(self, name):
+        return self._guard.module(sys.modules[name], name)
+
+    def get(self, name, default=None):
+        return self[name] if name in sys.modules else default
+
+    def __contains__(self, name):
+        return name in sys.modules
+
+    def __iter__(self):
+        return iter(list(sys.modules))
+
+    def __len__(self):
+        return len(sys.modules)
+
+
+class _Guard:
+    def __init__(self, config, namespace):
+        self.policy = _Policy(config["allow"], config["deny"], config["named"])
+        self.turns = config["turns"]
+        self.operations = config["operations"]
+        self.events = frozenset()
+        if not config["processes"]:
+            self.events |= _PROCESS
+        if not config["network"]:
+            self.events |= _NETWORK
+        self.namespace = namespace
+        self.violations, self.dropped, self.imports = [], 0, set()
+        self.standins, self.real = {}, {}
+        self.builtins = dict(vars(builtins))
+        self.builtins.pop("get_ipython", None)
+        self.refused = frozenset(config["functions"])
+        for name in self.refused:
+            self.builtins[name] = self._refusing(name, getattr(builtins, name, None))
+        self.builtins.update({
+            "__import__": self.import_,
+            "getattr": self.getattr,
+            "setattr": self._named(setattr),
+            "delattr": self._named(delattr),
+            "input": lambda prompt="": builtins.input(prompt),
+            "__e2bctl_attribute__": self.getattr,
+            "__e2bctl_turns__": self.loop,
+        })
+        self.overrides = {
+            "builtins": self.builtins,
+            "importlib": {"import_module": self.import_module, "__import__": self.import_, "reload": self.reload},
+            "sys": {"modules": _Modules(self)},
+        }
+
+    # On and off.
+
+    def arm(self):
+        space = self.namespace
+        self.original = space.get("__builtins__", builtins)
+        self.hidden = {name: space.pop(name) for name in _SHELL if name in space and _state._hidden(name, space[name])}
+        for name, value in list(space.items()):
+            if type(value) is types.ModuleType and name not in _NAMES:
+                space[name] = self._standin(value, self._admitted(value, value.__name__) or value.__name__)
+        space["__builtins__"] = self.builtins
+        _transformers().append(self)
+        self._budget()
+
+    def disarm(self):
+        transformers = _transformers()
+        while self in transformers:
+            transformers.remove(self)
+        space = self.namespace
+        space["__builtins__"] = self.original
+        for name, value in self.hidden.items():
+            space.setdefault(name, value)
+        for name, value in list(space.items()):
+            if id(value) in self.real:
+                space[name] = self.real[id(value)][1]
+        self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
+
+    def repair(self):
+        """Puts back what code took away, and says so."""
+        if self not in _transformers():
+            _transformers().append(self)
+            self.violation("tampering", "transformer", "The check of cells was removed; it is back", "leave the guard alone")
+        if self.namespace.get("__builtins__") is not self.builtins:
+            self.namespace["__builtins__"] = self.builtins
+            self.violation("tampering", "__builtins__", "The guarded builtins were replaced; they are back", "leave the guard alone")
+
+    # Violations.
+
+    def violation(self, rule, name, message, suggestion, line=None, kind=GuardViolation):
+        if line is None:
+            line = self._line()
+        name, message, suggestion = name[:200], message[:1000], suggestion[:1000]
+        if len(self.violations) < MAX_VIOLATIONS:
+            self.violations.append({"rule": rule, "name": name, "line": line, "message": message, "suggestion": suggestion})
+        else:
+            self.dropped += 1
+        return kind(rule, name, line, message, suggestion)
+
+    def _line(self):
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_globals is self.namespace:
+                return frame.f_lineno
+            frame = frame.f_back
+        return 0
+
+    def report(self):
+        self.repair()
+        answer = {"violations": self.violations, "dropped": self.dropped, "imports": sorted(self.imports)}
+        self.violations, self.dropped, self.imports = [], 0, set()
+        return answer
+
+    # Modules.
+
+    def check_import(self, name, items, line=None):
+        """Checks an import statement; items are those after from."""
+        if self.policy.allows(name):
+            return
+        if items and "*" not in items and all(self.policy.allows("%s.%s" % (name, item)) for item in items):
+            return
+        below = self.policy.below(name)
+        suggestion = "Allowed modules: %s" % self.policy.listed()
+        if below:
+            suggestion = "Import what is allowed of it: %s" % ", ".join(below[:LISTED])
+        form = "Import from %s" if items else "Import of %s"
+        raise self.violation("import", name, form % name + " is not allowed", suggestion, line, _ImportViolation)
+
+    def import_(self, name, globals=None, locals=None, fromlist=(), level=0):
+        frame = sys._getframe(1)
+        if _armed is not self or _from_host(frame) or _from_library(frame, fromlist):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        if level or type(name) is not str:
+            return builtins.__import__(name, globals, locals, fromlist, level)  # which fails: cells are in no package
+        items = tuple(fromlist or ())
+        self.check_import(name, items)
+        with _Loading():
+            module = builtins.__import__(name, None, None, items, 0)
+        if len(self.imports) < MAX_IMPORTS:
+            self.imports.add(name)
+        for item in items:
+            value = getattr(module, item, None) if item != "*" else None
+            if isinstance(value, types.ModuleType):
+                path = "%s.%s" % (name, item)
+                if not self._admitted(value, path):
+                    raise self._forbidden(value.__name__, _ImportViolation)
+        if not items:
+            name = name.partition(".")[0]
+            module = sys.modules[name]
+        return self._standin(module, name, fresh=True)
+
+    def import_module(self, name, package=None):
+        if _armed is not self:
+            return importlib.import_module(name, package)
+        self.import_(name)
+        return self.module(sys.modules[name], name)
+
+    def reload(self, module):
+        return importlib.reload(self.real.get(id(module), (None, module))[1])
+
+    def module(self, module, path):
+        """Gives the stand-in for a module that code came upon."""
+        if id(module) in self.real or _armed is not self:
+            return module
+        name = self._admitted(module, path)
+        if name is None:
+            raise self._forbidden(module.__name__)
+        return self._standin(module, name)
+
+    def _admitted(self, module, path):
+        """Gives the name under which a module is allowed, or leads to what is."""
+        names = [module.__name__]
+        if path != names[0] and sys.modules.get(path) is module:  # os.path is posixpath
+            names.append(path)
+        for rule in (self.policy.allows, self.policy.leads):
+            for name in names:
+                if rule(name):
+                    return name
+        return None
+
+    def _forbidden(self, name, kind=GuardViolation):
+        return self.violation("module", name, "Forbidden access to module: %s" % name,
+                              "Allowed modules: %s" % self.policy.listed(), kind=kind)
+
+    def _standin(self, module, path, fresh=False):
+        if id(module) in self.real:
+            return module
+        standin = self.standins.get(path)
+        if standin is not None and self.real[id(standin)][1] is module:
+            if fresh and self.policy.allows(path):
+                self._fill(standin, module, path)
+            return standin
+        standin = types.ModuleType(module.__name__, module.__doc__)
+        self.standins[path] = standin
+        self.real[id(standin)] = (standin, module, path)
+        if self.policy.allows(path):
+            self._fill(standin, module, path)
+        if not self._whole(module, path):
+            # Python is slower at modules that have this: not where a loop calls math.sin.
+            standin.__getattr__ = lambda name: self._attribute(standin, name)
+        return standin
+
+    def _whole(self, module, path):
+        """Tells whether a stand-in holds all that code may name without getattr."""
+        space = vars(module)
+        return self.policy.allows(path) and not (
+            "__path__" in space or "__getattr__" in space
+            or any(isinstance(value, types.ModuleType) and not name.startswith("_") for name, value in list(space.items()))
+        )
+
+    def _fill(self, standin, module, path):
+        space = standin.__dict__
+        for name, value in list(vars(module).items()):
+            dunder = name.startswith("__") and name.endswith("__")
+            if not isinstance(value, types.ModuleType) and (not dunder or name in _PROTOCOL):
+                space[name] = value
+        if isinstance(space.get("__all__"), (list, tuple)):
+            space["__all__"] = [name for name in space["__all__"] if self._open(module, path, name)]
+        space.update(self.overrides.get(module.__name__, {}))
+
+    def _open(self, module, path, name):
+        value = getattr(module, name, None)
+        return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
+
+    def _attribute(self, standin, name):
+        """Gives what a stand-in does not hold: a module, or what came later."""
+        _, module, path = self.real[id(standin)]
+        child = "%s.%s" % (path, name)
+        if _armed is self and not (self.policy.allows(path) or self.policy.allows(child) or self.policy.leads(child)):
+            if name.startswith("__"):
+                raise AttributeError(name)  # what displays and copies look for
+            raise self._forbidden(module.__name__)
+        with _Loading():
+            value = getattr(module, name)
+        if isinstance(value, types.ModuleType) and _armed is self:
+            value = standin.__dict__[name] = self.module(value, child)
+        return value
+
+    # Attributes and functions.
+
+    def check_attribute(self, name, line=None):
+        if name in _FRAMES:
+            raise self.violation("frame", name, "Forbidden access to attribute: %s" % name, "work with values only", line)
+        if name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _PROTOCOL:
+            hint = _HINTS.get(name, "use operators, built-in functions and public methods")
+            raise self.violation("dunder", name, "Forbidden access to dunder attribute: %s" % name, hint, line)
+
+    def getattr(self, *arguments):
+        if len(arguments) < 2 or not isinstance(arguments[1], str):
+            return getattr(*arguments)
+        target, name = arguments[0], str.__str__(arguments[1])
+        if _armed is self:
+            self.check_attribute(name)
+        if id(target) in self.real and name not in target.__dict__ and hasattr(self.real[id(target)][1], name):
+            return self._attribute(target, name)
+        value = getattr(target, name, *arguments[2:])
+        return self.module(value, value.__name__) if isinstance(value, types.ModuleType) else value
+
+    def _named(self, function):
+        def named(*arguments):
+            if _armed is self and len(arguments) > 1 and isinstance(arguments[1], str):
+                self.check_attribute(str.__str__(arguments[1]))
+            return function(*arguments)
+
+        named.__name__ = function.__name__
+        return named
+
+    def _refusing(self, name, function):
+        def refused(*arguments, **keywords):
+            if _armed is not self:
+                return function(*arguments, **keywords)
+            raise self.violation("function", name, "Forbidden function evaluation: %s" % name,
+                                 "do it with plain Python, an allowed module or a tool")
+
+        refused.__name__ = name
+        return refused
+
+    # Budgets.
+
+    def loop(self, line):
+        """The turns of one while loop: counted in C, refused when used up."""
+        if _armed is not self:
+            return itertools.repeat(())
+        message = "Maximum number of %d iterations in While loop exceeded" % self.turns
+        # One more: the turn that finds that the loop is over.
+        return itertools.chain(itertools.repeat((), self.turns + 1), self._refuse("loop", "while", message, "make the loop end", line))
+
+    def _budget(self):
+        if self.operations:
+            message = "Reached the max number of operations of %d" % self.operations
+            refusal = self._refuse("operations", "operations", message, "use a faster algorithm or a library")
+            left = itertools.chain(itertools.repeat(True, self.operations), refusal)
+            self.builtins["__e2bctl_operation__"] = left.__next__
+
+    def _refuse(self, rule, name, message, suggestion, line=None):
+        while True:  # code that caught it does not get further
+            if _armed is not self:
+                yield ()
+            else:
+                raise self.violation(rule, name, message, suggestion, line)
+
+    def visit(self, tree):
+        """Checks and rewrites a cell before it is compiled. IPython drops a
+        transformer that raises anything else."""
+        limit = sys.getrecursionlimit()
+        try:
+            self._budget()
+            sys.setrecursionlimit(4 * limit)  # each level of the tree is two calls
+            return ast.fix_missing_locations(_Check(self).visit(tree))
+        except GuardViolation:
+            raise
+        except Exception as error:
+            raise self.violation("syntax", type(error).__name__, "The code cannot be checked: %s" % error,
+                                 "write it simpler and less nested", 0)
+        finally:
+            sys.setrecursionlimit(limit)
+
+
+class _Loading:
+    """While allowed modules load, they may do what loading takes."""
+
+    def __enter__(self):
+        _loading.depth = getattr(_loading, "depth", 0) + 1
+
+    def __exit__(self, *error):
+        _loading.depth -= 1
+
+
+class _Check(ast.NodeTransformer):
+    def __init__(self, guard):
+        self.guard = guard
+        self.tries = 0
+
+    def visit_Try(self, node):
+        # There an import that is refused is one that fails: when it runs.
+        caught = bool(node.handlers)
+        self.tries += caught
+        node.body = [self.visit(child) for child in node.body]
+        self.tries -= caught
+        for field in ("handlers", "orelse", "finalbody"):
+            setattr(node, field, [self.visit(child) for child in getattr(node, field)])
+        return node
+
+    visit_TryStar = visit_Try
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self._bound(alias.asname or alias.name, node.lineno)
+            if not self.tries:
+                self.guard.check_import(alias.name, (), node.lineno)
+        return node
+
+    def visit_ImportFrom(self, node):
+        for alias in node.names:
+            self._bound(alias.asname or alias.name, node.lineno)
+        if not self.tries and not node.level:
+            self.guard.check_import(node.module, tuple(alias.name for alias in node.names), node.lineno)
+        return node
+
+    def visit_Attribute(self, node):
+        self.guard.check_attribute(node.attr, node.lineno)
+        self.generic_visit(node)
+        private = node.attr.startswith("_") and not node.attr.startswith("__")
+        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if private and not own and isinstance(node.ctx, ast.Load):
+            # Objects keep modules there. Too rare to cost anything.
+            return ast.copy_location(_call("__e2bctl_attribute__", node.value, ast.Constant(node.attr)), node)
+        return node
+
+    def visit_Name(self, node):
+        if node.id == "get_ipython":
+            raise self.guard.violation("shell", node.id, "invalid syntax: commands of the shell and magics are not Python",
+                                       "write Python", node.lineno)
+        self._bound(node.id, node.lineno)
+        return node
+
+    def visit_Global(self, node):
+        for name in node.names:
+            self._bound(name, node.lineno)
+        return node
+
+    visit_Nonlocal = visit_Global
+
+    def visit_ClassDef(self, node):
+        self._bound(node.name, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_ExceptHandler(self, node):
+        self._bound(node.name, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_MatchClass(self, node):
+        for name in node.kwd_attrs:
+            self.guard.check_attribute(name, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_MatchAs(self, node):
+        self._bound(node.name, node.lineno)
+        return self.generic_visit(node)
+
+    visit_MatchStar = visit_MatchAs
+
+    def visit_MatchMapping(self, node):
+        self._bound(node.rest, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        self._bound(node.name, node.lineno)
+        self.generic_visit(node)
+        first = node.body[0]
+        documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        return self._counted(node, int(documented))
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self.generic_visit(node)
+        if self.guard.operations:
+            node.body = ast.BoolOp(ast.And(), [_call("__e2bctl_operation__"), node.body])
+        return node
+
+    def visit_comprehension(self, node):
+        self.generic_visit(node)
+        if self.guard.operations:
+            node.ifs.insert(0, _call("__e2bctl_operation__"))
+        return node
+
+    def visit_For(self, node):
+        return self._counted(self.generic_visit(node))
+
+    visit_AsyncFor = visit_For
+
+    def visit_While(self, node):
+        self.generic_visit(node)
+        if not self.guard.turns:
+            return self._counted(node)
+        if any(map(_leaves, node.orelse)):
+            raise self.guard.violation("syntax", "while", "break and continue in the else of a while loop cannot be checked",
+                                       "move them out of the else", node.lineno)
+        # The counter is the iterator of a for loop: no name of ours, and C speed.
+        test = ast.If(node.test, [ast.Pass()], [*node.orelse, ast.Break()])
+        turns = _call("__e2bctl_turns__", ast.Constant(node.lineno))
+        loop = ast.For(ast.Tuple([], ast.Store()), turns, [test, *node.body], [])
+        return self._counted(ast.copy_location(loop, node))
+
+    def _counted(self, node, at=0):
+        if self.guard.operations:
+            node.body.insert(at, ast.Expr(_call("__e2bctl_operation__")))
+        return node
+
+    def _bound(self, name, line):
+        if name == "__import__":
+            raise self.guard.violation("function", name, "Forbidden function evaluation: %s" % name, "use import statements", line)
+        if name in _NAMES or (name or "").startswith("__e2bctl_"):
+            raise self.guard.violation("dunder", name, "Forbidden name: %s" % name, "choose another name", line)
+
+
+def _leaves(node):
+    """Tells whether a break or continue in a statement is of a loop around it."""
+    if isinstance(node, (ast.Break, ast.Continue)):
+        return True
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        return any(map(_leaves, node.orelse))
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    return any(map(_leaves, ast.iter_child_nodes(node)))
+
+
+def _call(name, *arguments):
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _from_host(frame):
+    """Tells the expressions in which the host calls these modules."""
+    code = frame.f_code
+    return (
+        code.co_filename == "<string>" and code.co_names[:2] == ("__import__", "modules")
+        and code.co_consts[:1] == ("sys",) and str(code.co_consts[1]).startswith("_e2bctl_")
+    )
+
+
+def _from_library(frame, fromlist):
+    """Tells imports of C code that a cell called: Python itself passes a list
+    there, an import statement never does."""
+    return type(fromlist) is list and "__import__" not in frame.f_code.co_names
+
+
+def _transformers():
+    """Where this kernel looks for what rewrites a cell."""
+    shell = _state._shell()
+    if shell is not None:
+        return shell.ast_transformers
+    plain = sys.modules.get("_e2bctl_kernel.plain")
+    if plain is None:
+        raise NotImplementedError("this kernel has no place for a guard: it needs IPython")
+    return plain.transformers
+
+
+def _audit(event, arguments):
+    guard = _armed
+    if guard is None or event not in guard.events or getattr(_loading, "depth", 0):
+        return
+    if event in _NETWORK:
+        raise guard.violation("network", event, "Forbidden operation: %s: connections are not allowed" % event, "use a tool")
+    raise guard.violation("process", event, "Forbidden operation: %s: processes and foreign code are not allowed" % event,
+                          "do it in Python")
+
+
+sys.addaudithook(_audit)
+
+
+def arm(text):
+    """Puts a guard on. Its configuration is JSON."""
+    global _armed
+    disarm()
+    config = json.loads(text)
+    importlib.invalidate_caches()
+    config["allow"] += [name for name in config.pop("optional") if _present(name)]
+    for distribution in config.pop("distributions"):
+        config["allow"] += ["%s.*" % name for name in _tops(distribution)]
+    missing = sorted({name for name in config["allow"] if name != "*" and not _present(name)})
+    if missing:
+        raise ModuleNotFoundError("modules of the guard that are not installed: %s" % ", ".join(missing))
+    _transformers()  # fails where a guard cannot work
+    guard = _Guard(config, _state._namespace())
+    guard.arm()
+    _armed = guard
+    return _answer({})
+
+
+def disarm():
+    """Takes the guard off. What code defined under it runs on, unguarded."""
+    global _armed
+    guard, _armed = _armed, None
+    if guard is not None:
+        guard.disarm()
+    return _answer({})
+
+
+def report():
+    """Answers what was refused and imported since it was asked last."""
+    if _armed is None:
+        raise RuntimeError("the guard is off")
+    return _answer(_armed.report())
+
+
+def _answer(value):
+    return _state.Reply(_state.codec.encode(value))
+
+
+def _present(name):
+    top = name.partition(".")[0]
+    return top in sys.modules or importlib.util.find_spec(top) is not None
+
+
+def _tops(distribution):
+    """The modules that a distribution installed."""
+    from importlib import metadata  # slow to load, and seldom needed
+
+    found = metadata.distribution(distribution)
+    text = found.read_text("top_level.txt")
+    if text is not None:
+        return text.split()
+    tops = {file.parts[0].split(".")[0] for file in found.files or [] if file.suffix in (".py", ".so", ".pyd")}
+    return sorted(name for name in tops if re.fullmatch(r"[A-Za-z_]\w*", name))
