@@ -124,8 +124,9 @@ def dumps(value):
         return json.dumps(clean(value), allow_nan=False, separators=(",", ":"))
 
 
-def clean(value, nonfinite=str, _depth=0):
-    """The nearest value that JSON has. TypeError when there is none."""
+def clean(value, nonfinite=str, other=None, _depth=0):
+    """The nearest value that JSON has. What has none becomes other(value), or is
+    a TypeError."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -135,10 +136,16 @@ def clean(value, nonfinite=str, _depth=0):
     if _depth > 200:
         raise TypeError("nested too deeply, or contains itself")
     if isinstance(value, dict):
-        return {_key(k): clean(v, nonfinite, _depth + 1) for k, v in value.items()}
+        return {_key(k): clean(v, nonfinite, other, _depth + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [clean(v, nonfinite, _depth + 1) for v in value]
-    return clean(_default(value), nonfinite, _depth + 1)
+        return [clean(v, nonfinite, other, _depth + 1) for v in value]
+    try:
+        plain = _default(value)
+    except TypeError:
+        if other is None:
+            raise
+        return other(value)
+    return clean(plain, nonfinite, other, _depth + 1)
 
 
 def _key(key):
