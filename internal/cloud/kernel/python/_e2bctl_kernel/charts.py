@@ -153,8 +153,8 @@ class _Box:
     def describe(self):
         ends = [float(end) for whisker in self.whiskers for end in whisker]
         least, most = min(ends, default=self.low), max(ends, default=self.high)
-        # A cap of a whisker without length is shorter than the median.
-        median = max(self._levels, key=lambda level: level[1], default=None)
+        # Not a cap, which is on a side where its whisker has no length, nor a mean, which comes later.
+        median = max(self._levels, key=lambda level: (round(level[1], 9), self.low < level[0] < self.high), default=None)
         last = self._middle[-1] if self._middle else ()  # a mark of the mean comes before
         return {"min": least, "first_quartile": self.low, "median": median and float(median[0]),
                 "third_quartile": self.high, "max": most, "outliers": [float(v) for v in last if v < least or v > most]}

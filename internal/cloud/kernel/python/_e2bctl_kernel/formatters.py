@@ -28,6 +28,13 @@ class ChartFormatter(BaseFormatter):
     print_method = ObjectName("_repr_e2b_chart_")
     _return_type = dict
 
+    def pop(self, typ, default=None):
+        # matplotlib's backend takes figures from all formatters when it chooses
+        # the format of pictures, which this is not.
+        if getattr(typ, "__module__", None) == "matplotlib.figure":
+            return default
+        return super().pop(typ, default)
+
 
 # Types that have a representation as text and no other by themselves.
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
