@@ -20,6 +20,7 @@ class Interrupts:
         self._main = threading.get_ident()
         self._armed = False
         self._held = 0
+        self._deferred = False
         self._pending = False
         signal.signal(signal.SIGINT, self._handle)
 
@@ -27,7 +28,7 @@ class Interrupts:
         __tracebackhide__ = True  # IPython's traceback ends where the cell was
         if not self._armed:
             return
-        if self._held:
+        if self._held or self._deferred:
             self._pending = True
             return
         raise KeyboardInterrupt
@@ -37,11 +38,20 @@ class Interrupts:
         # above, while nothing is armed. The handler is set again because user
         # code may have taken it.
         signal.signal(signal.SIGINT, self._handle)
-        self._pending = False
+        self._pending = self._deferred = False
         self._armed = True
 
     def disarm(self):
         self._armed = False
+
+    def defer(self):
+        """Keeps an interrupt until admit: what prepares a cell may swallow it."""
+        self._deferred = True
+
+    def admit(self):
+        __tracebackhide__ = True
+        self._deferred = False
+        self._strike()
 
     def hold(self):
         if threading.get_ident() == self._main:
@@ -52,7 +62,11 @@ class Interrupts:
         if threading.get_ident() != self._main:
             return
         self._held -= 1
-        if self._pending and not self._held and self._armed:
+        self._strike()
+
+    def _strike(self):
+        __tracebackhide__ = True
+        if self._pending and self._armed and not self._held and not self._deferred:
             self._pending = False
             raise KeyboardInterrupt
 
