@@ -3,8 +3,11 @@
 package kernel
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // What cells do to themselves: each is told, and the kernel goes on.
@@ -63,4 +66,31 @@ func TestTableOfOddValues(t *testing.T) {
 	if o := s.run("pd.DataFrame([[1, 2]], columns=['a', 'a'])"); o.stderr != "" || len(o.results) != 1 {
 		t.Errorf("two columns of one name: %q %v", o.stderr, o.results)
 	}
+}
+
+// Callbacks of the shell, which run before the cell's own code, swallow what is
+// raised in them.
+func TestInterruptBeforeTheCellsCode(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	s.run("import os, signal, time\ndef strike(*_): os.kill(os.getpid(), signal.SIGINT)\nget_ipython().events.register('pre_run_cell', strike)")
+	if o := s.run("time.sleep(60)"); o.reply.Name != "KeyboardInterrupt" || len(o.errors) != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUnknownCommIsClosed(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		r := &Request{Header: jupyter.NewHeader("comm_open", "", ""), Content: json.RawMessage(`{"comm_id":"c1","target_name":"widget","data":{}}`)}
+		if err := s.client.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+		for e := s.next(); e.Type != "comm_close"; e = s.next() {
+			if strings.Contains(string(e.Content), `"idle"`) {
+				t.Fatal("no comm_close came")
+			}
+		}
+	})
 }

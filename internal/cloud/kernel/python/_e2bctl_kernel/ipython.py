@@ -197,8 +197,11 @@ class Engine:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
 
+            from . import charts
+
             figure = Figure()
             figure.add_subplot().plot([1, 2])
+            charts.extract(figure)
             FigureCanvasAgg(figure).print_png(io.BytesIO())
 
     def attach(self):
