@@ -35,6 +35,9 @@ type RunParams struct {
 	// of this handle, and was not Set since, is not sent again: the variable
 	// stays as code left it. Nil is no state.
 	State *state.State
+	// OnConflict says what becomes of variables of State that code changed since
+	// they were last sent or pulled. The default is [KeepSandbox].
+	OnConflict ConflictRule
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
 	// Context is the id of the Python context to run in; empty means the default
