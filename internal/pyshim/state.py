@@ -72,8 +72,10 @@ def _fingerprint(value):
             return mark + (value.shape, value.dtype.str, hash(sample.tobytes()))
         if pandas is not None and type(value) is pandas.DataFrame:
             return mark + (value.shape, tuple(value.columns), tuple(map(_fingerprint_column, value.items())))
-        if isinstance(value, (bytes, bytearray, str)):
-            return mark + (len(value), hash(bytes(value[:: max(1, len(value) // SAMPLE)])) if type(value) is bytearray else None)
+        if isinstance(value, (bytes, str)):
+            return mark  # it cannot change
+        if isinstance(value, bytearray):
+            return mark + (len(value), hash(bytes(value[:: max(1, len(value) // SAMPLE)])))
         if isinstance(value, (list, tuple)):
             return mark + (len(value), tuple(map(id, value[:: max(1, len(value) // SAMPLE)])))
         if isinstance(value, (dict, set, frozenset)):
