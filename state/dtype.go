@@ -244,7 +244,7 @@ func (t dtype) time(value int64) (any, error) {
 	if step == 0 {
 		return nil, fmt.Errorf("a timedelta64 in %.8q has no Go form", t.unit)
 	}
-	seconds, us := floorDiv(value, 1_000_000_000), int64(0)
+	var seconds, us int64
 	switch {
 	case step == 1: // a nanosecond: a Duration holds them all
 		return time.Duration(value), nil

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -156,7 +157,7 @@ func (f *fileReader) read(n int) ([]byte, error) {
 	got, err := io.CopyN(&b, f.r, int64(n))
 	f.n += got
 	f.sum.Write(b.Bytes())
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, f.fail("it ends in the middle", io.ErrUnexpectedEOF)
 	}
 	if err != nil {
