@@ -292,6 +292,26 @@ func TestStateThatTheKernelCannotMake(t *testing.T) {
 	}
 }
 
+// What is too large comes as a handle, and costs neither a copy nor a hash.
+func TestGigabyte(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	st := state.New()
+	set(t, st, "x", 1)
+	r := h.begin(t, &rs, RunParams{State: st})
+	mustExec(t, r, "x = [bytes(1 << 30)]\nlarge = bytes(1 << 30)")
+	if err := r.Pull(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x", "large"} {
+		var o state.Opaque
+		if err := st.Get(name, &o); err != nil || o.Reason != "it has more bytes than may be sent" {
+			t.Errorf("%s: %+v, %v", name, o, err)
+		}
+	}
+}
+
 // A thousand small variables, of which one changed.
 func TestOneOfAThousand(t *testing.T) {
 	t.Parallel()

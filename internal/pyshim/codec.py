@@ -83,6 +83,8 @@ class _Encoder:
         self.max_nodes = MAX_NODES if max_bytes is None else min(MAX_NODES, max_bytes)
         self.above = set()
         self.blobs = blobs
+        # What large leaves may have yet: checked before they are hashed.
+        self.left = float("inf") if max_bytes is None else max_bytes
 
     def tree(self, v):
         method = _EXACT.get(type(v))
@@ -91,6 +93,7 @@ class _Encoder:
     def leaf(self, data):
         """Gives bytes, or the name of the blob that they become."""
         view = memoryview(data)
+        self.take(view.nbytes)
         if not view.contiguous:
             view = memoryview(view.tobytes())
         if self.blobs is None or view.nbytes < BLOB_FROM:
@@ -98,6 +101,11 @@ class _Encoder:
         name = hashlib.sha256(view).hexdigest()
         self.blobs[name] = view
         return {"$": "blob", "sha256": name, "size": view.nbytes}
+
+    def take(self, size):
+        self.left -= size
+        if self.left < 0:
+            raise Unsupported("it has more bytes than may be sent")
 
     def raw(self, data):
         return {"$": "bytes", "base64": self.leaf(data)}
@@ -140,6 +148,7 @@ class _Encoder:
         return v
 
     def str(self, v):
+        self.take(len(v))
         if self.careful:
             try:
                 v.encode()
