@@ -233,6 +233,26 @@ func TestChangesBeyondTheHash(t *testing.T) {
 	}
 }
 
+// 64 MiB are hashed in full: one byte that no sample meets is seen.
+func TestChangeOfOneByte(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	st := state.New()
+	r := h.begin(t, &rs, RunParams{State: st})
+	mustExec(t, r, "x = bytearray(64 << 20)")
+	if err := r.Pull(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	if names := changedNames(t, r); len(names) != 0 {
+		t.Errorf("before the change: %v", names)
+	}
+	mustExec(t, r, "x[3] = 1")
+	if diff := cmp.Diff([]string{"x"}, changedNames(t, r)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A run is saved, its kernel is gone, and another one continues.
 func TestRunContinuesElsewhere(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {

@@ -19,9 +19,10 @@ codec = sys.modules["_e2bctl_codec"]
 MIME = "application/vnd.e2bctl.value+json"
 # What is larger goes through a file.
 INLINE = 64 << 10
-# Up to this size in all, values that the host knows are compared by their full
-# hash; beyond it by a fingerprint of so many samples.
-HASHED = 64 << 20
+# Up to this size in all, 64 MiB and what documents add, values that the host
+# knows are compared by their full hash; beyond it by a fingerprint of so many
+# samples.
+HASHED = 65 << 20
 SAMPLE = 1024
 # Below this size a value is kept to be recognised by its identity.
 KEPT = 64 << 10
@@ -199,8 +200,9 @@ def _differences(max_bytes):
         if old is not None and old.unchanged(value):
             continue
         if old is not None:
-            budget -= old.size
-            if budget < 0 and old.mark is not None and old.mark == _fingerprint(value):
+            if old.size <= budget:
+                budget -= old.size
+            elif old.mark is not None and old.mark == _fingerprint(value):
                 continue
         blobs = {}
         document = codec.encode(value, max_bytes, blobs)
