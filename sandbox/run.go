@@ -35,6 +35,9 @@ type RunParams struct {
 	// of this handle, and was not Set since, is not sent again: the variable
 	// stays as code left it. Nil is no state.
 	State *state.State
+	// OnConflict says what becomes of variables of State that code changed since
+	// they were last sent or pulled. The default is [KeepSandbox].
+	OnConflict ConflictRule
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
 	// Context is the id of the Python context to run in; empty means the default
@@ -226,7 +229,8 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 
 // Pull brings what code changed into st: variables that are not as they were
 // when they were last sent or pulled, new ones (but those whose name starts
-// with an underscore), and removals. What code changed wins over a Set since.
+// with an underscore), and removals. Up to 64 MiB of values in all are compared in
+// full; of what is larger, a write in place is seen where a sample meets it. What code changed wins over a Set since.
 // A variable of st that became something without a Go form is opaque in st;
 // new variables without one, or with the name of a builtin, are left out. Nothing changes in st when Pull
 // fails before it has everything.

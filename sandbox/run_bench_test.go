@@ -29,8 +29,44 @@ func BenchmarkBegin64MiB(b *testing.B) {
 			begin(&runs{})
 		}
 	})
+	b.Run("array set and send", func(b *testing.B) {
+		data := make([]float64, 8<<20)
+		for b.Loop() {
+			array, err := state.ArrayOf(data)
+			if err != nil {
+				b.Fatal(err)
+			}
+			array.Data[0]++ // another content
+			set(b, st, "floats", array)
+			set(b, st, "blob", nil)
+			begin(&runs{})
+		}
+	})
+	b.Run("array pull", func(b *testing.B) {
+		var rs runs
+		for b.Loop() {
+			r, err := rs.begin(b.Context(), h, "kernel", RunParams{State: st})
+			if err != nil {
+				b.Fatal(err)
+			}
+			mustExec(b, r, "floats[5] += 1")
+			if err := r.Pull(b.Context(), st); err != nil {
+				b.Fatal(err)
+			}
+			r.Close()
+		}
+	})
+	set(b, st, "blob", make([]byte, 32<<20))
 	var rs runs
 	begin(&rs)
+	b.Run("set again", func(b *testing.B) {
+		before := h.sent
+		for b.Loop() {
+			set(b, st, "blob", make([]byte, 32<<20))
+			begin(&rs)
+		}
+		b.ReportMetric(float64(h.sent-before)/float64(b.N), "wire-B/op")
+	})
 	b.Run("again", func(b *testing.B) {
 		before := h.sent
 		for b.Loop() {

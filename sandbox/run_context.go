@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,34 @@ type runContext struct {
 	// token is the kernel's: while it has the same, known is true.
 	token     string
 	directory string
-	known     map[string]state.Hash
+	known     map[string]knownValue
+}
+
+// knownValue is what a variable of the kernel was when it was last sent or
+// pulled.
+type knownValue struct {
+	hash  state.Hash
+	blobs []state.Hash
+}
+
+func knownOf(entry state.Entry) knownValue {
+	k := knownValue{hash: entry.Hash}
+	_, blobs := entry.Value.Detached()
+	for hash := range blobs {
+		k.blobs = append(k.blobs, hash)
+	}
+	return k
+}
+
+// held tells which variable has a blob, as far as is known here.
+func (c *runContext) held() map[state.Hash]string {
+	held := map[state.Hash]string{}
+	for name, k := range c.known {
+		for _, hash := range k.blobs {
+			held[hash] = name
+		}
+	}
+	return held
 }
 
 func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams) (*Run, error) {
@@ -88,7 +116,7 @@ func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams)
 	}
 	c.busy = true
 	rs.mu.Unlock()
-	err = c.send(ctx, host, p.State)
+	err = c.send(ctx, host, p.State, p.OnConflict)
 	if err == nil && guard != nil {
 		err = c.arm(ctx, host, guard)
 	}
@@ -112,12 +140,15 @@ type answer struct {
 	Found     bool     `py:"found"`
 	Frame     []byte   `py:"frame"`
 	File      string   `py:"file"`
+	Head      int      `py:"head"`
 	Size      int      `py:"size"`
 	Deleted   []string `py:"deleted"`
+	Missing   []string `py:"missing"`
+	Changed   []change `py:"changed"`
 }
 
 // send brings the kernel's variables to what st holds.
-func (c *runContext) send(ctx context.Context, host runHost, st *state.State) error {
+func (c *runContext) send(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hello, err := c.call(ctx, host, pyshim.Call("begin"))
@@ -132,15 +163,18 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State) er
 	}
 	if hello.Token != c.token {
 		// Another kernel, or another handle's run in between.
-		c.token, c.known = hello.Token, map[string]state.Hash{}
+		c.token, c.known = hello.Token, map[string]knownValue{}
 	}
 	c.directory = hello.Directory
 	if st == nil {
 		return nil
 	}
+	if err := c.resolve(ctx, host, st, rule); err != nil {
+		return err
+	}
 	var changed []state.Entry
 	for _, entry := range st.Entries() {
-		if c.known[entry.Name] == entry.Hash {
+		if c.known[entry.Name].hash == entry.Hash {
 			continue
 		}
 		if entry.Value.Opaque() {
@@ -151,25 +185,34 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State) er
 	if len(changed) == 0 {
 		return nil
 	}
-	name := jupyter.NewID()
-	frame, err := frameOf(changed)
-	if err != nil {
-		return err
+	loaded, err := c.load(ctx, host, changed, c.held())
+	if err == nil && len(loaded.Missing) > 0 {
+		// Code changed the variable that had them.
+		loaded, err = c.load(ctx, host, changed, nil)
 	}
-	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
-		return err
-	}
-	// From here the kernel may have the variables, whatever comes back.
-	c.token = ""
-	loaded, err := c.call(ctx, host, pyshim.Call("load", name))
 	if err != nil {
 		return err
 	}
 	for _, entry := range changed {
-		c.known[entry.Name] = entry.Hash
+		c.known[entry.Name] = knownOf(entry)
 	}
 	c.token = loaded.Token
 	return nil
+}
+
+// load makes variables of entries, but for the blobs that the kernel holds.
+func (c *runContext) load(ctx context.Context, host runHost, entries []state.Entry, held map[state.Hash]string) (answer, error) {
+	frame, err := frameOf(entries, held)
+	if err != nil {
+		return answer{}, err
+	}
+	name := jupyter.NewID()
+	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
+		return answer{}, err
+	}
+	// From here the kernel may have the variables, whatever comes back.
+	c.token = ""
+	return c.call(ctx, host, pyshim.Call("load", name))
 }
 
 func (c *runContext) get(ctx context.Context, host runHost, name string) (state.Value, error) {
@@ -219,7 +262,7 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 	}
 	c.token = reply.Token
 	for _, entry := range changed.Entries() {
-		c.known[entry.Name] = entry.Hash
+		c.known[entry.Name] = knownOf(entry)
 	}
 	for _, name := range reply.Deleted {
 		delete(c.known, name)
@@ -230,10 +273,7 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 // receive reads the frame of a reply.
 func (c *runContext) receive(ctx context.Context, host runHost, reply answer, each func(name string, v state.Value) error) error {
 	if reply.File == "" {
-		return readFrame(reply.Frame, each)
-	}
-	if reply.Size < 0 || reply.Size > 2*state.DefaultMaxBytes {
-		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}
+		return readFrame(bytes.NewReader(reply.Frame), reply.Head, len(reply.Frame), each)
 	}
 	// The kernel names a file; only one of its own is read.
 	r, err := host.open(ctx, path.Join(c.directory, path.Base(reply.File)))
@@ -241,11 +281,7 @@ func (c *runContext) receive(ctx context.Context, host runHost, reply answer, ea
 		return err
 	}
 	defer r.Close()
-	frame := make([]byte, reply.Size)
-	if _, err := io.ReadFull(r, frame); err != nil {
-		return fmt.Errorf("read what the kernel wrote: %w", err)
-	}
-	return readFrame(frame, each)
+	return readFrame(r, reply.Head, reply.Size, each)
 }
 
 func (c *runContext) install(ctx context.Context, host runHost, code string) error {

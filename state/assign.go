@@ -29,11 +29,16 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		}
 	case *time.Duration:
 		if n.kind == KindTimedelta {
-			delta, ok := n.rare.(timedelta).duration()
+			delta, ok := n.rare.(Timedelta).Duration()
 			if !ok {
-				return d.tooLong(n)
+				return d.refused("a Python timedelta beyond 292 years", v)
 			}
 			*into = delta
+			return nil
+		}
+	case *Timedelta:
+		if n.kind == KindTimedelta {
+			*into = n.rare.(Timedelta)
 			return nil
 		}
 	case *big.Int:
@@ -57,12 +62,6 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		}
 	}
 	return d.mismatch(n, v)
-}
-
-func (d *decoder) tooLong(n node) error {
-	e := &DecodeError{Offset: d.pos, Type: durationType}
-	e.Reason = "a timedelta beyond time.Duration's 292 years"
-	return e
 }
 
 // scalar stores what is no container.
@@ -317,6 +316,9 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 
 // natural gives a value in the Go form of the table in the package's comment.
 func (d *decoder) natural(n node) (any, error) {
+	if n.form {
+		return d.form(n)
+	}
 	switch n.kind {
 	case KindBool:
 		return n.truth, nil
@@ -332,11 +334,10 @@ func (d *decoder) natural(n node) (any, error) {
 	case KindBytes, KindByteArray, KindDatetime, KindOpaque:
 		return n.rare, nil
 	case KindTimedelta:
-		delta, ok := n.rare.(timedelta).duration()
-		if !ok {
-			return nil, d.tooLong(n)
+		if delta, ok := n.rare.(Timedelta).Duration(); ok {
+			return delta, nil
 		}
-		return delta, nil
+		return n.rare, nil
 	case KindList:
 		return d.list(n)
 	case KindTuple:

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
 )
 
@@ -19,11 +20,15 @@ func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Limits{
 
 // UnmarshalLimits is [Unmarshal] within other limits.
 func UnmarshalLimits(doc []byte, v any, limits Limits) error {
+	return unmarshal(doc, nil, v, limits)
+}
+
+func unmarshal(doc []byte, blobs Blobs, v any, limits Limits) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
 		return &DecodeError{Type: reflect.TypeOf(v), Reason: fmt.Sprintf("the target must be a pointer, not %T", v)}
 	}
-	d, err := newDecoder(doc, limits)
+	d, err := newDecoder(doc, blobs, limits)
 	if err != nil {
 		return err
 	}
@@ -36,8 +41,8 @@ func UnmarshalLimits(doc []byte, v any, limits Limits) error {
 // decoder stores what the scanner reads.
 type decoder struct{ scanner }
 
-func newDecoder(doc []byte, limits Limits) (*decoder, error) {
-	d := &decoder{scanner: scanner{data: doc, limits: limits.withDefaults()}}
+func newDecoder(doc []byte, blobs Blobs, limits Limits) (*decoder, error) {
+	d := &decoder{scanner: scanner{data: doc, blobs: blobs, limits: limits.withDefaults()}}
 	if len(doc) > d.limits.MaxBytes {
 		return nil, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}
 	}
@@ -68,22 +73,29 @@ func (d *decoder) decode(v reflect.Value) error {
 }
 
 func (d *decoder) mismatch(n node, v reflect.Value) error {
-	what := string(n.kind)
+	what := "a Python " + string(n.kind)
 	if n.kind == KindOpaque {
 		o := n.rare.(Opaque)
-		what = fmt.Sprintf("%.100s, which has no Go form (%.100s)", o.Type, o.Repr)
+		what = fmt.Sprintf("a Python %.100s, which has no Go form (%.100s)", o.Type, o.Repr)
 		if o.Reason != "" {
 			what += ": " + o.Reason
 		}
 	}
-	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("a Python %s does not go into %s", what, v.Type())}
+	return d.refused(what, v)
+}
+
+func (d *decoder) refused(what string, v reflect.Value) error {
+	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s does not go into %s", what, v.Type())}
 }
 
 // assign stores a value whose opening has been read; start is where it began.
 func (d *decoder) assign(start int, n node, v reflect.Value) error {
 	t := v.Type()
 	switch t {
-	case valueType, timeType, durationType, bigIntType, opaqueType, dictType:
+	case valueType, timeType, durationType, timedeltaType, bigIntType, bigRatType, opaqueType, dictType:
+		if n.form && t != valueType {
+			return d.assignForm(start, n, v)
+		}
 		return d.special(start, n, v)
 	}
 	if t.Kind() == reflect.Pointer {
@@ -119,6 +131,9 @@ func (d *decoder) assign(start int, n node, v reflect.Value) error {
 			return err
 		}
 	}
+	if n.form {
+		return d.assignForm(start, n, v)
+	}
 	switch n.kind {
 	case KindNone:
 		if t.Kind() != reflect.Slice && t.Kind() != reflect.Map {
@@ -150,10 +165,22 @@ func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error)
 		}
 		return true, nil
 	}
-	if e := t.Elem(); e == timeType || e == bigIntType || n.kind != KindStr || !t.Implements(textUnmarshaler) {
+	if e := t.Elem(); e == timeType || e == bigIntType || e == bigRatType || !t.Implements(textUnmarshaler) {
 		return false, nil
 	}
-	if err := pointer.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.str)); err != nil {
+	text := n.str
+	switch n.kind {
+	case KindStr:
+	case KindUUID, KindDecimal:
+		x, err := d.form(n)
+		if err != nil {
+			return true, err
+		}
+		text = fmt.Sprint(x)
+	default:
+		return false, nil
+	}
+	if err := pointer.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
 		return true, fmt.Errorf("state: UnmarshalText of %s: %w", t.Elem(), err)
 	}
 	return true, nil
@@ -161,7 +188,8 @@ func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error)
 
 // value reads to the end of a value and gives it as a document of its own.
 func (d *decoder) value(start int, n node) (Value, error) {
-	deepest, opaque, depth := d.deepest, d.opaque, d.depth
+	deepest, opaque, depth, used := d.deepest, d.opaque, d.depth, d.used
+	d.used = nil
 	if n.kind != KindOpaque {
 		d.opaque = false
 	}
@@ -172,9 +200,13 @@ func (d *decoder) value(start int, n node) (Value, error) {
 	body := d.data[start:d.pos]
 	doc := make([]byte, 0, len(documentStart)+len(body)+len(documentEnd))
 	doc = append(append(append(doc, documentStart...), body...), documentEnd...)
-	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1)}
+	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1), blobs: d.used}
 	v.other, _ = n.rare.(Opaque)
 	d.deepest, d.opaque = max(deepest, d.deepest), opaque || d.opaque
+	if used != nil {
+		maps.Copy(used, d.used)
+		d.used = used
+	}
 	return v, nil
 }
 
@@ -186,6 +218,10 @@ func (d *decoder) discard(n node) error {
 			return err
 		}
 		return d.discard(n)
+	}
+	if n.form {
+		_, err := d.form(n)
+		return err
 	}
 	switch n.kind {
 	case KindList, KindTuple, KindSet, KindFrozenSet:

@@ -247,7 +247,11 @@ func roundTripBytes(t *testing.T, v any, want string) {
 
 // Whatever comes: no panic, and what is taken is given back the same.
 func FuzzUnmarshal(f *testing.F) {
-	for _, body := range []string{`1`, `[1.5,"a",null]`, `{"a":{"$":"tuple","items":[true]}}`, `{"$":"dict","items":[[1,2]]}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":3600,"zone":"Europe/Berlin"}`, `{"$":"set","items":[1]}`, `{"$":"opaque","type":"a","repr":"b","reason":""}`, `{"$":"timedelta","days":-1,"seconds":0,"microseconds":1}`, `{"$":"int","hex":"-ffffffffffffffffffff"}`} {
+	for _, body := range []string{`1`, `[1.5,"a",null]`, `{"a":{"$":"tuple","items":[true]}}`, `{"$":"dict","items":[[1,2]]}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":3600,"zone":"Europe/Berlin"}`, `{"$":"set","items":[1]}`, `{"$":"opaque","type":"a","repr":"b","reason":""}`, `{"$":"timedelta","days":-1,"seconds":0,"microseconds":1}`, `{"$":"int","hex":"-ffffffffffffffffffff"}`,
+		`{"$":"complex","value":[1.0,2.0]}`, `{"$":"decimal","value":"1E+2"}`, `{"$":"fraction","value":[1,3]}`, `{"$":"date","value":"2026-11-21"}`, `{"$":"time","value":{"iso":"01:02:03.000004","zone":"+01:00","fold":true}}`, `{"$":"timestamp","value":{"value":1,"unit":"ns","zone":"UTC"}}`, `{"$":"uuid","value":"00000000-0000-0000-0000-000000000005"}`, `{"$":"path","value":{"path":"a"}}`, `{"$":"range","value":[1,2,3]}`, `{"$":"slice","value":[1,null,"x"]}`, `{"$":"deque","value":{"items":[1],"maxlen":2}}`, `{"$":"singleton","value":"NaT"}`, `{"$":"enum","value":{"type":"m.E.A","value":3}}`,
+		`{"$":"scalar","value":{"dtype":"<i2","data":{"$":"bytes","base64":"BQA="}}}`, `{"$":"ndarray","value":{"dtype":"<i2","shape":[1,1],"fortran":true,"data":{"$":"bytes","base64":"BQA="}}}`, `{"$":"ndarray","value":{"dtype":"|O","shape":[1],"objects":[null]}}`, `{"$":"ndarray","value":{"dtype":"[[\"a\",\"<i2\"]]","shape":[1],"data":{"$":"bytes","base64":"BQA="}}}`,
+		`{"$":"index","value":{"name":null,"dtype":"range","range":{"$":"range","value":[0,3,1]}}}`, `{"$":"series","value":{"values":{"name":"n","dtype":"category","data":{"$":"ndarray","value":{"dtype":"|i1","shape":[1],"data":{"$":"bytes","base64":"AA=="}}},"categories":{"name":null,"dtype":"range","range":{"$":"range","value":[0,3,1]}}},"index":{"name":null,"dtype":"range","range":{"$":"range","value":[0,1,1]}}}}`,
+		`{"$":"image","value":{"mode":"CMYK","width":1,"height":1,"raw":{"$":"bytes","base64":"AAAAAA=="}}}`} {
 		f.Add(document(body))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
@@ -259,7 +263,7 @@ func FuzzUnmarshal(f *testing.F) {
 		} else if decoded != nil {
 			return
 		}
-		for _, target := range []any{new(outer), new([]int), new(map[string]float64), new(state.Dict), new([2]string), new(time.Time), new(map[any]struct{}), new(*big.Int)} {
+		for _, target := range []any{new(outer), new([]int), new(map[string]float64), new(state.Dict), new([2]string), new(time.Time), new(map[any]struct{}), new(*big.Int), new(*big.Rat), new([][]float64), new([]any), new(state.Table), new(state.Instance), new(complex64)} {
 			_ = state.UnmarshalLimits(doc, target, limits)
 		}
 		if value.Opaque() {
@@ -295,6 +299,9 @@ func FuzzThroughPython(f *testing.F) {
 		doc, err := state.Marshal(map[string]any{
 			s: []any{s, b, i, fl, flag}, "n": new(big.Int).Mul(big.NewInt(i), big.NewInt(i)), "t": time.Unix(i%(1<<35), i%1000*1000).UTC(),
 			"d": time.Duration(i/1000) * 1000, "set": state.FrozenSet{s, i, state.Tuple{fl}}, "k": state.Dict{{i, s}, {s, i}},
+			"forms": []any{complex(fl, -fl), state.Decimal(fmt.Sprintf("%de%d", i, int(int8(i))/4)), big.NewRat(i, 1+int64(len(b))), state.Timedelta{Days: i % 999_999_999, Seconds: int64(len(s)) % 86400},
+				state.UUID{1: byte(i)}, state.Deque{Items: []any{s, fl}}, state.Slice{Start: i, Stop: s}, state.Range{Start: i, Stop: -i, Step: int64(len(b)) + 1}, state.TimeOfDay{Microsecond: len(b) % 1_000_000, Fold: flag},
+				state.Instance{Kind: state.KindSubclass, Type: "collections.OrderedDict", Value: state.Dict{{i, s}, {s, i}}}, state.DateOf(time.Unix(i%(1<<35), 0).UTC())},
 		})
 		if err != nil {
 			if _, ok := errors.AsType[*state.UnsupportedValueError](err); !ok {

@@ -8,15 +8,27 @@
 //	bool                              bool               bool
 //	int…, uint…, *big.Int             int                int64, *big.Int beyond it
 //	float32, float64                  float              float64
+//	complex64, complex128             complex            complex128
+//	Decimal                           Decimal            Decimal
+//	*big.Rat                          Fraction           *big.Rat
 //	string                            str                string
 //	[]byte, [N]byte                   bytes              []byte
 //	time.Time                         datetime           time.Time
-//	time.Duration                     timedelta          time.Duration
+//	Date, TimeOfDay                   date, time         Date, TimeOfDay
+//	time.Duration, Timedelta          timedelta          time.Duration, Timedelta beyond 292 years
 //	slice                             list               []any
 //	array, Tuple                      tuple              Tuple
 //	map[K]struct{}, Set               set                Set
 //	FrozenSet                         frozenset          FrozenSet
 //	map, struct, Dict                 dict               map[string]any, Dict when a key is no string
+//	Range, Slice, Deque               range, slice, deque  the same
+//	UUID, Path                        UUID, Path         the same
+//	Singleton                         ..., NotImplemented, pandas' NA and NaT  Singleton
+//	Instance                          a subclass (OrderedDict, Counter), defaultdict,
+//	                                  namedtuple, dataclass, Enum  Instance
+//	Array, Scalar                     numpy's ndarray and scalars  the same
+//	Table, Series, Index, Timestamp   pandas' DataFrame and so on  the same
+//	Image                             PIL's Image        Image
 //	Value                             what it holds
 //	encoding.TextMarshaler            str                string
 //	(refused)                         anything else      Opaque
@@ -25,12 +37,15 @@
 // infinities and -0.0 survive. A value decoded into a typed target must be of
 // the kind that the table pairs with it; beyond that, an int goes into a float
 // target where that is exact, a tuple or set into a slice, a list or tuple of
-// the right length into an array, a bytearray into []byte, a dict into a struct.
+// the right length into an array, a bytearray into []byte, a dict into a
+// struct, an Instance where its base goes, a Scalar into a number that can hold
+// it, an Array into slices, a Timestamp into time.Time, a UUID or Decimal into
+// an encoding.TextUnmarshaler.
 //
 // What changes on the way, and how:
 //
 //   - Python's datetime and timedelta end at the microsecond: what is finer is
-//     cut off.
+//     cut off. [Timestamp] has nanoseconds.
 //   - A naive datetime, one without a zone, is a time.Time in the location
 //     [Naive], and the other way round.
 //   - The name of a time's location is kept when it is one of the IANA database
@@ -39,14 +54,26 @@
 //   - A str with lone surrogates, which Python allows, is a Go string with each
 //     surrogate in its three-byte form (invalid UTF-8); it goes back as it came.
 //     Other strings that are not UTF-8 are refused: send them as []byte.
-//   - A map[string]any has no order; decode into [Dict] to keep a dict's.
-//   - A subclass comes as its base: a Counter as a dict, an IntEnum as an int.
+//   - A map[string]any has no order; decode into Dict to keep a dict's.
+//   - Of a subclass of a builtin type, attributes beyond its base are not kept.
+//   - An array that is no block of memory comes as one, with the same elements.
+//   - Of a DataFrame, the columns' own index comes back as one of the labels, and
+//     neither an index' freq nor attrs is kept.
 //   - Shared references are copied.
 //
-// Channels, functions, complex numbers, unsafe pointers, cycles, and nesting
+// Channels, functions, unsafe pointers, cycles, times before year 1, and nesting
 // deeper than [DefaultMaxDepth] are refused with the path to the value. What
-// Python has and Go has not (a function, a data frame, an open file) comes as
-// [Opaque].
+// Python has and Go has not comes as Opaque: functions, classes, modules,
+// generators, exceptions, open files, regular expressions, addresses, time
+// zones, a matrix or masked array, a MultiIndex, periods, a Timedelta of pandas.
+//
+// # Arrays and tables
+//
+// A slice of numbers is a list: Python makes an object for each. [ArrayOf] makes
+// an ndarray of it, one block of memory on both sides, and [Elements] gives it
+// back; [TableOf] and [Rows] do the same for slices of structs and DataFrames. A
+// kernel whose Python has not numpy, pandas or PIL refuses such a value with an
+// error that names the variable and the library; it never becomes a list.
 //
 // # Structs
 //
@@ -61,12 +88,18 @@
 // [State] is a set of named values, each encoded and hashed once, that a run
 // sends to a sandbox and takes back.
 //
+// [State.WriteTo] saves one to a file, and [Load] reads it: a new sandbox
+// continues where an old one stopped.
+//
 // # The wire
 //
 // A document is strict JSON, {"v":1,"value":…}, without white space. None, bool,
 // int within 64 bits, finite floats, str, list and dict with string keys are
 // JSON's own; a float always has a point or an exponent. All else is an object
 // whose first key is "$" and names the kind; a dict that has the key "$" goes as
-// pairs. The encoding is canonical: equal values of the same types and order
+// pairs. Kinds that are made of others are {"$":kind,"value":…}. In a [Value],
+// bytes of 64 KiB and more stand beside the document, which has
+// {"$":"blob","sha256":…,"size":…} in their place; [Marshal] writes them as
+// base64. The encoding is canonical: equal values of the same types and order
 // give equal bytes here and in the Python codec, so a hash tells what changed.
 package state

@@ -6,7 +6,9 @@ import (
 	"encoding"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"reflect"
@@ -47,6 +49,9 @@ var (
 	anySliceType   = reflect.TypeFor[[]any]()
 	floatsType     = reflect.TypeFor[[]float64]()
 	bigIntPtr      = reflect.PointerTo(bigIntType)
+	bigRatType     = reflect.TypeFor[big.Rat]()
+	bigRatPtr      = reflect.PointerTo(bigRatType)
+	timedeltaType  = reflect.TypeFor[Timedelta]()
 	hasPythonForms = map[reflect.Type]bool{timeType: true, valueType: true, opaqueType: true}
 )
 
@@ -54,12 +59,18 @@ var (
 // are *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap
 // what a [PythonMarshaler] or encoding.TextMarshaler returned.
 func Marshal(v any) ([]byte, error) {
-	e, err := marshal(v)
+	e, err := marshal(v, false)
 	return e.buf, err
 }
 
-func marshal(v any) (encoder, error) {
-	e := encoder{buf: append(make([]byte, 0, sizeHint(v)), documentStart...)}
+// marshal encodes a value, detached from its blobs or in one piece.
+func marshal(v any, detached bool) (encoder, error) {
+	e := encoder{detached: detached}
+	size := 0
+	if !detached {
+		size = sizeHint(v)
+	}
+	e.buf = append(make([]byte, 0, size), documentStart...)
 	if err := e.any(v); err != nil {
 		return encoder{}, err
 	}
@@ -98,6 +109,9 @@ type encoder struct {
 	deepest int
 	frozen  int
 	seen    map[visit]struct{}
+	// detached says that large leaves go to blobs.
+	detached bool
+	blobs    Blobs
 }
 
 type visit struct {
@@ -137,12 +151,16 @@ func (e *encoder) value(v reflect.Value) error {
 	case timeType:
 		return e.time(v.Interface().(time.Time))
 	case durationType:
-		e.duration(time.Duration(v.Int()))
-		return nil
+		return e.timedelta(TimedeltaOf(time.Duration(v.Int())))
 	case bigIntType:
 		n := v.Interface().(big.Int)
 		e.bigInt(&n)
 		return nil
+	case bigRatType:
+		n := v.Interface().(big.Rat)
+		return e.rat(&n)
+	case timedeltaType:
+		return e.timedelta(v.Interface().(Timedelta))
 	case dictType:
 		return e.dict(v)
 	case valueType:
@@ -152,6 +170,13 @@ func (e *encoder) value(v reflect.Value) error {
 	}
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
 		return e.reference(v)
+	}
+	if formTypes[t] {
+		kind, payload, err := v.Interface().(form).form()
+		if err != nil {
+			return refused(err)
+		}
+		return e.form(kind, payload)
 	}
 	if t.NumMethod() > 0 || v.CanAddr() && t.Name() != "" {
 		if done, err := e.custom(v); done || err != nil {
@@ -171,6 +196,9 @@ func (e *encoder) value(v reflect.Value) error {
 		}
 	case reflect.Float32, reflect.Float64:
 		e.float(v.Float())
+	case reflect.Complex64, reflect.Complex128:
+		c := v.Complex()
+		return e.form(KindComplex, []float64{real(c), imag(c)})
 	case reflect.String:
 		return e.string(v.String())
 	case reflect.Slice:
@@ -195,6 +223,9 @@ func (e *encoder) reference(v reflect.Value) error {
 	if v.Type() == bigIntPtr {
 		e.bigInt(v.Interface().(*big.Int))
 		return nil
+	}
+	if v.Type() == bigRatPtr {
+		return e.rat(v.Interface().(*big.Rat))
 	}
 	if v.Kind() == reflect.Interface {
 		return e.value(v.Elem())
@@ -316,7 +347,10 @@ func (e *encoder) string(s string) error {
 
 func (e *encoder) bytes(b []byte) {
 	e.text(`{"$":"bytes","base64":`)
-	e.buf = appendBase64(e.buf, b)
+	if e.detached && len(b) >= blobFrom {
+		b = bytes.Clone(b)
+	}
+	e.leaf(b)
 	e.text(`}`)
 }
 
@@ -343,19 +377,28 @@ func (e *encoder) time(t time.Time) error {
 	return nil
 }
 
-func (e *encoder) duration(d time.Duration) {
-	us := d.Microseconds()
-	days, rest := us/usPerDay, us%usPerDay
-	if rest < 0 { // Python's form: only the days are negative
-		days, rest = days-1, rest+usPerDay
+func (e *encoder) timedelta(d Timedelta) error {
+	if err := d.check(); err != nil {
+		return refused(err)
 	}
 	e.text(`{"$":"timedelta","days":`)
-	e.buf = strconv.AppendInt(e.buf, days, 10)
+	e.buf = strconv.AppendInt(e.buf, d.Days, 10)
 	e.text(`,"seconds":`)
-	e.buf = strconv.AppendInt(e.buf, rest/usPerSecond, 10)
+	e.buf = strconv.AppendInt(e.buf, d.Seconds, 10)
 	e.text(`,"microseconds":`)
-	e.buf = strconv.AppendInt(e.buf, rest%usPerSecond, 10)
+	e.buf = strconv.AppendInt(e.buf, d.Microseconds, 10)
 	e.text(`}`)
+	return nil
+}
+
+func (e *encoder) rat(n *big.Rat) error { return e.form(KindFraction, []*big.Int{n.Num(), n.Denom()}) }
+
+// refused reports a value that its own type found wrong.
+func refused(err error) error {
+	if limit, ok := errors.AsType[*LimitError](err); ok {
+		return limit
+	}
+	return &UnsupportedValueError{Reason: err.Error()}
 }
 
 func (e *encoder) slice(v reflect.Value) error {
@@ -475,7 +518,17 @@ func (e *encoder) packed(v reflect.Value) bool {
 	default:
 		return false
 	}
-	e.text(`{"$":"list","float64":"`)
+	e.text(`{"$":"list","float64":`)
+	if e.detached && 8*n >= blobFrom {
+		data := make([]byte, 0, 8*n)
+		for i := range n {
+			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(at(i)))
+		}
+		e.leaf(data)
+		e.text(`}`)
+		return true
+	}
+	e.text(`"`)
 	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*n)+2)
 	// Three words at a time are 24 bytes, which base64 divides evenly.
 	var block [3 * 8 * 64]byte
@@ -688,6 +741,15 @@ func (e *encoder) embedded(v Value) error {
 		return nil
 	}
 	e.deepest = max(e.deepest, e.depth+v.depth)
+	if !e.detached {
+		doc := v.Bytes()
+		e.buf = append(e.buf, doc[len(documentStart):len(doc)-len(documentEnd)]...)
+		return nil
+	}
 	e.buf = append(e.buf, v.body()...)
+	if e.blobs == nil && len(v.blobs) > 0 {
+		e.blobs = Blobs{}
+	}
+	maps.Copy(e.blobs, v.blobs)
 	return nil
 }

@@ -31,8 +31,7 @@ func (e *UnsupportedValueError) Error() string {
 
 // LimitError reports a value that is over a limit.
 type LimitError struct {
-	// Limit is the field of [Limits]: "MaxBytes", "MaxDepth", "MaxNodes" or
-	// "MaxIntDigits".
+	// Limit is the field of [Limits], as "MaxBytes".
 	Limit string
 	Max   int
 	Path  string

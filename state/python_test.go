@@ -122,3 +122,8 @@ func (p *python) ask(tb testing.TB, q question) ([]byte, error) {
 	}
 	return out, nil
 }
+
+// asked is eval with a setup.
+func (p *python) asked(tb testing.TB, setup string, doc []byte, expression string) ([]byte, error) {
+	return p.ask(tb, question{Setup: setup, Document: base64.StdEncoding.EncodeToString(doc), Expression: expression})
+}

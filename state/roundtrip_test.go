@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/big"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -267,21 +266,24 @@ func TestFromPython(t *testing.T) {
 		{"", "bytearray(b'ab')", []byte("ab")},
 		{"", "memoryview(b'ab')", []byte("ab")},
 		{"", "{1: 2, '1': 3}", state.Dict{{int64(1), int64(2)}, {"1", int64(3)}}},
-		{"", "collections.OrderedDict(a=1)", map[string]any{"a": int64(1)}},
-		{"", "collections.Counter('aab')", map[string]any{"a": int64(2), "b": int64(1)}},
-		{"", "collections.namedtuple('P', 'x y')(1, 2)", state.Tuple{int64(1), int64(2)}},
-		{"class E(enum.IntEnum):\n  A = 3", "[E.A, E.A]", []any{int64(3), int64(3)}},
-		{"class S(str): pass", "[S('$'), {S('k'): S('v')}, {S('$'): 1}]", []any{"$", map[string]any{"k": "v"}, map[string]any{"$": int64(1)}}},
-		{"class F(float): pass", "F(1)", 1.0},
+		{"", "collections.OrderedDict(a=1)", state.Instance{Kind: state.KindSubclass, Type: "collections.OrderedDict", Value: state.Dict{{"a", int64(1)}}}},
+		{"", "collections.Counter('aab')", state.Instance{Kind: state.KindSubclass, Type: "collections.Counter", Value: state.Dict{{"a", int64(2)}, {"b", int64(1)}}}},
+		{"", "collections.namedtuple('P', 'x y')(1, 2)", state.Instance{Kind: state.KindNamedTuple, Type: "__main__.P", Value: state.Dict{{"x", int64(1)}, {"y", int64(2)}}}},
+		{"class E(enum.IntEnum):\n  A = 3", "E.A", state.Instance{Kind: state.KindEnum, Type: "builtins.E.A", Value: int64(3)}},
+		{"class S(str): pass", "{S('$'): 1}", state.Dict{{state.Instance{Kind: state.KindSubclass, Type: "builtins.S", Value: "$"}, int64(1)}}},
+		{"class F(float): pass", "F(1)", state.Instance{Kind: state.KindSubclass, Type: "builtins.F", Value: 1.0}},
 		{"", "[True, 1, 1.0]", []any{true, int64(1), 1.0}},
 		{"", "len", state.Opaque{Type: "builtins.builtin_function_or_method", Repr: "<built-in function len>"}},
-		{"", "[1, 1j]", []any{int64(1), state.Opaque{Type: "builtins.complex", Repr: "1j"}}},
+		{"", "[1, 1j]", []any{int64(1), 1i}},
 		{"class Bad:\n  def __repr__(self): raise ValueError", "Bad()", state.Opaque{Type: "builtins.Bad", Repr: "repr failed: ValueError"}},
 		{"a = []; a.append(a)", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it contains itself"}},
 		{"a = []\nfor i in range(200): a = [a]", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it is nested more than 200 deep"}},
 		{"a = []\nfor i in range(100000): a = [a]", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it is nested more than 200 deep"}},
 		{"a = []\nfor i in range(199): a = {1: a}", "type(a) is dict", true},
-		{"", "datetime.timedelta.max", nil},
+		{"", "datetime.timedelta.max", state.Timedelta{Days: 999999999, Seconds: 86399, Microseconds: 999999}},
+		{"", "ValueError('x')", state.Opaque{Type: "builtins.ValueError", Repr: "ValueError('x')"}},
+		{"", "re.compile('a')", state.Opaque{Type: "re.Pattern", Repr: "re.compile('a')"}},
+		{"", "range(2**64)", state.Opaque{Type: "builtins.range", Repr: "range(0, 18446744073709551616)", Reason: "it reaches beyond 64 bits"}},
 		{"", "datetime.datetime.max", time.Date(9999, 12, 31, 23, 59, 59, 999999000, state.Naive)},
 	}
 	for _, test := range tests {
@@ -297,12 +299,6 @@ func TestFromPython(t *testing.T) {
 			}
 			var got any
 			err = value.Decode(&got)
-			if test.want == nil {
-				if err == nil || !strings.Contains(err.Error(), "292 years") {
-					t.Fatalf("got %v, %v", got, err)
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,12 +19,14 @@ type node struct {
 	kind Kind
 	// tagged says that a container stands in an object that names its kind.
 	tagged bool
-	truth  bool
-	int    int64
-	float  float64
-	str    string
+	// form says that the payload of a form is next.
+	form  bool
+	truth bool
+	int   int64
+	float float64
+	str   string
 	// rare is a *big.Int beyond 64 bits, a []byte, a []float64 (a list that came
-	// as one block), a time.Time, a timedelta or an Opaque.
+	// as one block), a time.Time, a Timedelta or an Opaque.
 	rare any
 }
 
@@ -40,18 +42,6 @@ func (n node) big() *big.Int {
 	return i
 }
 
-// timedelta is Python's: it reaches further than time.Duration.
-type timedelta struct{ days, seconds, microseconds int64 }
-
-func (d timedelta) duration() (time.Duration, bool) {
-	const maxDays = math.MaxInt64/(usPerDay*1000) + 1
-	if d.days > maxDays || d.days < -maxDays {
-		return 0, false
-	}
-	us := d.days*usPerDay + d.seconds*usPerSecond + d.microseconds
-	return time.Duration(us) * time.Microsecond, us <= math.MaxInt64/1000 && us >= math.MinInt64/1000
-}
-
 // scanner reads a document strictly: what the encoders write and no more.
 type scanner struct {
 	data   []byte
@@ -63,6 +53,10 @@ type scanner struct {
 	deepest int
 	opaque  bool
 	zones   zones
+	// blobs are what the document may name, used what it did. Their bytes are
+	// copied when they become part of a value, unless it is only to be checked.
+	blobs, used Blobs
+	check       bool
 }
 
 func (s *scanner) fail(format string, args ...any) error {
@@ -169,7 +163,11 @@ func (s *scanner) kind(n *node) error {
 	case KindOpaque:
 		err = s.foreign(n)
 	default:
-		return s.fail("unknown kind %.32q", name)
+		if forms[n.kind] == nil {
+			return s.fail("unknown kind %.32q", name)
+		}
+		n.form = true
+		return s.literal(`,"value":`)
 	}
 	if err != nil {
 		return err
@@ -195,8 +193,11 @@ func (s *scanner) plain() (string, error) {
 	return "", s.fail("the document ends in the middle")
 }
 
-// block reads base64.
+// block reads base64, or the name of a blob.
 func (s *scanner) block() ([]byte, error) {
+	if s.skip(blobStart[:len(blobStart)-1]) {
+		return s.blob()
+	}
 	if err := s.literal(`"`); err != nil {
 		return nil, err
 	}
@@ -341,15 +342,15 @@ func (s *scanner) datetime(n *node) error {
 }
 
 func (s *scanner) timedelta(n *node) (err error) {
-	var delta timedelta
+	var delta Timedelta
 	for _, part := range []struct {
 		name string
 		into *int64
 		max  int64
 	}{
-		{`,"days":`, &delta.days, 999_999_999},
-		{`,"seconds":`, &delta.seconds, secondsPerDay - 1},
-		{`,"microseconds":`, &delta.microseconds, usPerSecond - 1},
+		{`,"days":`, &delta.Days, maxTimedeltaDays},
+		{`,"seconds":`, &delta.Seconds, secondsPerDay - 1},
+		{`,"microseconds":`, &delta.Microseconds, usPerSecond - 1},
 	} {
 		if err := s.literal(part.name); err != nil {
 			return err
@@ -357,7 +358,7 @@ func (s *scanner) timedelta(n *node) (err error) {
 		if *part.into, err = s.integer(); err != nil {
 			return err
 		}
-		if *part.into > part.max || *part.into < 0 && (part.into != &delta.days || *part.into < -part.max) {
+		if *part.into > part.max || *part.into < 0 && (part.into != &delta.Days || *part.into < -part.max) {
 			return s.fail("a timedelta with%s%d", part.name, *part.into)
 		}
 	}

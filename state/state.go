@@ -1,7 +1,6 @@
 package state
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,9 +10,6 @@ import (
 
 // ErrNotFound is what Get of a name wraps that the state does not have.
 var ErrNotFound = errors.New("no such name in the state")
-
-// Hash identifies a document by its content: SHA-256.
-type Hash [sha256.Size]byte
 
 // Entry is one named value of a [State].
 type Entry struct {
@@ -51,7 +47,7 @@ func (s *State) Set(name string, v any) error {
 			return within(err, name)
 		}
 	}
-	entry := Entry{Name: name, Value: value, Hash: sha256.Sum256(value.Bytes())}
+	entry := Entry{Name: name, Value: value, Hash: value.hash()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries == nil {

@@ -2,28 +2,6 @@ package state
 
 import "time"
 
-// Kind names what a Python value is.
-type Kind string
-
-// The kinds of values.
-const (
-	KindNone      Kind = "none"
-	KindBool      Kind = "bool"
-	KindInt       Kind = "int"
-	KindFloat     Kind = "float"
-	KindStr       Kind = "str"
-	KindBytes     Kind = "bytes"
-	KindByteArray Kind = "bytearray"
-	KindList      Kind = "list"
-	KindTuple     Kind = "tuple"
-	KindSet       Kind = "set"
-	KindFrozenSet Kind = "frozenset"
-	KindDict      Kind = "dict"
-	KindDatetime  Kind = "datetime"
-	KindTimedelta Kind = "timedelta"
-	KindOpaque    Kind = "opaque"
-)
-
 // Tuple is a Python tuple.
 type Tuple []any
 
@@ -71,7 +49,8 @@ type PythonUnmarshaler interface {
 // Limits bound what a document may make the decoder do. A zero field means
 // its default.
 type Limits struct {
-	// MaxBytes is the size of the document. Default [DefaultMaxBytes].
+	// MaxBytes is the size of the document and its blobs. Default
+	// [DefaultMaxBytes].
 	MaxBytes int
 	// MaxDepth is how deep containers may be nested. Default [DefaultMaxDepth].
 	MaxDepth int
@@ -81,6 +60,12 @@ type Limits struct {
 	// MaxIntDigits is the number of hexadecimal digits of an integer.
 	// Default [DefaultMaxIntDigits].
 	MaxIntDigits int
+	// MaxElements is the number of elements of an array or a column.
+	// Default [DefaultMaxElements].
+	MaxElements int
+	// MaxPixels is the number of pixels of an image. Default
+	// [DefaultMaxPixels].
+	MaxPixels int
 }
 
 // The defaults of [Limits].
@@ -89,6 +74,8 @@ const (
 	DefaultMaxDepth     = 200
 	DefaultMaxNodes     = 16 << 20
 	DefaultMaxIntDigits = 1 << 18
+	DefaultMaxElements  = 1 << 28
+	DefaultMaxPixels    = 1 << 26
 )
 
 func (l Limits) withDefaults() Limits {
@@ -103,6 +90,12 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxIntDigits == 0 {
 		l.MaxIntDigits = DefaultMaxIntDigits
+	}
+	if l.MaxElements == 0 {
+		l.MaxElements = DefaultMaxElements
+	}
+	if l.MaxPixels == 0 {
+		l.MaxPixels = DefaultMaxPixels
 	}
 	return l
 }

@@ -2,13 +2,17 @@ package state
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
+	"math"
 )
 
 // Value is a Python value as a document. It is immutable, and safe for
 // concurrent use. The zero Value is None.
 type Value struct {
+	// doc names the blobs that are not in it.
 	doc    []byte
+	blobs  Blobs
 	kind   Kind
 	depth  int
 	opaque bool
@@ -17,11 +21,11 @@ type Value struct {
 
 // NewValue encodes a Go value, as [Marshal] does.
 func NewValue(v any) (Value, error) {
-	e, err := marshal(v)
+	e, err := marshal(v, true)
 	if err != nil {
 		return Value{}, err
 	}
-	return Value{doc: e.buf, kind: kindOf(e.buf[len(documentStart):]), depth: e.deepest}, nil
+	return Value{doc: e.buf, kind: kindOf(e.buf[len(documentStart):]), depth: e.deepest, blobs: e.blobs}, nil
 }
 
 // kindOf tells the kind of a value by how its encoding starts.
@@ -50,11 +54,17 @@ func kindOf(body []byte) Kind {
 
 // Parse checks a document from a foreign peer and keeps it. The document must
 // not be written to afterwards.
-func Parse(doc []byte, limits Limits) (Value, error) {
-	d, err := newDecoder(doc, limits)
+func Parse(doc []byte, limits Limits) (Value, error) { return ParseDetached(doc, nil, limits) }
+
+// ParseDetached is [Parse] of a document that stands apart from its blobs, as
+// [Value.Detached] gives it. The blobs must have been checked against their
+// hashes, and must not be written to afterwards.
+func ParseDetached(doc []byte, blobs Blobs, limits Limits) (Value, error) {
+	d, err := newDecoder(doc, blobs, limits)
 	if err != nil {
 		return Value{}, err
 	}
+	d.check = true
 	v := Value{doc: doc}
 	n, err := d.next()
 	if err == nil {
@@ -68,7 +78,10 @@ func Parse(doc []byte, limits Limits) (Value, error) {
 	if err := d.finish(); err != nil {
 		return Value{}, err
 	}
-	v.depth, v.opaque = d.deepest, d.opaque
+	v.depth, v.opaque, v.blobs = d.deepest, d.opaque, d.used
+	if len(doc)+v.blobs.size() > d.limits.MaxBytes {
+		return Value{}, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}
+	}
 	return v, nil
 }
 
@@ -89,12 +102,33 @@ func (v Value) Bytes() []byte {
 	if v.doc == nil {
 		return []byte(documentStart + "null" + documentEnd)
 	}
-	return v.doc
+	return inline(v.doc, v.blobs)
+}
+
+// Detached gives the document with each leaf of 64 KiB and more named by its
+// hash, and those leaves. Neither must be written to.
+func (v Value) Detached() ([]byte, Blobs) {
+	if v.doc == nil {
+		return v.Bytes(), nil
+	}
+	return v.doc, v.blobs
+}
+
+// Size is the length of the detached document with its blobs.
+func (v Value) Size() int { return len(v.doc) + v.blobs.size() }
+
+// hash covers the blobs as well, whose hashes are in the document.
+func (v Value) hash() Hash {
+	doc, _ := v.Detached()
+	return sha256.Sum256(doc)
 }
 
 // Decode stores the value in what v points to, by the rules of [Unmarshal].
 func (v Value) Decode(into any) error {
-	return UnmarshalLimits(v.Bytes(), into, Limits{MaxBytes: len(v.doc) + 64, MaxDepth: v.depth + 1, MaxNodes: len(v.doc) + 64, MaxIntDigits: len(v.doc) + 1})
+	// It met its limits when it was made.
+	doc, blobs := v.Detached()
+	size := len(doc) + blobs.size()
+	return unmarshal(doc, blobs, into, Limits{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})
 }
 
 func (v Value) body() []byte {

@@ -6,13 +6,26 @@ that a hash of a document tells whether a value changed.
 
 import array
 import binascii
+import collections
+import dataclasses
 import datetime
+import decimal
+import enum
+import fractions
+import hashlib
+import io
 import json
+import pathlib
 import sys
+import uuid
 
 VERSION = 1
 MAX_DEPTH = 200
 MAX_NODES = 16 << 20
+MAX_PIXELS = 1 << 26
+MAX_INT_DIGITS = 1 << 18
+# From this size bytes stand beside the document, named in it by their hash.
+BLOB_FROM = 64 << 10
 # From this length a list of nothing but floats goes as one block.
 PACK_FROM = 16
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -27,25 +40,31 @@ class Unsupported(Exception):
     """The value as a whole cannot be encoded, though its type could."""
 
 
-def encode(value, max_bytes=None):
+def encode(value, max_bytes=None, blobs=None):
     """Gives the document of a value, as bytes. What has no Go form is an opaque
-    handle in it; a value that cannot be encoded as a whole is one itself."""
+    handle in it; a value that cannot be encoded as a whole is one itself. With
+    blobs, a dict, large leaves go there by their hash, as views of the value's
+    own memory where that is possible."""
+    mine = None if blobs is None else {}
     try:
-        return _encode(value, max_bytes)
+        document = _encode(value, max_bytes, mine)
     except (Unsupported, RecursionError) as e:
         reason = str(e) if isinstance(e, Unsupported) else "it is nested too deep"
         return _document(_opaque(value, reason), careful=True)
+    if mine:
+        blobs.update(mine)
+    return document
 
 
-def _encode(value, max_bytes):
-    encoder = _Encoder(False, max_bytes)
-    tree = encoder.tree(value)
+def _encode(value, max_bytes, blobs):
+    tree = _Encoder(False, max_bytes, blobs).tree(value)
     try:
         document = _document(tree)
     except UnicodeEncodeError:  # a lone surrogate somewhere: rare enough to begin again
-        document = _document(_Encoder(True, max_bytes).tree(value))
-    if max_bytes is not None and len(document) > max_bytes:
-        raise Unsupported("its document has %d bytes, more than %d" % (len(document), max_bytes))
+        document = _document(_Encoder(True, max_bytes, blobs).tree(value))
+    size = len(document) + sum(data.nbytes for data in (blobs or {}).values())
+    if max_bytes is not None and size > max_bytes:
+        raise Unsupported("its document has %d bytes, more than %d" % (size, max_bytes))
     return document
 
 
@@ -57,55 +76,79 @@ def _document(tree, careful=False):
 class _Encoder:
     """Turns a value into what json.dumps writes as a document."""
 
-    def __init__(self, careful, max_bytes):
+    def __init__(self, careful, max_bytes, blobs):
         # careful looks for lone surrogates in every str.
         self.careful = careful
         self.nodes = 0
         self.max_nodes = MAX_NODES if max_bytes is None else min(MAX_NODES, max_bytes)
-        self.path = set()
+        self.above = set()
+        self.blobs = blobs
+        # What large leaves may have yet: checked before they are hashed.
+        self.left = float("inf") if max_bytes is None else max_bytes
 
     def tree(self, v):
-        t = type(v)
-        method = _EXACT.get(t)
-        if method is None:
-            for base, method in _BASES:
-                if isinstance(v, base):
-                    break
-            else:
-                method = _Encoder.other
-        return method(self, v)
+        method = _EXACT.get(type(v))
+        return self.other(v) if method is None else method(self, v)
+
+    def leaf(self, data):
+        """Gives bytes, or the name of the blob that they become."""
+        view = memoryview(data)
+        self.take(view.nbytes)
+        if not view.contiguous:
+            view = memoryview(view.tobytes())
+        if self.blobs is None or view.nbytes < BLOB_FROM:
+            return _base64(view)
+        name = hashlib.sha256(view).hexdigest()
+        self.blobs[name] = view
+        return {"$": "blob", "sha256": name, "size": view.nbytes}
+
+    def take(self, size):
+        self.left -= size
+        if self.left < 0:
+            raise Unsupported("it has more bytes than may be sent")
+
+    def raw(self, data):
+        return {"$": "bytes", "base64": self.leaf(data)}
+
+    def payload(self, kind, v, make):
+        """Gives a form whose payload is a dict or list with other values in it."""
+        self.count(1)
+        self.enter(v)
+        out = {"$": kind, "value": make(self.tree)}
+        self.above.discard(id(v))
+        return out
 
     def count(self, n):
-        if len(self.path) >= MAX_DEPTH:
+        if len(self.above) >= MAX_DEPTH:
             raise Unsupported("it is nested more than %d deep" % MAX_DEPTH)
         self.nodes += n
         if self.nodes > self.max_nodes:
             raise Unsupported("it has more than %d parts" % self.max_nodes)
 
     def enter(self, v):
-        if id(v) in self.path:
+        if id(v) in self.above:
             raise Unsupported("it contains itself")
-        self.path.add(id(v))
+        self.above.add(id(v))
 
     def same(self, v):
         return v
 
     def int(self, v):
         if INT64_MIN <= v <= INT64_MAX:
-            # A subclass (an IntEnum) as the number that it is.
-            return v if type(v) is int else int.__index__(v)
-        return {"$": "int", "hex": format(int.__index__(v), "x")}
+            return v
+        if v.bit_length() > 4 * MAX_INT_DIGITS:
+            raise Unsupported("it has an int of more than %d hexadecimal digits" % MAX_INT_DIGITS)
+        return {"$": "int", "hex": format(v, "x")}
 
     def float(self, v):
         if v != v:
             return {"$": "float", "text": "nan"}
         if v in (_INF, -_INF):
             return {"$": "float", "text": "inf" if v > 0 else "-inf"}
-        return v if type(v) is float else float.__pos__(v)
+        return v
 
     def str(self, v):
-        if type(v) is not str:
-            v = str.__str__(v)
+        self.take(len(v))
         if self.careful:
             try:
                 v.encode()
@@ -114,10 +157,11 @@ class _Encoder:
         return v
 
     def bytes(self, v):
-        return {"$": "bytes", "base64": _base64(v)}
+        return self.raw(v)
 
     def bytearray(self, v):
-        return {"$": "bytearray", "base64": _base64(v)}
+        # A view of it would keep it from growing.
+        return {"$": "bytearray", "base64": self.leaf(bytes(v))}
 
     def list(self, v):
         self.count(len(v))
@@ -126,7 +170,7 @@ class _Encoder:
             block = array.array("d", v)
             if sys.byteorder == "big":
                 block.byteswap()
-            return {"$": "list", "float64": _base64(block)}
+            return {"$": "list", "float64": self.leaf(block)}
         return self.items(v, types)
 
     def items(self, v, types):
@@ -138,7 +182,7 @@ class _Encoder:
         self.enter(v)
         tree = self.tree
         out = [tree(x) for x in v]
-        self.path.discard(id(v))
+        self.above.discard(id(v))
         return out
 
     def tuple(self, v):
@@ -171,9 +215,7 @@ class _Encoder:
                 out = {k: tree(x) for k, x in v.items()}
         else:
             out = {"$": "dict", "items": [[tree(k), tree(x)] for k, x in v.items()]}
-            if all(isinstance(k, str) for k, _ in out["items"]) and not any(k == "$" for k, _ in out["items"]):
-                out = dict(out["items"])  # keys of subclasses of str
-        self.path.discard(id(v))
+        self.above.discard(id(v))
         return out
 
     def datetime(self, v):
@@ -192,17 +234,216 @@ class _Encoder:
     def timedelta(self, v):
         return {"$": "timedelta", "days": v.days, "seconds": v.seconds, "microseconds": v.microseconds}
 
+    def complex(self, v):
+        return {"$": "complex", "value": [self.float(v.real), self.float(v.imag)]}
+
+    def decimal(self, v):
+        text = str(v)
+        if len(text) > MAX_INT_DIGITS:
+            raise Unsupported("it has a Decimal of %d digits" % len(text))
+        return {"$": "decimal", "value": text}
+
+    def fraction(self, v):
+        return {"$": "fraction", "value": [self.int(v.numerator), self.int(v.denominator)]}
+
+    def date(self, v):
+        return {"$": "date", "value": v.isoformat()}
+
+    def time(self, v):
+        out = {"iso": v.replace(tzinfo=None).isoformat(timespec="microseconds")}
+        if v.tzinfo is not None:
+            out["zone"] = _zone_text(v.tzinfo, v.utcoffset())
+            if out["zone"] is None:
+                return _opaque(v, "its zone has no name")
+        if v.fold:
+            out["fold"] = True
+        return {"$": "time", "value": out}
+
+    def uuid(self, v):
+        return {"$": "uuid", "value": str(v)}
+
+    def path(self, v):
+        out = {"path": self.str(str(v))}
+        if isinstance(v, pathlib.PureWindowsPath):
+            out["windows"] = True
+        if not isinstance(v, pathlib.Path):
+            out["pure"] = True
+        return {"$": "path", "value": out}
+
+    def range(self, v):
+        parts = [v.start, v.stop, v.step]
+        if min(parts) < INT64_MIN or max(parts) > INT64_MAX:
+            return _opaque(v, "it reaches beyond 64 bits")
+        return {"$": "range", "value": parts}
+
+    def slice(self, v):
+        return self.payload("slice", v, lambda tree: [tree(v.start), tree(v.stop), tree(v.step)])
+
+    def deque(self, v):
+        return self.payload("deque", v, lambda tree: {"items": tree(list(v)), "maxlen": v.maxlen})
+
+    def singleton(self, v):
+        return {"$": "singleton", "value": str(v)}
+
+    def instance(self, kind, name, v, base):
+        return self.payload(kind, v, lambda tree: {"type": _clean(name), "value": tree(base)})
+
+    def defaultdict(self, v):
+        factory = v.default_factory
+        if factory is not None and (type(factory) is not type or _class(_name(factory)) is not factory):
+            return _opaque(v, "its factory is no class that can be found by its name")
+        return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(v))
+
+    def subclass(self, v):
+        """Gives a value of a class that adds to one of Python's; None of others."""
+        t = type(v)
+        if isinstance(v, enum.Enum):
+            return self.instance("enum", "%s.%s" % (_name(t), v._name_ or ""), v, v._value_)
+        if dataclasses.is_dataclass(v) and not isinstance(v, type):
+            fields = {}
+            for f in dataclasses.fields(v):
+                if f.name not in getattr(v, "__dict__", ()) and not hasattr(v, f.name):
+                    raise Unsupported("it has no value for its field %s" % f.name)
+                fields[f.name] = getattr(v, f.name)
+            return self.instance("dataclass", _name(t), v, fields)
+        if isinstance(v, tuple) and isinstance(getattr(t, "_fields", None), tuple) and len(t._fields) == tuple.__len__(v):
+            return self.instance("namedtuple", _name(t), v, dict(zip(t._fields, tuple.__iter__(v))))
+        for base, plain in _PLAIN.items():
+            if isinstance(v, base):
+                return self.instance("subclass", _name(t), v, plain(v))
+        return None
+
     def other(self, v):
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            try:
-                if isinstance(v, (numpy.bool_, numpy.integer, numpy.floating)):
-                    item = v.item()
-                    if type(item) in (bool, int, float) and not isinstance(v, numpy.timedelta64):
-                        return self.tree(item)
-            except Exception:  # not the numpy we know
-                pass
-        return _opaque(v, "")
+        for module, types in _FOREIGN:
+            module = sys.modules.get(module)
+            if module is None:
+                continue
+            for name, method in types:
+                t = getattr(module, name, None)
+                if isinstance(t, type) and isinstance(v, t):
+                    return method(self, v)
+        if isinstance(v, pathlib.PurePath):
+            return self.path(v)
+        # Those of datetime have more to them than their base.
+        out = self.subclass(v)
+        return _opaque(v, "") if out is None else out
+
+    def dtype(self, t):
+        """Gives the text of a dtype; None of one without a Go form."""
+        if t.hasobject and t.names is not None or t.isalignedstruct:
+            return None
+        if t.names is not None:
+            descr = json.dumps(t.descr, separators=(",", ":"))
+            numpy = sys.modules["numpy"]
+            return descr if numpy.dtype(_descr(json.loads(descr))).itemsize == t.itemsize else None
+        if t.kind == "O":
+            return "|O"
+        if t.kind not in _WIDTHS or _WIDTHS[t.kind] and t.itemsize not in _WIDTHS[t.kind] or t.subdtype is not None:
+            return None
+        return t.str
+
+    def generic(self, v):
+        text = self.dtype(v.dtype)
+        if text is None or text == "|O":
+            return _opaque(v, "its dtype %s has no Go form" % v.dtype)
+        return {"$": "scalar", "value": {"dtype": text, "data": self.raw(v.tobytes())}}
+
+    def ndarray(self, v):
+        numpy = sys.modules["numpy"]
+        if type(v) is not numpy.ndarray:
+            return _opaque(v, "it is of a subclass of ndarray")
+        text = self.dtype(v.dtype)
+        if text is None:
+            return _opaque(v, "its dtype %s has no Go form" % v.dtype)
+        if text == "|O":
+            return self.payload("ndarray", v, lambda tree: {"dtype": text, "shape": list(v.shape), "objects": tree(v.ravel().tolist())})
+        out = {"dtype": text, "shape": list(v.shape)}
+        if v.flags.f_contiguous and not v.flags.c_contiguous:
+            out["fortran"] = True
+            v = v.T
+        elif not v.flags.c_contiguous:
+            v = numpy.ascontiguousarray(v)
+        # As bytes: a buffer of its own dtype is refused for some.
+        out["data"] = self.raw(v.reshape(-1).view(numpy.uint8) if v.nbytes else b"")
+        return {"$": "ndarray", "value": out}
+
+    def column(self, tree, v):
+        """Gives the payload of a Series or Index."""
+        pandas = sys.modules["pandas"]
+        numpy = sys.modules["numpy"]
+        if isinstance(v, pandas.MultiIndex):
+            raise Unsupported("it has an index of several levels")
+        out = {"name": tree(v.name)}
+        if isinstance(v, pandas.RangeIndex):
+            out.update(dtype="range", range={"$": "range", "value": [v.start, v.stop, v.step]})
+            return out
+        t, values = v.dtype, v.array
+        out["dtype"] = str(t)
+        if isinstance(t, numpy.dtype):
+            out["data"] = tree(v.to_numpy())
+        elif isinstance(t, pandas.CategoricalDtype):
+            out.update(data=tree(values.codes), categories=self.column(tree, values.categories))
+            if values.ordered:
+                out["ordered"] = True
+        elif isinstance(t, pandas.DatetimeTZDtype):
+            zone = _zone_text(t.tz, t.tz.utcoffset(None))
+            if zone is None:
+                raise Unsupported("its zone %s has no name" % t.tz)
+            out.update(dtype="datetime64[%s, %s]" % (t.unit, zone), data=tree(values.tz_convert("UTC").tz_localize(None).to_numpy()))
+        elif isinstance(t, pandas.StringDtype):
+            missing = values.isna().tolist()
+            texts = [None if gone else text for gone, text in zip(missing, values.tolist())]
+            out["data"] = tree(numpy.fromiter(texts, dtype=object, count=len(texts)))
+        elif hasattr(values, "_mask") and hasattr(values, "_data"):
+            out.update(data=tree(values._data), mask=self.raw(values._mask.tobytes()))
+        else:
+            raise Unsupported("it has a column of the dtype %s" % t)
+        if out["data"]["$"] != "ndarray":
+            raise Unsupported("it has a column of the dtype %s" % t)
+        return out
+
+    def dataframe(self, v):
+        pandas = sys.modules["pandas"]
+        if type(v) is not pandas.DataFrame:
+            return _opaque(v, "it is of a subclass of DataFrame")
+        if isinstance(v.columns, pandas.MultiIndex):
+            raise Unsupported("its columns have several levels")
+        columns = range(v.shape[1])
+        return self.payload("dataframe", v, lambda tree: {
+            "columns": [self.column(tree, v.iloc[:, i]) for i in columns], "index": self.column(tree, v.index), "label": tree(v.columns.name),
+        })
+
+    def series(self, v):
+        return self.payload("series", v, lambda tree: {"values": self.column(tree, v), "index": self.column(tree, v.index)})
+
+    def index(self, v):
+        return self.payload("index", v, lambda tree: self.column(tree, v))
+
+    def timestamp(self, v):
+        out = {"value": int(v.asm8.view("i8")), "unit": v.unit}
+        if v.tzinfo is not None:
+            out["zone"] = _zone_text(v.tzinfo, v.utcoffset())
+            if out["zone"] is None:
+                return _opaque(v, "its zone has no name")
+        return {"$": "timestamp", "value": out}
+
+    def missing(self, v):
+        return {"$": "singleton", "value": "NaT" if v is sys.modules["pandas"].NaT else "NA"}
+
+    def image(self, v):
+        width, height = v.size
+        if width * height > MAX_PIXELS:
+            raise Unsupported("it has more than %d pixels" % MAX_PIXELS)
+        out = {"mode": v.mode, "width": width, "height": height}
+        if v.mode in _PNG and width and height:
+            file = io.BytesIO()
+            v.save(file, "PNG", compress_level=1)
+            out["png"] = self.raw(file.getvalue())
+        elif v.mode in _RAW:
+            out["raw"] = self.raw(v.tobytes())
+        else:
+            return _opaque(v, "its mode %s has no Go form" % v.mode)
+        return {"$": "image", "value": out}
 
 
 _EXACT = {
@@ -210,6 +451,7 @@ _EXACT = {
     bool: _Encoder.same,
     int: _Encoder.int,
     float: _Encoder.float,
+    complex: _Encoder.complex,
     str: _Encoder.str,
     bytes: _Encoder.bytes,
     bytearray: _Encoder.bytearray,
@@ -219,13 +461,66 @@ _EXACT = {
     set: _Encoder.set,
     frozenset: _Encoder.frozenset,
     dict: _Encoder.dict,
+    range: _Encoder.range,
+    slice: _Encoder.slice,
+    type(Ellipsis): _Encoder.singleton,
+    type(NotImplemented): _Encoder.singleton,
+    collections.deque: _Encoder.deque,
+    collections.defaultdict: _Encoder.defaultdict,
     datetime.datetime: _Encoder.datetime,
+    datetime.date: _Encoder.date,
+    datetime.time: _Encoder.time,
     datetime.timedelta: _Encoder.timedelta,
+    decimal.Decimal: _Encoder.decimal,
+    fractions.Fraction: _Encoder.fraction,
+    uuid.UUID: _Encoder.uuid,
 }
 
-# Subclasses come as their base. Those of datetime and timedelta do not: they
-# have more to them (pandas' nanoseconds, its NaT).
-_BASES = tuple((t, _EXACT[t]) for t in (int, float, str, bytes, bytearray, list, tuple, set, frozenset, dict))
+# What a value of a subclass is in its base, whatever the class overrides.
+_PLAIN = {
+    int: int.__index__,
+    float: float.__pos__,
+    str: str.__str__,
+    bytes: lambda v: bytes(memoryview(v)),
+    list: lambda v: list(list.__iter__(v)),
+    tuple: lambda v: tuple(tuple.__iter__(v)),
+    set: lambda v: set(set.__iter__(v)),
+    frozenset: lambda v: frozenset(frozenset.__iter__(v)),
+    dict: lambda v: dict(dict.items(v)),
+}
+
+# Of libraries that the code has imported, and only of those.
+_FOREIGN = (
+    ("pandas", (
+        ("DataFrame", _Encoder.dataframe), ("Series", _Encoder.series), ("Index", _Encoder.index),
+    )),
+    ("pandas._libs.missing", (("NAType", _Encoder.missing),)),
+    ("pandas._libs.tslibs.nattype", (("NaTType", _Encoder.missing),)),
+    ("pandas._libs.tslibs.timestamps", (("Timestamp", _Encoder.timestamp),)),
+    ("numpy", (("ndarray", _Encoder.ndarray), ("generic", _Encoder.generic))),
+    ("PIL.Image", (("Image", _Encoder.image),)),
+)
+
+_WIDTHS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16), "S": (), "U": (), "V": (), "M": (8,), "m": (8,)}
+_PNG = frozenset(("1", "L", "LA", "P", "RGB", "RGBA"))
+_RAW = frozenset(("CMYK", "F", "I", "YCbCr", "LAB", "HSV", "RGBX", "RGBa", "La", "PA", "I;16", "I;16L", "I;16B", "I;16N"))
+
+
+def _name(t):
+    return "%s.%s" % (t.__module__, t.__qualname__)
+
+
+def _class(name):
+    """Gives the class of this name, if this kernel has it."""
+    parts = name.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+        found = sys.modules.get(".".join(parts[:i]))
+        if found is None:
+            continue
+        for part in parts[i:]:
+            found = getattr(found, part, None)
+        return found if isinstance(found, type) else None
+    return None
 
 
 def _base64(data):
@@ -251,6 +546,33 @@ def _zone_name(tz):
     return None
 
 
+def _zone_text(tz, offset):
+    """Names a zone where no date says its offset; None when that is not possible."""
+    name = _zone_name(tz)
+    if name is not None or offset is None or offset.microseconds:
+        return name
+    seconds = offset.days * 86400 + offset.seconds
+    text = "%s%02d:%02d" % ("-" if seconds < 0 else "+", abs(seconds) // 3600, abs(seconds) // 60 % 60)
+    return text + (":%02d" % (abs(seconds) % 60) if seconds % 60 else "")
+
+
+def _zone(text):
+    if text == "UTC":
+        return datetime.timezone.utc
+    if "/" in text:
+        from zoneinfo import ZoneInfo  # not at import: it reads files
+
+        return ZoneInfo(text)
+    parts = [int(part) for part in text[1:].split(":")] + [0]
+    offset = datetime.timedelta(hours=parts[0], minutes=parts[1], seconds=parts[2])
+    return datetime.timezone(-offset if text[0] == "-" else offset)
+
+
+def _descr(descr):
+    """Gives numpy's descr as numpy takes it, of what JSON made of it."""
+    return [tuple([x[0], x[1] if isinstance(x[1], str) else _descr(x[1])] + [tuple(n) for n in x[2:]]) for x in descr]
+
+
 def _opaque(v, reason):
     t = type(v)
     return {"$": "opaque", "type": _clean("%s.%s" % (t.__module__, t.__qualname__)), "repr": _clean(_repr(v)), "reason": _clean(reason)}
@@ -269,19 +591,37 @@ def _clean(text):
     return str(text)[:REPR_LENGTH].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def decode(document):
-    """Gives the value of a document (bytes) that Go encoded."""
+def decode(document, blobs=None):
+    """Gives the value of a document (bytes) that Go encoded, which may name
+    blobs by their hash."""
     if not document.startswith(_START.encode()):
         raise ValueError("not a document of version %d" % VERSION)
     # Through a view: a copy of a large document costs more than its parsing.
     with memoryview(document) as view:
         text = str(view[len(_START) : -1], "utf-8")
-    return json.loads(text, object_hook=_object)
+
+    def object(d):
+        kind = d.get("$")
+        if kind is None:
+            return d
+        if kind == "blob":
+            return blobs[d["sha256"]]
+        return _KINDS[kind](d)
+
+    return json.loads(text, object_hook=object)
 
 
-def _object(d):
-    kind = d.get("$")
-    return d if kind is None else _KINDS[kind](d)
+def _data(x):
+    """Gives bytes that came as base64 or as a blob."""
+    return binascii.a2b_base64(x) if isinstance(x, str) else x
+
+
+def _library(name, what):
+    try:
+        __import__(name)
+    except ImportError as e:
+        raise ImportError("%s needs %s, which this Python has not: install it first (%s)" % (what, name.partition(".")[0], e)) from None
+    return sys.modules[name]
 
 
 def _decode_set(kind):
@@ -302,7 +642,7 @@ def _decode_dict(d):
 
 
 def _decode_list(d):
-    block = array.array("d", binascii.a2b_base64(d["float64"]))
+    block = array.array("d", _data(d["float64"]))
     if sys.byteorder == "big":
         block.byteswap()
     return block.tolist()
@@ -335,12 +675,189 @@ def _decode_opaque(d):
     raise ValueError("a value that exists in another kernel only: %s" % d["type"])
 
 
+def _decode_time(v):
+    zone = _zone(v["zone"]) if v.get("zone") else None
+    return datetime.time.fromisoformat(v["iso"]).replace(tzinfo=zone, fold=int(v.get("fold", False)))
+
+
+def _decode_path(v):
+    if v.get("windows"):
+        return pathlib.PureWindowsPath(v["path"])
+    return (pathlib.PurePosixPath if v.get("pure") else pathlib.Path)(v["path"])
+
+
+def _decode_singleton(name):
+    if name in ("NA", "NaT"):
+        return getattr(_library("pandas", name), name)
+    return {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}[name]
+
+
+def _known_class(name):
+    t = _class(name)
+    if t is None:
+        raise LookupError("this kernel has no class %s: import or define it first" % name)
+    return t
+
+
+def _decode_enum(v):
+    return _known_class(v["type"].rpartition(".")[0])(v["value"])
+
+
+def _decode_defaultdict(v):
+    return collections.defaultdict(_known_class(v["type"]) if v["type"] else None, v["value"])
+
+
+def _decode_namedtuple(v):
+    t = _known_class(v["type"])
+    if list(getattr(t, "_fields", ())) != list(v["value"]):
+        raise TypeError("the named tuple %s has other fields here" % v["type"])
+    return tuple.__new__(t, v["value"].values())
+
+
+def _decode_dataclass(v):
+    t = _known_class(v["type"])
+    if not dataclasses.is_dataclass(t) or {f.name for f in dataclasses.fields(t)} != set(v["value"]):
+        raise TypeError("the dataclass %s has other fields here" % v["type"])
+    out = object.__new__(t)
+    for name, x in v["value"].items():
+        object.__setattr__(out, name, x)
+    return out
+
+
+def _decode_subclass(v):
+    t, value = _known_class(v["type"]), v["value"]
+    base = type(value)
+    if base not in _PLAIN or not issubclass(t, base):
+        raise TypeError("the class %s is no subclass of %s here" % (v["type"], base.__name__))
+    if base in (list, set, dict):
+        out = base.__new__(t)
+        {list: list.extend, set: set.update, dict: dict.update}[base](out, value)
+        if isinstance(out, collections.OrderedDict):
+            for k in value:
+                out[k] = value[k]
+        return out
+    return base.__new__(t, value)
+
+
+def _dtype(text):
+    numpy = _library("numpy", "an array")
+    return numpy.dtype(_descr(json.loads(text)) if text.startswith("[") else text)
+
+
+def _decode_scalar(v):
+    t = _dtype(v["dtype"])
+    out = sys.modules["numpy"].frombuffer(v["data"], dtype=t, count=1) if t.itemsize else sys.modules["numpy"].zeros(1, dtype=t)
+    return out[0]
+
+
+def _decode_array(v):
+    t, shape = _dtype(v["dtype"]), tuple(v["shape"])
+    numpy = sys.modules["numpy"]
+    if t.kind == "O":
+        out = numpy.empty(len(v["objects"]), dtype=object)
+        for i, x in enumerate(v["objects"]):  # one by one: a list is an element, too
+            out[i] = x
+        return out.reshape(shape)
+    if not t.itemsize or 0 in shape:
+        return numpy.zeros(shape, dtype=t)
+    # Writable, and of memory of its own.
+    return numpy.frombuffer(bytearray(v["data"]), dtype=t).reshape(shape, order="F" if v.get("fortran") else "C")
+
+
+def _decode_column(v):
+    """Gives the values of a column, as pandas takes them."""
+    pandas = _library("pandas", "a table")
+    name = v["dtype"]
+    if name == "range":
+        return pandas.RangeIndex(v["range"])
+    data = v["data"]
+    if name == "category":
+        return pandas.Categorical.from_codes(data, categories=_decode_index(v["categories"]), ordered=v.get("ordered", False))
+    if "mask" in v:
+        mask = sys.modules["numpy"].frombuffer(bytearray(v["mask"]), dtype="bool")
+        array = {"b": pandas.arrays.BooleanArray, "f": pandas.arrays.FloatingArray}.get(data.dtype.kind, pandas.arrays.IntegerArray)
+        return array(data, mask)
+    if data.dtype.kind == "M" and "," in name:
+        return pandas.DatetimeIndex(data).tz_localize("UTC").tz_convert(_zone(name.partition(", ")[2].rstrip("]"))).array
+    if data.dtype.kind == "O" and name != "object":
+        return pandas.array(data.tolist(), dtype=name)
+    return data
+
+
+def _decode_series(v, index):
+    pandas = _library("pandas", "a table")
+    values = _decode_column(v)
+    return pandas.Series(values, index=index, name=v["name"], dtype=values.dtype, copy=False)
+
+
+def _decode_index(v):
+    pandas = _library("pandas", "a table")
+    values = _decode_column(v)
+    if isinstance(values, pandas.RangeIndex):
+        return values.rename(v["name"])
+    return pandas.Index(values, name=v["name"], dtype=values.dtype)
+
+
+def _decode_frame(v):
+    pandas = _library("pandas", "a table")
+    index = _decode_index(v["index"])
+    out = pandas.DataFrame({i: _decode_series(c, index) for i, c in enumerate(v["columns"])}, index=index, copy=False)
+    names = [c["name"] for c in v["columns"]]
+    # A tuple is a name here, not the levels of one.
+    out.columns = pandas.Index(names, name=v["label"], tupleize_cols=False)
+    return out
+
+
+def _decode_timestamp(v):
+    numpy = _library("numpy", "a Timestamp")
+    out = _library("pandas", "a Timestamp").Timestamp(numpy.datetime64(v["value"], v["unit"]))
+    return out.tz_localize("UTC").tz_convert(_zone(v["zone"])) if v.get("zone") else out
+
+
+def _decode_image(v):
+    image = _library("PIL.Image", "an image")
+    if "png" not in v:
+        return image.frombytes(v["mode"], (v["width"], v["height"]), v["raw"])
+    with io.BytesIO(v["png"]) as file:
+        out = image.open(file, formats=("PNG",))
+        out.load()
+    # Free of its file: what the code made had none.
+    return out.copy() if out.mode == v["mode"] else out.convert(v["mode"])
+
+
+def _form(decode):
+    return lambda d: decode(d["value"])
+
+
 _KINDS = {
+    "complex": _form(lambda v: complex(v[0], v[1])),
+    "decimal": _form(decimal.Decimal),
+    "fraction": _form(lambda v: fractions.Fraction(v[0], v[1])),
+    "date": _form(datetime.date.fromisoformat),
+    "time": _form(_decode_time),
+    "uuid": _form(uuid.UUID),
+    "path": _form(_decode_path),
+    "range": _form(lambda v: range(*v)),
+    "slice": _form(lambda v: slice(*v)),
+    "deque": _form(lambda v: collections.deque(v["items"], v["maxlen"])),
+    "singleton": _form(_decode_singleton),
+    "enum": _form(_decode_enum),
+    "defaultdict": _form(_decode_defaultdict),
+    "namedtuple": _form(_decode_namedtuple),
+    "dataclass": _form(_decode_dataclass),
+    "subclass": _form(_decode_subclass),
+    "scalar": _form(_decode_scalar),
+    "ndarray": _form(_decode_array),
+    "dataframe": _form(_decode_frame),
+    "series": _form(lambda v: _decode_series(v["values"], _decode_index(v["index"]))),
+    "index": _form(_decode_index),
+    "timestamp": _form(_decode_timestamp),
+    "image": _form(_decode_image),
     "int": lambda d: int(d["hex"], 16),
     "float": lambda d: float(d["text"]),
-    "str": lambda d: binascii.a2b_base64(d["base64"]).decode("utf-8", "surrogatepass"),
-    "bytes": lambda d: binascii.a2b_base64(d["base64"]),
-    "bytearray": lambda d: bytearray(binascii.a2b_base64(d["base64"])),
+    "str": lambda d: _data(d["base64"]).decode("utf-8", "surrogatepass"),
+    "bytes": lambda d: bytes(_data(d["base64"])),
+    "bytearray": lambda d: bytearray(_data(d["base64"])),
     "list": _decode_list,
     "tuple": lambda d: tuple(d["items"]),
     "set": _decode_set(set),

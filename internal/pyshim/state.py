@@ -5,6 +5,7 @@ namespace. The host calls these functions in user expressions.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -18,6 +19,11 @@ codec = sys.modules["_e2bctl_codec"]
 MIME = "application/vnd.e2bctl.value+json"
 # What is larger goes through a file.
 INLINE = 64 << 10
+# Up to this size in all, 64 MiB and what documents add, values that the host
+# knows are compared by their full hash; beyond it by a fingerprint of so many
+# samples.
+HASHED = 65 << 20
+SAMPLE = 1024
 # Below this size a value is kept to be recognised by its identity.
 KEPT = 64 << 10
 
@@ -39,17 +45,51 @@ class Reply:
 
 
 class _Known:
-    """What the host has of a variable: a hash, and the value while it is small
-    and cannot change in place."""
+    """What the host has of a variable: a hash; and to see a change without the
+    full hash, the value while it is small and cannot change in place, or the
+    fingerprint of one that is large."""
 
-    __slots__ = ("hash", "value")
+    __slots__ = ("hash", "size", "mark", "value")
 
-    def __init__(self, hash, value):
+    def __init__(self, hash, size, value):
         self.hash = hash
+        self.size = size
+        self.mark = _fingerprint(value) if size >= KEPT else None
         self.value = value if type(value) in _ATOMS and sys.getsizeof(value) < KEPT else _Known
 
     def unchanged(self, value):
         return self.value is value
+
+
+def _fingerprint(value):
+    """Gives what differs when a value is another one, of another length, or was
+    written to where a sample is taken."""
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    mark = (id(value), type(value))
+    try:
+        if numpy is not None and type(value) is numpy.ndarray:
+            flat = value.reshape(-1) if value.flags.c_contiguous else value.T.reshape(-1) if value.flags.f_contiguous else value.flat
+            sample = numpy.array(flat[:: max(1, value.size // SAMPLE)])
+            return mark + (value.shape, value.dtype.str, hash(sample.tobytes()))
+        if pandas is not None and type(value) is pandas.DataFrame:
+            return mark + (value.shape, tuple(value.columns), tuple(map(_fingerprint_column, value.items())))
+        if isinstance(value, (bytes, str)):
+            return mark  # it cannot change
+        if isinstance(value, bytearray):
+            return mark + (len(value), hash(bytes(value[:: max(1, len(value) // SAMPLE)])))
+        if isinstance(value, (list, tuple)):
+            return mark + (len(value), tuple(map(id, value[:: max(1, len(value) // SAMPLE)])))
+        if isinstance(value, (dict, set, frozenset)):
+            items = value.values() if isinstance(value, dict) else value
+            return mark + (len(value), tuple(map(id, itertools.islice(items, 0, None, max(1, len(value) // SAMPLE)))))
+    except Exception:  # of a class that is not what it looks like
+        pass
+    return None
+
+
+def _fingerprint_column(column):
+    name, values = column
+    return name, _fingerprint(values.to_numpy())[2:]
 
 
 _directory = tempfile.mkdtemp(prefix="e2bctl-")  # 0700
@@ -87,18 +127,32 @@ def begin():
 
 
 def load(file):
-    """Makes variables of the frame in a file, all or none, and removes it."""
+    """Makes variables of the frame in a file, all or none, and removes it. A
+    blob that is not in the frame is one that a variable has, or it is missing
+    and the host must send it."""
     global _token
     path = os.path.join(_directory, os.path.basename(file))
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with os.fdopen(fd, "rb") as f:
-            values, known = {}, {}
-            for name, size, digest in json.loads(f.readline()):
-                values[name] = codec.decode(f.read(size))
-                known[name] = _Known(digest, values[name])
+            head = json.loads(f.readline())
+            documents = [f.read(size) for _, size, _, _ in head["values"]]
+            blobs = {name: f.read(size) for name, size in head["blobs"]}
     finally:
         os.unlink(path)
+    for name, variable in head["held"]:
+        if name not in blobs:
+            codec.encode(_namespace().get(variable), None, blobs)
+    missing = sorted(name for name, _ in head["held"] if name not in blobs)
+    if missing:
+        return Reply(codec.encode({"token": _token, "missing": missing}))
+    values, known = {}, {}
+    for (name, _, digest, size), document in zip(head["values"], documents):
+        try:
+            values[name] = codec.decode(document, blobs)
+        except Exception as e:
+            raise ValueError("the variable %s cannot be made here: %s: %s" % (name, type(e).__name__, e)) from None
+        known[name] = _Known(digest, size, values[name])
     _namespace().update(values)
     _known.update(known)
     _token = secrets.token_hex(8)
@@ -110,7 +164,22 @@ def get(name, max_bytes):
     namespace = _namespace()
     if name not in namespace:
         return Reply(codec.encode({"found": False}))
-    return _send({"found": True}, [(name, codec.encode(namespace[name], max_bytes))], max_bytes)
+    blobs = {}
+    document = codec.encode(namespace[name], max_bytes, blobs)
+    return _send({"found": True}, [(name, document)], blobs)
+
+
+def delete(name):
+    """Removes a variable."""
+    global _token, _pending
+    namespace = _namespace()
+    if name not in namespace:
+        return Reply(codec.encode({"found": False}))
+    del namespace[name]
+    _known.pop(name, None)
+    _pending = None
+    _token = secrets.token_hex(8)
+    return Reply(codec.encode({"found": True, "token": _token}))
 
 
 def last(max_bytes):
@@ -124,36 +193,70 @@ def last(max_bytes):
     return Reply(codec.encode(value, max_bytes))
 
 
-def changes(max_bytes):
-    """Answers the variables that are not as the host knows them. They count as
-    known when the host acknowledges that it has them."""
-    global _pending
-    namespace = _namespace()
-    parts, known, total = [], {}, 0
-    for name, value in list(namespace.items()):
+def _differences(max_bytes):
+    """Gives the variables that are not as the host knows them."""
+    budget = HASHED
+    for name, value in list(_namespace().items()):
         old = _known.get(name)
         if old is None and (name.startswith("_") or isinstance(value, _SKIPPED) or _hidden(name, value)):
             continue
         if old is not None and old.unchanged(value):
             continue
-        document = codec.encode(value, max_bytes)
+        if old is not None:
+            if old.size <= budget:
+                budget -= old.size
+            elif old.mark is not None and old.mark == _fingerprint(value):
+                continue
+        blobs = {}
+        document = codec.encode(value, max_bytes, blobs)
         if old is None and document.startswith(_OPAQUE) and document.endswith(_PLAIN):
             continue  # of a type without a Go form: there all along, or the code's own
-        new = _Known(hashlib.sha256(document).hexdigest(), value)
+        size = len(document) + sum(data.nbytes for data in blobs.values())
+        new = _Known(hashlib.sha256(document).hexdigest(), size, value)
         if old is not None and old.hash == new.hash:
             _known[name] = new
             continue
-        total += len(document)
+        yield name, document, blobs, new
+
+
+def _deleted():
+    namespace = _namespace()
+    return sorted(name for name in _known if name not in namespace)
+
+
+def changed(max_bytes):
+    """Answers what changes() would, without the values."""
+    out = [{"name": name, "kind": _kind(document), "size": new.size, "hash": new.hash} for name, document, _, new in _differences(max_bytes)]
+    out += [{"name": name, "deleted": True} for name in _deleted()]
+    return Reply(codec.encode({"changed": out}))
+
+
+def _kind(document):
+    body = document[len(codec._START) : -1]
+    if body.startswith(b'{"$":"'):
+        return body[6 : body.index(b'"', 6)].decode()
+    kinds = {"n": "none", "t": "bool", "f": "bool", '"': "str", "[": "list", "{": "dict"}
+    return kinds.get(chr(body[0])) or ("float" if any(c in body for c in b".e") else "int")
+
+
+def changes(max_bytes):
+    """Answers the variables that are not as the host knows them. They count as
+    known when the host acknowledges that it has them."""
+    global _pending
+    parts, blobs, known, total = [], {}, {}, 0
+    for name, document, large, new in _differences(max_bytes):
+        total += new.size
         if total > max_bytes:
             raise ValueError("what changed has more than %d bytes in all: get variables one by one" % max_bytes)
         parts.append((name, document))
+        blobs.update(large)
         known[name] = new
-    deleted = sorted(name for name in _known if name not in namespace)
+    deleted = _deleted()
     if not parts and not deleted:
         _pending = None
         return Reply(codec.encode({"token": _token, "deleted": []}))
     _pending = (secrets.token_hex(8), known, deleted)
-    return _send({"token": _pending[0], "deleted": deleted}, parts, max_bytes)
+    return _send({"token": _pending[0], "deleted": deleted}, parts, blobs)
 
 
 _OPAQUE = b'{"v":1,"value":{"$":"opaque",'
@@ -180,19 +283,20 @@ def acknowledge(token):
     return Reply(codec.encode({"token": _token}))
 
 
-def _send(answer, parts, max_bytes):
+def _send(answer, parts, blobs):
     """Answers documents as one frame: a line of JSON with names and sizes, then
-    the documents. A large one goes through a file."""
-    head = json.dumps([[name, len(document)] for name, document in parts]).encode() + b"\n"
-    size = len(head) + sum(len(document) for _, document in parts)
-    if size <= INLINE:
-        answer["frame"] = b"".join([head] + [document for _, document in parts])
+    the documents, then their blobs. A large one goes through a file."""
+    head = {"values": [[name, len(document)] for name, document in parts], "blobs": [[name, data.nbytes] for name, data in blobs.items()]}
+    head = json.dumps(head).encode() + b"\n"
+    frame = [head] + [document for _, document in parts] + list(blobs.values())
+    answer["head"] = len(head)
+    answer["size"] = sum(memoryview(part).nbytes for part in frame)
+    if answer["size"] <= INLINE:
+        answer["frame"] = b"".join(frame)
         return Reply(codec.encode(answer))
     answer["file"] = os.path.join(_directory, secrets.token_hex(16))
-    answer["size"] = size
     fd = os.open(answer["file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
     with os.fdopen(fd, "wb") as f:
-        f.write(head)
-        for _, document in parts:
-            f.write(document)
+        for part in frame:
+            f.write(part)
     return Reply(codec.encode(answer))

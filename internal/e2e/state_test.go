@@ -1,0 +1,68 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+type sale struct {
+	City   string  `py:"city"`
+	Amount float64 `py:"amount"`
+}
+
+// What one sandbox computed, another one continues with, by way of a file.
+func TestStateContinuesInAnotherSandbox(t *testing.T) {
+	t.Parallel()
+	c := client(t, sandboxtest.New(t))
+	st := state.New()
+	table, err := state.TableOf([]sale{{"Bern", 1.5}, {"Köln", 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	array, err := state.ArrayOf(make([]float64, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]any{"sales": table, "zeros": array} {
+		if err := st.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := func(code string, pull bool) {
+		t.Helper()
+		sb, err := c.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sb.Close()
+		run, err := sb.Begin(t.Context(), &sandbox.RunParams{State: st})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close()
+		step, err := run.Exec(t.Context(), code)
+		if err != nil || step.Error != nil {
+			t.Fatalf("%v, %v", err, step.Error)
+		}
+		if pull {
+			if err := run.Pull(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	step("zeros[7] = 1\nsales['amount'] *= 2\nbest = sales.loc[sales['amount'].idxmax()]\nlabel = best['city']", true)
+	var file bytes.Buffer
+	if _, err := st.WriteTo(&file); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = state.Load(&file, state.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	step("assert zeros.sum() == 1 and len(zeros) == 1 << 20\nassert list(sales['amount']) == [3.0, 4.0] and label == 'Köln' and best['amount'] == 4", false)
+}

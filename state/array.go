@@ -1,0 +1,344 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// Array is an ndarray of numpy: a raw buffer that travels without a cost for
+// each element. [ArrayOf] makes one of a slice, [Elements] gives one back.
+type Array struct {
+	// Dtype is numpy's name of the element: "<f8", ">i4", "|b1", "<U5",
+	// "<M8[ns]". For a structured dtype it is the JSON of its descr,
+	// for objects "|O".
+	Dtype string
+	// Shape has the sides; none is an array of no dimension, one element.
+	Shape []int
+	// Fortran says that the first side runs fastest in Data.
+	Fortran bool
+	// Data has the elements in the byte order that Dtype names.
+	Data []byte
+	// Objects has the elements of a "|O", in place of Data.
+	Objects []any
+}
+
+// Scalar is a scalar of numpy, which keeps its dtype. It goes into a Go number,
+// bool, string, time.Time or time.Duration that can hold it.
+type Scalar struct {
+	Dtype string
+	Data  []byte
+}
+
+// Number is what [ArrayOf] takes.
+type Number interface {
+	bool | int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
+}
+
+// ArrayOf copies a slice into an array of the shape, which is its length when
+// none is given.
+func ArrayOf[T Number](data []T, shape ...int) (Array, error) {
+	if shape == nil {
+		shape = []int{len(data)}
+	}
+	n, err := elementCount(shape, len(data))
+	if err != nil || n != len(data) {
+		return Array{}, fmt.Errorf("state: an array of the shape %v does not have %d elements", shape, len(data))
+	}
+	return Array{Dtype: numberDtype[T](), Shape: shape, Data: raw(data)}, nil
+}
+
+func numberDtype[T Number]() string {
+	t := reflect.TypeFor[T]()
+	order, size := "<", int(t.Size())
+	if size == 1 {
+		order = "|"
+	}
+	kind := "b"
+	switch {
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64:
+		kind = "i"
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64:
+		kind = "u"
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		kind = "f"
+	case t.Kind() == reflect.Complex64 || t.Kind() == reflect.Complex128:
+		kind = "c"
+	}
+	return fmt.Sprintf("%s%s%d", order, kind, size)
+}
+
+// raw gives numbers as bytes, least significant first.
+func raw[T Number](data []T) []byte {
+	var x any = data
+	switch data := any(data).(type) {
+	case []uint8:
+		return append([]byte{}, data...)
+	case []int: // of a fixed size here, as in the dtype
+		x = widen[int64](data)
+	case []uint:
+		x = widen[uint64](data)
+	}
+	out, err := binary.Append(make([]byte, 0, binary.Size(x)), binary.LittleEndian, x)
+	if err != nil {
+		panic(err) // all of Number have a fixed size
+	}
+	return out
+}
+
+func widen[To, From int | uint | int64 | uint64](from []From) []To {
+	to := make([]To, len(from))
+	for i, x := range from {
+		to[i] = To(x)
+	}
+	return to
+}
+
+type arrayPayload struct {
+	Dtype   string `py:"dtype"`
+	Shape   []int  `py:"shape"`
+	Fortran bool   `py:"fortran,omitempty"`
+	Data    []byte `py:"data,omitempty"`
+	Objects []any  `py:"objects,omitempty"`
+}
+
+func (a Array) form() (Kind, any, error) {
+	if _, _, err := a.check(DefaultMaxElements); err != nil {
+		return "", nil, err
+	}
+	return KindArray, a.payload(), nil
+}
+
+func (a Array) payload() arrayPayload {
+	p := arrayPayload(a)
+	if a.Dtype == objectDtype {
+		p.Data, p.Objects = nil, append([]any{}, a.Objects...)
+	} else if p.Data == nil {
+		p.Data = []byte{}
+	}
+	return p
+}
+
+const (
+	objectDtype = "|O"
+	// maxSides is numpy's.
+	maxSides = 64
+)
+
+// check gives the dtype and the number of elements of an array that is sound.
+func (a Array) check(limit int) (dtype, int, error) {
+	t, err := parseDtype(a.Dtype)
+	if err != nil {
+		return t, 0, err
+	}
+	if len(a.Shape) > maxSides {
+		return t, 0, fmt.Errorf("an array of %d dimensions", len(a.Shape))
+	}
+	n, err := elementCount(a.Shape, limit)
+	switch {
+	case err != nil:
+		return t, 0, err
+	case t.kind == 'O' && (len(a.Objects) != n || len(a.Data) > 0):
+		return t, 0, fmt.Errorf("an array of the shape %v with %d objects", a.Shape, len(a.Objects))
+	case t.kind != 'O' && (n*t.size != len(a.Data) || len(a.Objects) > 0):
+		return t, 0, fmt.Errorf("an array of %d elements of %d bytes with a buffer of %d", n, t.size, len(a.Data))
+	}
+	return t, n, nil
+}
+
+func (d *decoder) array() (any, error) {
+	var p arrayPayload
+	if err := d.decode(reflect.ValueOf(&p).Elem()); err != nil {
+		return nil, err
+	}
+	a := Array(p)
+	if _, _, err := a.check(d.limits.MaxElements); err != nil {
+		return nil, d.wrong(err)
+	}
+	return a, nil
+}
+
+// Len is the number of elements.
+func (a Array) Len() int {
+	n, err := elementCount(a.Shape, 1<<62)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// At gives an element by its position in row order: a bool, int64, uint64,
+// float64, complex128, string, []byte, a naive time.Time, a time.Duration or
+// [Timedelta], [NaT], a [Dict] of a structured one, or an object.
+func (a Array) At(i int) (any, error) {
+	t, n, err := a.check(1 << 62)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	if i < 0 || i >= n {
+		return nil, fmt.Errorf("state: element %d of an array of %d", i, n)
+	}
+	return a.at(t, a.place(i))
+}
+
+func (a Array) at(t dtype, place int) (any, error) {
+	if t.kind == 'O' {
+		return a.Objects[place], nil
+	}
+	return t.value(a.Data[place*t.size : (place+1)*t.size])
+}
+
+// place turns a position in row order into the one in the buffer.
+func (a Array) place(i int) int {
+	if !a.Fortran || a.Dtype == objectDtype {
+		return i
+	}
+	stride, place := 1, 0
+	strides := make([]int, len(a.Shape))
+	for side, n := range a.Shape {
+		strides[side] = stride
+		stride *= n
+	}
+	for side := len(a.Shape) - 1; side >= 0; side-- {
+		place += i % a.Shape[side] * strides[side]
+		i /= a.Shape[side]
+	}
+	return place
+}
+
+// Elements gives the elements of an array in row order, in a type that can hold
+// each exactly. Where T is the type of the dtype it is a copy of the buffer. A
+// missing value goes into a pointer alone.
+func Elements[T any](a Array) ([]T, error) {
+	t, n, err := a.check(1 << 62)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	out := make([]T, n)
+	if a.same(t, reflect.TypeFor[T]()) {
+		if _, err := binary.Decode(a.Data, t.order, out); err == nil {
+			return out, nil
+		}
+	}
+	d, as := &decoder{}, node{kind: KindArray}
+	for i := range out {
+		x, err := a.at(t, a.place(i))
+		if err == nil {
+			err = d.fitElement(0, as, x, reflect.ValueOf(&out[i]).Elem())
+		}
+		if err != nil {
+			return nil, within(err, index(i))
+		}
+	}
+	return out, nil
+}
+
+// same tells whether the buffer has the elements as Go has them.
+func (a Array) same(t dtype, to reflect.Type) bool {
+	if a.Fortran && len(a.Shape) > 1 || to.Size() != uintptr(t.size) || to.PkgPath() != "" {
+		return false
+	}
+	switch to.Kind() {
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return t.kind == 'i'
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return t.kind == 'u'
+	case reflect.Float32, reflect.Float64:
+		return t.kind == 'f'
+	case reflect.Complex64, reflect.Complex128:
+		return t.kind == 'c'
+	}
+	return false
+}
+
+// fitArray stores an array in a slice, each further dimension in one of slices.
+func (d *decoder) fitArray(start int, n node, a Array, v reflect.Value) error {
+	t, _, err := a.check(d.limits.MaxElements)
+	if err != nil {
+		return d.wrong(err)
+	}
+	if v.Kind() != reflect.Slice || len(a.Shape) == 0 {
+		return d.mismatch(n, v)
+	}
+	if len(a.Shape) == 1 && a.same(t, v.Type().Elem()) {
+		v.Set(reflect.MakeSlice(v.Type(), a.Shape[0], a.Shape[0]))
+		if _, err := binary.Decode(a.Data, t.order, v.Interface()); err == nil {
+			return nil
+		}
+	}
+	next := 0
+	return d.fitSide(start, n, v, a.Shape, func(v reflect.Value) error {
+		x, err := a.at(t, a.place(next))
+		if err != nil {
+			return d.wrong(err)
+		}
+		next++
+		return d.fitElement(start, n, x, v)
+	})
+}
+
+func (d *decoder) fitSide(start int, n node, v reflect.Value, shape []int, element func(reflect.Value) error) error {
+	if len(shape) == 0 {
+		return element(v)
+	}
+	if v.Kind() != reflect.Slice {
+		return d.mismatch(n, v)
+	}
+	if err := d.count(shape[0]); err != nil { // slices of slices cost more than their elements
+		return err
+	}
+	v.Set(reflect.MakeSlice(v.Type(), shape[0], shape[0]))
+	for i := range shape[0] {
+		if err := d.fitSide(start, n, v.Index(i), shape[1:], element); err != nil {
+			return within(err, index(i))
+		}
+	}
+	return nil
+}
+
+type scalarPayload struct {
+	Dtype string `py:"dtype"`
+	Data  []byte `py:"data"`
+}
+
+func (s Scalar) form() (Kind, any, error) {
+	_, err := scalarOf(scalarPayload(s))
+	return KindScalar, scalarPayload(s), err
+}
+
+func scalarOf(p scalarPayload) (Scalar, error) {
+	t, err := parseDtype(p.Dtype)
+	if err == nil && (t.kind == 'O' || len(p.Data) != t.size) {
+		err = fmt.Errorf("a scalar of the dtype %.40q with %d bytes", p.Dtype, len(p.Data))
+	}
+	return Scalar(p), err
+}
+
+// Value gives the Go form, as [Array.At] does.
+func (s Scalar) Value() (any, error) {
+	if _, err := scalarOf(scalarPayload(s)); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	t, err := parseDtype(s.Dtype)
+	if err != nil {
+		return nil, err
+	}
+	return t.value(s.Data)
+}
+
+func (s Scalar) String() string {
+	x, err := s.Value()
+	if err != nil {
+		return fmt.Sprintf("<%s>", s.Dtype)
+	}
+	return fmt.Sprint(x)
+}
+
+// wrong gives an error about the document the place where it stands.
+func (d *decoder) wrong(err error) error {
+	if limit, ok := errors.AsType[*LimitError](err); ok {
+		return limit
+	}
+	return d.fail("%v", err)
+}

@@ -1,0 +1,125 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// blobFrom is the size from which the bytes of a value stand beside its
+// document, named in it by their hash.
+const blobFrom = 64 << 10
+
+const (
+	blobStart = `{"$":"blob","sha256":"`
+	blobSize  = `","size":`
+)
+
+// Hash identifies content: SHA-256.
+type Hash [sha256.Size]byte
+
+// String gives the hash in hexadecimal.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// compareHash orders hashes.
+func compareHash(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
+
+// Blobs are the large leaves of values, by their content.
+type Blobs map[Hash][]byte
+
+// All gives the blobs in the order of their hashes.
+func (b Blobs) All() iter.Seq2[Hash, []byte] {
+	return func(yield func(Hash, []byte) bool) {
+		for _, hash := range slices.SortedFunc(maps.Keys(b), compareHash) {
+			if !yield(hash, b[hash]) {
+				return
+			}
+		}
+	}
+}
+
+func (b Blobs) size() int {
+	n := 0
+	for _, data := range b {
+		n += len(data)
+	}
+	return n
+}
+
+// leaf writes bytes that are ours to keep: as base64, or as the name of a blob.
+func (e *encoder) leaf(data []byte) {
+	if !e.detached || len(data) < blobFrom {
+		e.buf = appendBase64(e.buf, data)
+		return
+	}
+	hash := sha256.Sum256(data)
+	if e.blobs == nil {
+		e.blobs = Blobs{}
+	}
+	e.blobs[hash] = data
+	e.text(blobStart)
+	e.buf = hex.AppendEncode(e.buf, hash[:])
+	e.text(blobSize)
+	e.buf = strconv.AppendInt(e.buf, int64(len(data)), 10)
+	e.text(`}`)
+}
+
+// inline gives a document with its blobs in it. The start of a blob cannot
+// stand in a string, whose quotes are escaped, nor in a dict of the user's,
+// which goes as pairs when it has the key "$".
+func inline(doc []byte, blobs Blobs) []byte {
+	if len(blobs) == 0 {
+		return doc
+	}
+	out := make([]byte, 0, len(doc)+base64.StdEncoding.EncodedLen(blobs.size())+4*len(blobs))
+	for {
+		before, rest, found := bytes.Cut(doc, []byte(blobStart))
+		out = append(out, before...)
+		if !found {
+			return out
+		}
+		var hash Hash
+		_, _ = hex.Decode(hash[:], rest[:2*len(hash)]) // checked when the value was made
+		out = appendBase64(out, blobs[hash])
+		_, doc, _ = bytes.Cut(rest, []byte(`}`))
+	}
+}
+
+// blob reads the name of a blob and gives its bytes.
+func (s *scanner) blob() ([]byte, error) {
+	text, err := s.plain()
+	if err != nil {
+		return nil, err
+	}
+	var hash Hash
+	if n, err := hex.Decode(hash[:min(len(hash), len(text)/2)], []byte(text)); err != nil || n != len(hash) || hash.String() != text {
+		return nil, s.fail("malformed hash of a blob")
+	}
+	if err := s.literal(blobSize[1:]); err != nil {
+		return nil, err
+	}
+	size, err := s.integer()
+	if err != nil {
+		return nil, err
+	}
+	data, ok := s.blobs[hash]
+	if !ok {
+		return nil, s.fail("the blob %s is missing", hash)
+	}
+	if int64(len(data)) != size || len(data) < blobFrom {
+		return nil, s.fail("a blob of %d bytes, of which the document says %d", len(data), size)
+	}
+	if s.used == nil {
+		s.used = Blobs{}
+	}
+	s.used[hash] = data
+	if !s.check {
+		data = bytes.Clone(data)
+	}
+	return data, s.literal("}")
+}

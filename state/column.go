@@ -1,0 +1,349 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Column is a column of a [Table], or the values of a [Series] or an [Index].
+// [ColumnOf] makes one of a slice, [Values] gives one back.
+type Column struct {
+	// Name is the label, mostly a string; nil is none.
+	Name any
+	// Dtype is pandas' name: "float64", "Int64", "str", "object", "category",
+	// "datetime64[ns, Europe/Berlin]", "range".
+	Dtype string
+	// Data has the values; of a category the codes, of a time with a zone the
+	// time in UTC. That of a str has strings and nil.
+	Data Array
+	// Mask tells what is missing, for the dtypes that have one; else nil.
+	Mask []bool
+	// Categories are what the codes of a category mean; -1 is missing.
+	Categories *Column
+	Ordered    bool
+	// Range is the index of a table that has no other, in place of Data.
+	Range *Range
+}
+
+type columnPayload struct {
+	Name       any            `py:"name"`
+	Dtype      string         `py:"dtype"`
+	Data       Array          `py:"data,omitempty"`
+	Mask       []byte         `py:"mask,omitempty"`
+	Categories *columnPayload `py:"categories,omitempty"`
+	Ordered    bool           `py:"ordered,omitempty"`
+	Range      *Range         `py:"range,omitempty"`
+}
+
+func (c Column) payload() (columnPayload, error) {
+	if _, err := c.check(DefaultMaxElements); err != nil {
+		return columnPayload{}, fmt.Errorf("column %.40v: %w", c.Name, err)
+	}
+	p := columnPayload{Name: c.Name, Dtype: c.Dtype, Data: c.Data, Ordered: c.Ordered, Range: c.Range}
+	if c.Mask != nil {
+		p.Mask = raw(c.Mask)
+	}
+	if c.Categories != nil {
+		categories, err := c.Categories.payload()
+		if err != nil {
+			return p, err
+		}
+		p.Categories = &categories
+	}
+	return p, nil
+}
+
+func (p columnPayload) column() Column {
+	c := Column{Name: p.Name, Dtype: p.Dtype, Data: p.Data, Ordered: p.Ordered, Range: p.Range}
+	if p.Mask != nil {
+		c.Mask = make([]bool, len(p.Mask))
+		for i, missing := range p.Mask {
+			c.Mask[i] = missing != 0
+		}
+	}
+	if p.Categories != nil {
+		categories := p.Categories.column()
+		c.Categories = &categories
+	}
+	return c
+}
+
+const (
+	categoryDtype = "category"
+	rangeDtype    = "range"
+	stringDtype   = "str"
+)
+
+// check gives the length of a column that is sound.
+func (c Column) check(limit int) (int, error) {
+	if c.Dtype == rangeDtype {
+		if c.Range == nil || c.Mask != nil || c.Categories != nil {
+			return 0, errors.New("a range without its numbers")
+		}
+		if n := c.Range.Len(); n <= limit {
+			return n, nil
+		}
+		return 0, &LimitError{Limit: "MaxElements", Max: limit}
+	}
+	t, n, err := c.Data.check(limit)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(c.Data.Shape) != 1 || c.Range != nil:
+		return 0, fmt.Errorf("a column of the shape %v", c.Data.Shape)
+	case c.Mask != nil && len(c.Mask) != n:
+		return 0, fmt.Errorf("a column of %d with a mask of %d", n, len(c.Mask))
+	case (c.Categories != nil) != (c.Dtype == categoryDtype):
+		return 0, fmt.Errorf("a column of the dtype %.40q with or without categories", c.Dtype)
+	case c.Categories == nil:
+		return n, nil
+	case c.Categories.Categories != nil || t.kind != 'i':
+		return 0, errors.New("a category without codes of its own")
+	}
+	categories, err := c.Categories.check(limit)
+	if err != nil {
+		return 0, err
+	}
+	for i := range n {
+		if code := t.int(c.Data.Data[i*t.size:]); code < -1 || code >= int64(categories) {
+			return 0, fmt.Errorf("the code %d of %d categories", code, categories)
+		}
+	}
+	return n, nil
+}
+
+// Len is the number of values.
+func (c Column) Len() int {
+	if c.Range != nil {
+		return c.Range.Len()
+	}
+	return c.Data.Len()
+}
+
+// At gives a value as [Array.At] does; one that is missing is [NA], or nil in
+// a column of strings.
+func (c Column) At(i int) (any, error) {
+	n, err := c.check(math.MaxInt)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	if i < 0 || i >= n {
+		return nil, fmt.Errorf("state: value %d of a column of %d", i, n)
+	}
+	at, err := c.reader()
+	if err != nil {
+		return nil, err
+	}
+	return at(i)
+}
+
+// reader gives the function that reads a value of a column that is sound.
+func (c Column) reader() (func(i int) (any, error), error) {
+	if c.Range != nil {
+		return func(i int) (any, error) { return c.Range.Start + int64(i)*c.Range.Step, nil }, nil
+	}
+	t, err := parseDtype(c.Data.Dtype)
+	if err != nil {
+		return nil, err
+	}
+	if c.Categories != nil {
+		category, err := c.Categories.reader()
+		return func(i int) (any, error) {
+			if code := int(t.int(c.Data.Data[i*t.size:])); code >= 0 {
+				return category(code)
+			}
+			return NA, nil
+		}, err
+	}
+	location := Naive
+	if _, zone, ok := strings.Cut(strings.TrimSuffix(c.Dtype, "]"), ", "); ok && t.kind == 'M' {
+		if err = checkZone(zone); err == nil {
+			location, err = zoneLocation(zone, loadZone)
+		}
+	}
+	return func(i int) (any, error) {
+		if c.Mask != nil && c.Mask[i] {
+			return NA, nil
+		}
+		x, err := c.Data.at(t, i)
+		if at, ok := x.(time.Time); ok && location != Naive {
+			return at.In(location), err
+		}
+		return x, err
+	}, err
+}
+
+// Values gives the values of a column in a type that can hold each exactly. What
+// is missing goes into a pointer alone.
+func Values[T any](c Column) ([]T, error) {
+	n, err := c.check(DefaultMaxElements)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	if c.Range == nil && c.Categories == nil && c.Mask == nil && reflect.TypeFor[T]() != timeType {
+		return Elements[T](c.Data)
+	}
+	out := make([]T, n)
+	err = c.each(func(i int) reflect.Value { return reflect.ValueOf(&out[i]).Elem() })
+	return out, err
+}
+
+// each stores every value of a sound column in the place that target gives.
+func (c Column) each(target func(i int) reflect.Value) error {
+	at, err := c.reader()
+	if err != nil {
+		return err
+	}
+	d := &decoder{}
+	for i := range c.Len() {
+		x, err := at(i)
+		if err == nil {
+			err = d.fitElement(0, node{kind: KindSeries}, x, target(i))
+		}
+		if err != nil {
+			return within(err, index(i))
+		}
+	}
+	return nil
+}
+
+// ColumnOf copies a slice into a column. Numbers, bools, time.Time and
+// time.Duration become columns of that dtype, strings a str, and pointers to
+// numbers, bools and strings columns in which nil is missing. All else is a
+// column of objects, encoded one by one.
+func ColumnOf[T any](name any, values []T) (Column, error) {
+	return columnOf(name, reflect.ValueOf(values))
+}
+
+func columnOf(name any, values reflect.Value) (Column, error) {
+	switch values.Type().Elem() {
+	case timeType:
+		return timeColumn(name, values.Interface().([]time.Time))
+	case durationType:
+		ns := make([]int64, values.Len())
+		for i := range ns {
+			ns[i] = values.Index(i).Int()
+		}
+		return Column{Name: name, Dtype: "timedelta64[ns]", Data: Array{Dtype: "<m8[ns]", Shape: []int{len(ns)}, Data: raw(ns)}}, nil
+	}
+	element := values.Type().Elem()
+	optional := element.Kind() == reflect.Pointer
+	if optional {
+		element = element.Elem()
+	}
+	number := numberColumns[element.Kind()]
+	if element.PkgPath() != "" { // a type with a form of its own, perhaps
+		return objectColumn(name, "object", values), nil
+	}
+	if element.Kind() == reflect.String {
+		return objectColumn(name, stringDtype, values), nil
+	}
+	if number == nil {
+		return objectColumn(name, "object", values), nil
+	}
+	var mask []bool
+	if optional {
+		plain := reflect.MakeSlice(reflect.SliceOf(element), values.Len(), values.Len())
+		mask = make([]bool, values.Len())
+		for i := range mask {
+			if mask[i] = values.Index(i).IsNil(); !mask[i] {
+				plain.Index(i).Set(values.Index(i).Elem())
+			}
+		}
+		values = plain
+	}
+	data := number(values)
+	c := Column{Name: name, Dtype: dtypeName(data.Dtype), Data: data, Mask: mask}
+	if optional {
+		c.Dtype = maskedName(c.Dtype)
+	}
+	return c, nil
+}
+
+var numberColumns = map[reflect.Kind]func(reflect.Value) Array{
+	reflect.Bool: numbers[bool], reflect.Int: numbers[int], reflect.Int8: numbers[int8], reflect.Int16: numbers[int16],
+	reflect.Int32: numbers[int32], reflect.Int64: numbers[int64], reflect.Uint: numbers[uint], reflect.Uint8: numbers[uint8],
+	reflect.Uint16: numbers[uint16], reflect.Uint32: numbers[uint32], reflect.Uint64: numbers[uint64],
+	reflect.Float32: numbers[float32], reflect.Float64: numbers[float64], reflect.Complex64: numbers[complex64], reflect.Complex128: numbers[complex128],
+}
+
+func numbers[T Number](v reflect.Value) Array {
+	data := v.Interface().([]T)
+	return Array{Dtype: numberDtype[T](), Shape: []int{len(data)}, Data: raw(data)}
+}
+
+// dtypeName gives numpy's long name of a number's dtype.
+func dtypeName(text string) string {
+	t, err := parseDtype(text)
+	if err != nil {
+		return text
+	}
+	switch t.kind {
+	case 'b':
+		return "bool"
+	case 'i':
+		return fmt.Sprintf("int%d", 8*t.size)
+	case 'u':
+		return fmt.Sprintf("uint%d", 8*t.size)
+	case 'c':
+		return fmt.Sprintf("complex%d", 8*t.size)
+	}
+	return fmt.Sprintf("float%d", 8*t.size)
+}
+
+// maskedName is that of the dtype of pandas that has missing values.
+func maskedName(name string) string {
+	switch {
+	case name == "bool":
+		return "boolean"
+	case strings.HasPrefix(name, "uint"):
+		return "UInt" + name[4:]
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+func objectColumn(name any, dtype string, values reflect.Value) Column {
+	objects := make([]any, values.Len())
+	for i := range objects {
+		if x := values.Index(i); x.Kind() != reflect.Pointer {
+			objects[i] = x.Interface()
+		} else if !x.IsNil() {
+			objects[i] = x.Elem().Interface()
+		}
+	}
+	return Column{Name: name, Dtype: dtype, Data: Array{Dtype: objectDtype, Shape: []int{len(objects)}, Objects: objects}}
+}
+
+// timeColumn takes nanoseconds where they reach, from 1678 to 2262, else
+// microseconds. The zone is that of the first time.
+func timeColumn(name any, times []time.Time) (Column, error) {
+	unit, zone := "ns", ""
+	for i, t := range times {
+		if i == 0 {
+			zone = zoneText(t)
+		} else if (zone == "") != (t.Location() == Naive) {
+			return Column{}, fmt.Errorf("state: column %.40v: times with and without a zone", name)
+		}
+		if t.Year() < 1678 || t.Year() > 2261 {
+			unit = "us"
+		}
+	}
+	data := make([]int64, len(times))
+	for i, t := range times {
+		if year := t.Year(); year < 1 || year > 9999 {
+			return Column{}, fmt.Errorf("state: column %.40v: a time in year %d: Python has the years 1 to 9999", name, year)
+		}
+		if data[i] = t.UnixMicro(); unit == "ns" {
+			data[i] = t.UnixNano()
+		}
+	}
+	dtype := fmt.Sprintf("datetime64[%s]", unit)
+	if zone != "" {
+		dtype = fmt.Sprintf("datetime64[%s, %s]", unit, zone)
+	}
+	return Column{Name: name, Dtype: dtype, Data: Array{Dtype: "<M8[" + unit + "]", Shape: []int{len(data)}, Data: raw(data)}}, nil
+}

@@ -1,0 +1,243 @@
+package state
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+)
+
+// A saved state is fileMagic, a version, records, and the SHA-256 of all of
+// that. A record is its type, a head and content:
+//
+//	b  hash, size (8 bytes)                          a blob
+//	v  hash, size of the document, of the name (8)   name and document; its blobs came before
+//	e                                                the end
+//
+// Numbers are big-endian.
+const (
+	fileMagic   = "e2bctl state\n"
+	fileVersion = 1
+	recordBlob  = 'b'
+	recordValue = 'v'
+	recordEnd   = 'e'
+	// maxNameBytes is more than a name that Python takes needs.
+	maxNameBytes = 1 << 12
+)
+
+// FormatError reports a saved state that is damaged, cut off, or none.
+type FormatError struct {
+	// Offset is the byte where reading stopped.
+	Offset int64
+	Reason string
+	// Err is why, where there is more to say; io.ErrUnexpectedEOF when the file
+	// is cut off.
+	Err error
+}
+
+func (e *FormatError) Error() string {
+	text := fmt.Sprintf("state: load (byte %d): %s", e.Offset, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *FormatError) Unwrap() error { return e.Err }
+
+// WriteTo saves what the state holds now, as [Load] reads it: a new sandbox
+// continues with it where an old one stopped. Content that is large stands in it
+// once. What exists only in its sandbox ([Opaque]) is saved as that.
+func (s *State) WriteTo(w io.Writer) (int64, error) {
+	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
+	f.write([]byte(fileMagic), []byte{fileVersion})
+	written := map[Hash]bool{}
+	for _, entry := range s.Entries() {
+		doc, blobs := entry.Value.Detached()
+		for hash, data := range blobs.All() {
+			if !written[hash] {
+				written[hash] = true
+				f.write([]byte{recordBlob}, hash[:], size64(len(data)), data)
+			}
+		}
+		f.write([]byte{recordValue}, entry.Hash[:], size64(len(doc)), size64(len(entry.Name)), []byte(entry.Name), doc)
+	}
+	f.write([]byte{recordEnd})
+	f.write(f.sum.Sum(nil))
+	if f.err == nil {
+		f.err = f.w.Flush()
+	}
+	if f.err != nil {
+		return f.n, fmt.Errorf("state: save: %w", f.err)
+	}
+	return f.n, nil
+}
+
+func size64(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+type fileWriter struct {
+	w   *bufio.Writer
+	sum hash.Hash
+	n   int64
+	err error
+}
+
+func (f *fileWriter) write(parts ...[]byte) {
+	for _, part := range parts {
+		if f.err != nil {
+			return
+		}
+		f.sum.Write(part)
+		var n int
+		n, f.err = f.w.Write(part)
+		f.n += int64(n)
+	}
+}
+
+// Load reads what [State.WriteTo] wrote, from whoever it comes, and reads no
+// further than its end as long as r is an io.ByteReader. Every value keeps to
+// the limits, of which MaxBytes bounds the file as well. The error is a
+// *[FormatError], a *[LimitError], a *[NameError] or a *[DecodeError].
+func Load(r io.Reader, limits Limits) (*State, error) {
+	buffered, ok := r.(interface {
+		io.Reader
+		io.ByteReader
+	})
+	if !ok {
+		buffered = bufio.NewReader(r)
+	}
+	f := &fileReader{r: buffered, sum: sha256.New(), limits: limits.withDefaults(), blobs: Blobs{}}
+	if magic, err := f.read(len(fileMagic) + 1); err != nil {
+		return nil, err
+	} else if string(magic[:len(fileMagic)]) != fileMagic {
+		return nil, f.fail("this is no saved state", nil)
+	} else if version := magic[len(fileMagic)]; version != fileVersion {
+		return nil, f.fail(fmt.Sprintf("version %d: this program reads version %d", version, fileVersion), nil)
+	}
+	st := New()
+	for {
+		kind, err := f.read(1)
+		if err != nil {
+			return nil, err
+		}
+		switch kind[0] {
+		case recordBlob:
+			err = f.blob()
+		case recordValue:
+			err = f.value(st)
+		case recordEnd:
+			return st, f.end()
+		default:
+			err = f.fail(fmt.Sprintf("unknown record %q", kind[0]), nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+type fileReader struct {
+	r      io.Reader
+	sum    hash.Hash
+	n      int64
+	limits Limits
+	blobs  Blobs
+}
+
+func (f *fileReader) fail(reason string, err error) error { return &FormatError{f.n, reason, err} }
+
+// read reads so many bytes, and takes memory only as they come.
+func (f *fileReader) read(n int) ([]byte, error) {
+	var b bytes.Buffer
+	got, err := io.CopyN(&b, f.r, int64(n))
+	f.n += got
+	f.sum.Write(b.Bytes())
+	if errors.Is(err, io.EOF) {
+		return nil, f.fail("it ends in the middle", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return nil, f.fail("read", err)
+	}
+	return b.Bytes(), nil
+}
+
+// head reads a hash and sizes, each within what is left of the limit.
+func (f *fileReader) head(sizes ...*int) (Hash, error) {
+	var hash Hash
+	head, err := f.read(len(hash) + 8*len(sizes))
+	if err != nil {
+		return hash, err
+	}
+	left := uint64(max(0, min(int64(f.limits.MaxBytes), math.MaxInt64)-f.n))
+	for i, size := range sizes {
+		n := binary.BigEndian.Uint64(head[len(hash)+8*i:])
+		if n > left {
+			return hash, &LimitError{Limit: "MaxBytes", Max: f.limits.MaxBytes}
+		}
+		left -= n
+		*size = int(n)
+	}
+	return Hash(head), nil
+}
+
+func (f *fileReader) blob() error {
+	var size int
+	hash, err := f.head(&size)
+	if err != nil {
+		return err
+	}
+	data, err := f.read(size)
+	if err != nil {
+		return err
+	}
+	if sha256.Sum256(data) != hash {
+		return f.fail(fmt.Sprintf("the blob %s is damaged", hash), nil)
+	}
+	f.blobs[hash] = data
+	return nil
+}
+
+func (f *fileReader) value(st *State) error {
+	var size, length int
+	hash, err := f.head(&size, &length)
+	if err != nil {
+		return err
+	}
+	if length > maxNameBytes {
+		return f.fail(fmt.Sprintf("a name of %d bytes", length), nil)
+	}
+	name, err := f.read(length)
+	if err != nil {
+		return err
+	}
+	doc, err := f.read(size)
+	if err != nil {
+		return err
+	}
+	if sha256.Sum256(doc) != hash {
+		return f.fail(fmt.Sprintf("the value of %.64q is damaged", name), nil)
+	}
+	if _, ok := st.Value(string(name)); ok {
+		return f.fail(fmt.Sprintf("the name %.64q is there twice", name), nil)
+	}
+	v, err := ParseDetached(doc, f.blobs, f.limits)
+	if err != nil {
+		return within(err, fmt.Sprintf("%.64s", name))
+	}
+	return st.Set(string(name), v)
+}
+
+func (f *fileReader) end() error {
+	want := f.sum.Sum(nil)
+	if got, err := f.read(sha256.Size); err != nil {
+		return err
+	} else if !bytes.Equal(got, want) {
+		return f.fail("its checksum does not fit: it is damaged", nil)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package state_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// saved is a state with everything a file can have: values with a blob in
+// common, one without.
+func saved(tb testing.TB) (*state.State, []byte) {
+	tb.Helper()
+	st := state.New()
+	large := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)
+	for name, v := range map[string]any{"one": large, "two": []any{large, "x"}, "größe": state.Date{Year: 2026, Month: 11, Day: 21}} {
+		if err := st.Set(name, v); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	n, err := st.WriteTo(&b)
+	if err != nil || n != int64(b.Len()) {
+		tb.Fatalf("%d bytes, said %d, %v", b.Len(), n, err)
+	}
+	return st, b.Bytes()
+}
+
+func TestSaveAndLoad(t *testing.T) {
+	t.Parallel()
+	st, file := saved(t)
+	if len(file) > 160<<10 {
+		t.Errorf("%d bytes: the content that two values share is there twice", len(file))
+	}
+	r := bytes.NewReader(append(bytes.Clone(file), "what follows"...))
+	back, err := state.Load(r, state.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, _ := io.ReadAll(r); string(rest) != "what follows" {
+		t.Errorf("left: %.40q", rest)
+	}
+	want, got := st.Entries(), back.Entries()
+	for i := range want {
+		if want[i].Name != got[i].Name || want[i].Hash != got[i].Hash || !bytes.Equal(want[i].Value.Bytes(), got[i].Value.Bytes()) {
+			t.Errorf("%s came back as %s", want[i].Name, got[i].Name)
+		}
+	}
+	if _, err := state.Load(iotest.OneByteReader(bytes.NewReader(file)), state.Limits{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that is cut off or damaged anywhere is an error, never another state.
+func TestLoadDamaged(t *testing.T) {
+	t.Parallel()
+	_, file := saved(t)
+	step := func(i int) int { // every byte of heads, some of content
+		if i > 300 && i < len(file)-700 {
+			return 4099
+		}
+		return 1
+	}
+	for i := 0; i < len(file); i += step(i) {
+		if _, err := state.Load(bytes.NewReader(file[:i]), state.Limits{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatalf("cut off after %d bytes: %v", i, err)
+		}
+		damaged := bytes.Clone(file)
+		damaged[i] ^= 0x40
+		if _, err := state.Load(bytes.NewReader(damaged), state.Limits{}); err == nil {
+			t.Fatalf("damaged at byte %d: loaded", i)
+		}
+	}
+	if _, err := state.Load(bytes.NewReader(file), state.Limits{MaxBytes: len(file) / 2}); !isLimit(err, "MaxBytes") {
+		t.Errorf("a file over the limit: %v", err)
+	}
+	failed := errors.New("injected")
+	if _, err := state.Load(iotest.ErrReader(failed), state.Limits{}); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+	st, _ := saved(t)
+	if _, err := st.WriteTo(failingWriter{failed}); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+func isLimit(err error, limit string) bool {
+	e, ok := errors.AsType[*state.LimitError](err)
+	return ok && e.Limit == limit
+}
+
+func FuzzLoad(f *testing.F) {
+	_, file := saved(f)
+	f.Add(file)
+	small := state.New()
+	if err := small.Set("x", 1); err != nil {
+		f.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := small.WriteTo(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, file []byte) {
+		st, err := state.Load(bytes.NewReader(file), state.Limits{MaxBytes: 1 << 18, MaxNodes: 1 << 12})
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if _, err := st.WriteTo(&again); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := state.Load(&again, state.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

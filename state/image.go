@@ -1,0 +1,108 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
+	"reflect"
+)
+
+// Image is an Image of PIL.
+type Image struct {
+	// Mode is PIL's: "RGB", "RGBA", "L", "P", "CMYK".
+	Mode          string
+	Width, Height int
+	// PNG is the file, for the modes that PNG has; else Raw has the pixels as
+	// PIL's tobytes gives them.
+	PNG, Raw []byte
+}
+
+type imagePayload struct {
+	Mode   string `py:"mode"`
+	Width  int    `py:"width"`
+	Height int    `py:"height"`
+	PNG    []byte `py:"png,omitempty"`
+	Raw    []byte `py:"raw,omitempty"`
+}
+
+// ImageOf encodes an image as one of the mode "RGBA", or "L" for *image.Gray.
+func ImageOf(m image.Image) (Image, error) {
+	size := m.Bounds().Size()
+	out := Image{Mode: "RGBA", Width: size.X, Height: size.Y}
+	if _, ok := m.(*image.Gray); ok {
+		out.Mode = "L"
+	} else {
+		// PNG has no alpha where all of an image is opaque; the mode says so then.
+		if opaque, ok := m.(interface{ Opaque() bool }); ok && opaque.Opaque() {
+			out.Mode = "RGB"
+		}
+	}
+	var file bytes.Buffer
+	if err := png.Encode(&file, m); err != nil {
+		return Image{}, fmt.Errorf("state: encode an image of %dx%d: %w", size.X, size.Y, err)
+	}
+	out.PNG = file.Bytes()
+	return out, out.check(DefaultMaxPixels)
+}
+
+// Decode gives the pixels of an image with a PNG. Other modes are an error.
+func (m Image) Decode() (image.Image, error) {
+	if m.PNG == nil {
+		return nil, fmt.Errorf("state: an image of the mode %.16q has no PNG: use Raw", m.Mode)
+	}
+	if err := m.check(DefaultMaxPixels); err != nil {
+		return nil, err
+	}
+	out, err := png.Decode(bytes.NewReader(m.PNG))
+	if err != nil {
+		return nil, fmt.Errorf("state: decode an image of %dx%d: %w", m.Width, m.Height, err)
+	}
+	return out, nil
+}
+
+func (m Image) form() (Kind, any, error) {
+	return KindImage, imagePayload(m), m.check(DefaultMaxPixels)
+}
+
+// rawSizes are the bits of a pixel in the modes that PNG has not.
+var rawSizes = map[string]int{"CMYK": 32, "F": 32, "I": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBX": 32, "RGBa": 32, "La": 16, "PA": 16, "I;16": 16, "I;16L": 16, "I;16B": 16, "I;16N": 16}
+
+// check refuses an image whose sizes are not those of its bytes: who decodes
+// it must be able to trust them.
+func (m Image) check(limit int) error {
+	if m.Width < 0 || m.Height < 0 || len(m.Mode) > 16 {
+		return fmt.Errorf("an image of %dx%d", m.Width, m.Height)
+	}
+	pixels, err := elementCount([]int{m.Width, m.Height}, limit)
+	if err != nil {
+		return &LimitError{Limit: "MaxPixels", Max: limit}
+	}
+	if m.PNG == nil {
+		if bits := rawSizes[m.Mode]; bits == 0 || pixels*bits/8 != len(m.Raw) {
+			return fmt.Errorf("an image of %dx%d in the mode %.16q with %d bytes", m.Width, m.Height, m.Mode, len(m.Raw))
+		}
+		return nil
+	}
+	config, err := png.DecodeConfig(bytes.NewReader(m.PNG))
+	if err != nil {
+		return fmt.Errorf("an image that is no PNG: %w", err)
+	}
+	if config.Width != m.Width || config.Height != m.Height || m.Raw != nil {
+		return errors.New("an image whose PNG is of another size")
+	}
+	return nil
+}
+
+func (d *decoder) image() (any, error) {
+	var p imagePayload
+	if err := d.decode(reflect.ValueOf(&p).Elem()); err != nil {
+		return nil, err
+	}
+	m := Image(p)
+	if err := m.check(d.limits.MaxPixels); err != nil {
+		return nil, d.wrong(err)
+	}
+	return m, nil
+}

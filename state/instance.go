@@ -1,0 +1,96 @@
+package state
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Instance is a value of a class that adds to one of Python's own types, or is
+// made of named fields. It goes into any target that its Value goes into: a
+// Counter into a map, a dataclass or named tuple into a struct, an IntEnum into
+// an int.
+//
+// To make it, the kernel must have the class: imported, or defined in a cell.
+// Its fields are set as they are; __init__ and __post_init__ are not called.
+type Instance struct {
+	// Kind is one of those below.
+	//
+	//   - KindSubclass: Value is a bool, int, float, str, bytes, list, tuple,
+	//     set, frozenset or dict; attributes beyond it are not kept. So are
+	//     OrderedDict and Counter.
+	//   - KindDefaultDict: Type is the factory, "" for none, Value a dict.
+	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
+	//   - KindEnum: Value is the member's.
+	Kind Kind
+	// Type is the class with its module, as in "collections.Counter"; for an
+	// Enum it ends with the member, as in "__main__.Color.RED".
+	Type  string
+	Value any
+}
+
+var instanceType = reflect.TypeFor[Instance]()
+
+var instanceKinds = map[Kind]bool{KindSubclass: true, KindDefaultDict: true, KindNamedTuple: true, KindDataclass: true, KindEnum: true}
+
+// Member is the name of the member of an Enum; "" of a combination of flags.
+func (i Instance) Member() string {
+	if i.Kind != KindEnum {
+		return ""
+	}
+	return i.Type[strings.LastIndexByte(i.Type, '.')+1:]
+}
+
+type instancePayload struct {
+	Type  string `py:"type"`
+	Value any    `py:"value"`
+}
+
+func (i Instance) form() (Kind, any, error) {
+	if !instanceKinds[i.Kind] {
+		return "", nil, fmt.Errorf("an Instance of the kind %.40q", i.Kind)
+	}
+	return i.Kind, instancePayload{i.Type, i.Value}, nil
+}
+
+const instanceValue = `,"value":`
+
+// instanceHead reads up to the value of an instance.
+func (d *decoder) instanceHead() (class string, err error) {
+	if err := d.enter(); err != nil {
+		return "", err
+	}
+	if err := d.literal(`{"type":`); err != nil {
+		return "", err
+	}
+	if class, err = d.string(); err != nil {
+		return "", err
+	}
+	return class, d.literal(instanceValue)
+}
+
+func (d *decoder) instance(kind Kind) (any, error) {
+	class, err := d.instanceHead()
+	if err != nil {
+		return nil, err
+	}
+	n, err := d.next()
+	if err != nil {
+		return nil, err
+	}
+	x := Instance{Kind: kind, Type: class}
+	if n.kind == KindDict { // the order of fields is part of what they are
+		x.Value, err = d.ordered(n)
+	} else {
+		x.Value, err = d.natural(n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, d.instanceEnd()
+}
+
+func (d *decoder) instanceEnd() error {
+	d.depth--
+	return d.literal("}")
+}

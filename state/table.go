@@ -1,0 +1,240 @@
+package state
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Table is a DataFrame of pandas: columns in their order, each a raw buffer.
+// [TableOf] makes one of structs, [Rows] gives structs back.
+type Table struct {
+	Columns []Column
+	// Index labels the rows; the zero Column is 0, 1, 2 and so on.
+	Index Column
+	// Label is the name of the columns' own index, mostly nil.
+	Label any
+}
+
+// Series is a Series of pandas.
+type Series struct {
+	Column
+	// Index labels the values; the zero Column is 0, 1, 2 and so on.
+	Index Column
+}
+
+// Index is an Index of pandas, without levels.
+type Index struct{ Column }
+
+type tablePayload struct {
+	Columns []columnPayload `py:"columns"`
+	Index   columnPayload   `py:"index"`
+	Label   any             `py:"label"`
+}
+
+type seriesPayload struct {
+	Values columnPayload `py:"values"`
+	Index  columnPayload `py:"index"`
+}
+
+// orCounted gives the index, or the one that counts rows.
+func orCounted(index Column, rows int) Column {
+	if index.Dtype == "" && index.Range == nil {
+		return Column{Name: index.Name, Dtype: rangeDtype, Range: &Range{0, int64(rows), 1}}
+	}
+	return index
+}
+
+// Len is the number of rows.
+func (t Table) Len() int {
+	if len(t.Columns) > 0 {
+		return t.Columns[0].Len()
+	}
+	return t.Index.Len()
+}
+
+// Column gives a column by its name.
+func (t Table) Column(name any) (Column, bool) {
+	for _, c := range t.Columns {
+		if reflect.DeepEqual(c.Name, name) {
+			return c, true
+		}
+	}
+	return Column{}, false
+}
+
+func (t Table) form() (Kind, any, error) {
+	rows := t.Len()
+	index, err := orCounted(t.Index, rows).payload()
+	p := tablePayload{Columns: make([]columnPayload, len(t.Columns)), Index: index, Label: t.Label}
+	if err != nil {
+		return "", nil, err
+	}
+	for i, c := range t.Columns {
+		if p.Columns[i], err = c.payload(); err != nil {
+			return "", nil, err
+		}
+	}
+	return KindTable, p, p.check(rows)
+}
+
+func (p tablePayload) check(rows int) error {
+	for _, c := range append(p.Columns[:len(p.Columns):len(p.Columns)], p.Index) {
+		if n := c.column().Len(); n != rows {
+			return fmt.Errorf("a table of %d rows with a column or index of %d", rows, n)
+		}
+	}
+	return nil
+}
+
+func (s Series) form() (Kind, any, error) {
+	values, err := s.payload()
+	if err != nil {
+		return "", nil, err
+	}
+	index, err := orCounted(s.Index, s.Len()).payload()
+	if err == nil && index.column().Len() != s.Len() {
+		err = fmt.Errorf("a series of %d values with an index of %d", s.Len(), index.column().Len())
+	}
+	return KindSeries, seriesPayload{values, index}, err
+}
+
+func (x Index) form() (Kind, any, error) {
+	p, err := x.payload()
+	return KindIndex, p, err
+}
+
+// columns checks what was read of columns and their index.
+func (d *decoder) columns(payloads []columnPayload, index *columnPayload) ([]Column, error) {
+	columns := make([]Column, len(payloads))
+	for i, p := range payloads {
+		columns[i] = p.column()
+		n, err := columns[i].check(d.limits.MaxElements)
+		if err != nil {
+			return nil, d.wrong(err)
+		}
+		if index != nil && n != index.column().Len() {
+			return nil, d.fail("a column of %d with an index of %d", n, index.column().Len())
+		}
+	}
+	return columns, nil
+}
+
+func (d *decoder) table() (any, error) {
+	var p tablePayload
+	if err := d.decode(reflect.ValueOf(&p).Elem()); err != nil {
+		return nil, err
+	}
+	index, err := d.columns([]columnPayload{p.Index}, nil)
+	if err != nil {
+		return nil, err
+	}
+	columns, err := d.columns(p.Columns, &p.Index)
+	if err != nil {
+		return nil, err
+	}
+	return Table{columns, index[0], p.Label}, nil
+}
+
+func (d *decoder) series() (any, error) {
+	var p seriesPayload
+	if err := d.decode(reflect.ValueOf(&p).Elem()); err != nil {
+		return nil, err
+	}
+	index, err := d.columns([]columnPayload{p.Index}, nil)
+	if err != nil {
+		return nil, err
+	}
+	values, err := d.columns([]columnPayload{p.Values}, &p.Index)
+	if err != nil {
+		return nil, err
+	}
+	return Series{values[0], index[0]}, nil
+}
+
+func (d *decoder) index() (any, error) {
+	var p columnPayload
+	if err := d.decode(reflect.ValueOf(&p).Elem()); err != nil {
+		return nil, err
+	}
+	columns, err := d.columns([]columnPayload{p}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return Index{columns[0]}, nil
+}
+
+// TableOf makes a table of structs: a column for each field, named as the key
+// of its dict would be, by the rules of [ColumnOf].
+func TableOf[T any](rows []T) (Table, error) {
+	f, err := rowFields(reflect.TypeFor[T]())
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{Columns: make([]Column, len(f.list))}
+	all := reflect.ValueOf(rows)
+	for i, field := range f.list {
+		values := reflect.MakeSlice(reflect.SliceOf(reflect.TypeFor[T]().FieldByIndex(field.index).Type), len(rows), len(rows))
+		for row := range rows {
+			x, err := all.Index(row).FieldByIndexErr(field.index)
+			if err == nil { // else in an embedded nil pointer: zero
+				values.Index(row).Set(x)
+			}
+		}
+		if t.Columns[i], err = columnOf(field.name, values); err != nil {
+			return Table{}, err
+		}
+	}
+	return t, nil
+}
+
+// Rows gives the rows of a table as structs. A column without a field is
+// ignored, a field without a column keeps its zero value. What is missing
+// goes into a pointer alone.
+func Rows[T any](t Table) ([]T, error) {
+	f, err := rowFields(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]T, t.Len())
+	all := reflect.ValueOf(rows)
+	for _, c := range t.Columns {
+		name, ok := c.Name.(string)
+		if !ok {
+			continue
+		}
+		i, ok := f.byName[name]
+		if !ok {
+			continue
+		}
+		if n, err := c.check(DefaultMaxElements); err != nil || n != len(rows) {
+			return nil, fmt.Errorf("state: column %.40q: %d of %d rows: %w", name, n, len(rows), err)
+		}
+		reachable := true
+		err := c.each(func(row int) reflect.Value {
+			x, ok := settable(all.Index(row), f.list[i].index)
+			if !ok {
+				reachable = false
+				return reflect.New(reflect.TypeFor[T]().FieldByIndex(f.list[i].index).Type).Elem()
+			}
+			return x
+		})
+		if err != nil {
+			return nil, within(err, name)
+		}
+		if !reachable {
+			return nil, fmt.Errorf("state: column %.40q: its field is in a nil pointer to an unexported type", name)
+		}
+	}
+	return rows, nil
+}
+
+func rowFields(t reflect.Type) (*fields, error) {
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("state: rows of a table are structs, not %s", t)
+	}
+	f := fieldsOf(t)
+	if f.err != "" {
+		return nil, fmt.Errorf("state: %s: %s", t, f.err)
+	}
+	return f, nil
+}
