@@ -165,6 +165,9 @@ func (k *kernel) leave(e *execution) {
 // the kernel drops it unrun, which it does to what waits behind a failure of
 // another client's, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+	if err := deadlock(ctx, k.runner.sb.ID(), k.id); err != nil {
+		return jupyter.ExecuteReply{}, err
+	}
 	select {
 	case k.turn <- struct{}{}:
 		return k.hold(ctx, request, h, envs)

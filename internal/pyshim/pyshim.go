@@ -18,13 +18,17 @@ var Codec string
 //go:embed state.py
 var stateSource string
 
+//go:embed tools.py
+var toolsSource string
+
 //go:embed install.py
 var installSource string
 
 // Install is the code that places the modules in a kernel that has not got
 // them.
 func Install() string {
-	return "exec(" + literal(installSource) + `, {"sources": {"_e2bctl_codec": ` + literal(Codec) + `, "_e2bctl_state": ` + literal(stateSource) + "}})"
+	return "exec(" + literal(installSource) + `, {"sources": {"_e2bctl_codec": ` + literal(Codec) + `, "_e2bctl_state": ` + literal(stateSource) +
+		`, "_e2bctl_tools": ` + literal(toolsSource) + "}})"
 }
 
 // NotInstalled tells whether a failed [Call] failed because the kernel has not
@@ -35,7 +39,12 @@ func NotInstalled(name, value string) bool {
 
 // Call is the expression that calls a function of the state module. Arguments
 // are strings and ints.
-func Call(function string, args ...any) string {
+func Call(function string, args ...any) string { return call("state", function, args) }
+
+// CallTools is [Call] of a function of the tools module.
+func CallTools(function string, args ...any) string { return call("tools", function, args) }
+
+func call(module, function string, args []any) string {
 	list := make([]string, len(args))
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -47,7 +56,7 @@ func Call(function string, args ...any) string {
 			panic("pyshim: an argument that is neither string nor int")
 		}
 	}
-	return `__import__("sys").modules["_e2bctl_state"].` + function + "(" + strings.Join(list, ", ") + ")"
+	return `__import__("sys").modules["_e2bctl_` + module + `"].` + function + "(" + strings.Join(list, ", ") + ")"
 }
 
 // literal gives a valid UTF-8 string as a Python literal: Go's escapes for
