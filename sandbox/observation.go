@@ -33,11 +33,7 @@ func (s *Step) Observation() string {
 		part("Final answer", s.bounded(string(s.Value.Bytes())))
 	}
 	if e := s.Error; e != nil {
-		text := e.Traceback
-		if !strings.Contains(text, e.Name) {
-			text += "\n" + e.Name + ": " + e.Value
-		}
-		part("Error", s.bounded(strings.TrimLeft(text, "\n")))
+		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
 	}
 	if b.Len() == 0 {
 		return "(no output)\n"

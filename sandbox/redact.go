@@ -1,11 +1,14 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -59,8 +62,13 @@ func newRedactor(secrets []string) (*redactor, error) {
 // stand anywhere within what was encoded.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
-	if text, err := json.Marshal(secret); err == nil {
-		forms = append(forms, string(text[1:len(text)-1]))
+	for _, escapeHTML := range []bool{false, true} {
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(escapeHTML)
+		if encoder.Encode(secret) == nil {
+			forms = append(forms, text.String()[1:text.Len()-2]) // without quotes and newline
+		}
 	}
 	for _, form := range forms[1:4] {
 		forms = append(forms, lowerEscapes(form))
@@ -239,8 +247,8 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// output redacts what the messages of one execution say before anybody hears
-// it.
+// redactedOutput redacts what the messages of one execution say before anybody
+// hears it.
 type redactedOutput struct {
 	r       *redactor
 	streams map[string]*redaction
@@ -259,11 +267,18 @@ func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(
 
 func (o *redactedOutput) handle(m *jupyter.Message) error {
 	if m.Header.MsgType != "stream" {
-		clean := *m
-		clean.Content = o.r.bytes(m.Content)
-		if !json.Valid(clean.Content) {
-			return fmt.Errorf("redact the kernel's %s: a secret stands where it cannot be taken out", m.Header.MsgType)
+		var content any
+		decoder := json.NewDecoder(bytes.NewReader(m.Content))
+		decoder.UseNumber()
+		if err := decoder.Decode(&content); err != nil {
+			return malformed(m, err)
 		}
+		text, err := json.Marshal(o.r.tree(content))
+		if err != nil {
+			return err
+		}
+		clean := *m
+		clean.Content = text
 		return o.message(&clean)
 	}
 	name, text, err := jupyter.ParseStream(m.Content)
@@ -275,6 +290,29 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 		return nil // there are but the two
 	}
 	return o.say(name, s.write(text), m.Header)
+}
+
+// tree redacts the strings of what encoding/json decoded.
+func (r *redactor) tree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.text(v)
+	case json.Number:
+		if clean := r.text(v.String()); clean != v.String() {
+			return clean
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.tree(v[i])
+		}
+	case map[string]any:
+		for _, key := range slices.Collect(maps.Keys(v)) { // not while it changes
+			value := v[key]
+			delete(v, key)
+			v[r.text(key)] = r.tree(value)
+		}
+	}
+	return v
 }
 
 func (o *redactedOutput) say(name string, text []byte, header jupyter.Header) error {

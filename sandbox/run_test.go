@@ -629,3 +629,5 @@ func FuzzReadFrame(f *testing.F) {
 		_ = readFrame(frame, func(string, state.Value) error { return nil })
 	})
 }
+
+func mustRequest(code string) jupyter.ExecuteRequest { return jupyter.ExecuteRequest{Code: code} }
