@@ -97,9 +97,8 @@ func enterAgent(ctx context.Context, name string, budget Budget) (context.Contex
 	ctx, cancel := context.WithCancelCause(ctx)
 	frame := &agentFrame{outer: outer, name: name, budget: budget, cancel: cancel}
 	if budget.Time > 0 {
-		timer := time.AfterFunc(budget.Time, func() { cancel(frame.spent("time", budget.Time)) })
-		inner := cancel
-		cancel = func(cause error) { timer.Stop(); inner(cause) }
+		timer := time.AfterFunc(budget.Time, func() { frame.cancel(frame.spent("time", budget.Time)) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	return context.WithValue(ctx, agentKey{}, frame), cancel, nil
 }
