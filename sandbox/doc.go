@@ -47,6 +47,16 @@
 // again. [PTY.Open] gives a [Terminal], an [io.ReadWriteCloser]. What was started
 // and not ended ends with the sandbox.
 //
+// # Agent runs
+//
+// [Sandbox.Begin] starts a [Run]: state sent, packages there, tools callable.
+// [Run.Exec] runs one snippet and gives a [Step], whose [Step.Observation] is
+// for the model. A [Tool] ([NewTool]) and a managed agent ([NewAgent]) are
+// functions of this program: code calls them by name, and credentials stay
+// here. final_answer(x) in the code ends the run. Limits, Redact, Audit and
+// Trace of [RunParams] bound and record it. [Sandbox.RunProgram] is the other
+// way, the whole agent in the sandbox, and says what that costs.
+//
 // # Errors
 //
 // What the service refuses is an [*api.Error] with its classes

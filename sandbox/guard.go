@@ -109,15 +109,15 @@ type Violation struct {
 	// Rule is "import", "module" (one that another module led to), "dunder",
 	// "frame", "function", "process", "network", "shell", "loop", "operations",
 	// "syntax" (what cannot be checked) or "tampering".
-	Rule string `py:"rule"`
+	Rule string `json:"rule" py:"rule"`
 	// Name is the module, attribute, function or event.
-	Name string `py:"name"`
+	Name string `json:"name" py:"name"`
 	// Line is where in the code, from 1; 0 when unknown.
-	Line int `py:"line"`
+	Line int `json:"line" py:"line"`
 	// Message says what was refused.
-	Message string `py:"message"`
+	Message string `json:"message" py:"message"`
 	// Suggestion says what to do instead, in words for the model.
-	Suggestion string `py:"suggestion"`
+	Suggestion string `json:"suggestion" py:"suggestion"`
 }
 
 func (v Violation) String() string {
@@ -154,8 +154,6 @@ const (
 	guardName = "GuardViolation"
 	// maxViolations is more than a guard in order reports of one step.
 	maxViolations = 200
-	// maxImports is that for modules.
-	maxImports = 2000
 	// maxGuardText bounds each text of a violation.
 	maxGuardText = 2048
 	// disarmTimeout is how long Close tries to take a guard off. One that stays on
@@ -275,8 +273,8 @@ type guardReport struct {
 }
 
 // report adds to a step what the guard saw. A reply to code that failed does not
-// have it, so it is asked for.
-func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step) error {
+// have it, so it is asked for. redact is done to its texts.
+func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact func(string) string) error {
 	doc, err := expressionValue(reply, guardKey)
 	if reply.Status != "ok" {
 		c.mu.Lock()
@@ -303,7 +301,7 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 	for i := range step.Violations {
 		v := &step.Violations[i]
 		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
-			*text = shorten(*text, maxGuardText)
+			*text = shorten(redact(*text), maxGuardText)
 		}
 		if step.Error != nil && step.Error.Name == guardName && step.Error.Value == v.String() {
 			step.Error.Violation = v

@@ -28,6 +28,9 @@ type executionHandler struct {
 // the kernel drops it unrun, which it does to what waits behind a failure of
 // another client's, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+	if err := deadlock(ctx, k.runner.sb.ID(), k.id); err != nil {
+		return jupyter.ExecuteReply{}, err
+	}
 	ahead := k.inTurn.Add(1) - 1
 	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
 		k.inTurn.Add(-1)

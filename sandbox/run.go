@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,11 @@ var (
 	// ErrStepTimeout is what Exec returns when code ran longer than
 	// Limits.StepTimeout; the step has what came until then.
 	ErrStepTimeout = errors.New("sandbox: the step took longer than Limits.StepTimeout; it was interrupted")
+	// ErrRunTimeout is what calls return after Limits.RunTimeout; a step that was
+	// under way has what came until then.
+	ErrRunTimeout = errors.New("sandbox: the run took longer than Limits.RunTimeout")
+	// ErrRunFinished is what Exec returns after the final answer.
+	ErrRunFinished = errors.New("sandbox: the run has its final answer")
 )
 
 // RunParams say how a run begins. The zero value is a run in the default
@@ -40,6 +46,11 @@ type RunParams struct {
 	OnConflict ConflictRule
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
+	// Tools are callable from the code by their names until Close. The names must
+	// not be those of builtins, of state or of variables that are there already.
+	// On a service where others could reach the kernels, Begin is
+	// [ErrPublicKernel].
+	Tools []Tool
 	// Context is the id of the Python context to run in; empty means the default
 	// one, so that RunCode sees the same variables.
 	Context string
@@ -47,6 +58,27 @@ type RunParams struct {
 	Limits Limits
 	// Guard says what code may import and call; nil is no guard.
 	Guard *Guard
+	// Redact are values that are replaced by "[redacted]" in all that steps give
+	// (writers, output, results, exceptions, values, the final answer), in
+	// results and errors of tools before code sees them, in the audit and in the
+	// texts of errors: as they are, as in JSON and URLs, and in base64, in one
+	// piece or cut across writes. They cannot be recognised in any other guise:
+	// reversed, split, compressed, encrypted, in base64 with line breaks, in hex,
+	// in a picture. A value in whose packed data one stands is replaced as a
+	// whole. Get and Pull give variables as they are. Shorter ones than 4 bytes
+	// are refused.
+	Redact []string
+	// Prompt is the task, for the audit.
+	Prompt string
+	// Audit gets JSON lines: the begin, every tool call, every step with its
+	// code, and the end with the counters. It stays the caller's. A failed Write
+	// is an error of Close. May be nil.
+	Audit io.Writer
+	// Trace is told of steps and tool calls. May be nil.
+	Trace *RunTrace
+	// Stdin answers input() in the code, as in [RunCodeParams]; nil makes it an
+	// EOFError.
+	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Stdout and Stderr get what code prints as it comes, in full, from the
 	// goroutine that calls Exec. May be nil.
 	Stdout, Stderr io.Writer
@@ -58,6 +90,13 @@ type Limits struct {
 	MaxSteps int
 	// StepTimeout is how long the code of one step may take.
 	StepTimeout time.Duration
+	// RunTimeout is how long the run may take, from Begin on.
+	RunTimeout time.Duration
+	// MaxMemoryBytes is how much memory (data and private mappings, RLIMIT_DATA)
+	// the kernel may take beyond what it has at Begin: more is a MemoryError in
+	// the code. Code that wants to can lift it; the sandbox's own memory is the
+	// bound that holds. It is Linux's.
+	MaxMemoryBytes int
 	// MaxOutputBytes is how much of each of stdout and stderr a step keeps: the
 	// head and the tail. 0 means [DefaultMaxOutput].
 	MaxOutputBytes int
@@ -68,15 +107,24 @@ type Limits struct {
 type Run struct {
 	// Installation is what came of RunParams.Packages; nil without.
 	Installation *Installation
+	// ID names the run in audit and logs.
+	ID string
 
-	runs    *runs
-	host    runHost
-	context *runContext
-	params  RunParams
+	runs     *runs
+	host     runHost
+	context  *runContext
+	params   RunParams
+	sandbox  string
+	template string
+	deadline time.Time // zero without
+	bridge   *bridge
+	redact   *redactor
+	log      *runLog
 
 	mu     sync.Mutex
 	closed bool
 	steps  int
+	ending func() error // closes, once
 	calls  map[*inFlight]struct{}
 	open   sync.WaitGroup
 }
@@ -88,6 +136,9 @@ type Step struct {
 	// Execution has output and results. Its Error is the exception that ended
 	// the code: for a model it is an observation, so Exec does not return it.
 	Execution
+	// Final tells that the run has its final answer: Value is what the first
+	// final_answer(…) of the code was given. Nothing else can bring it about.
+	Final bool
 	// Value is the value of the last expression, typed; None when there was
 	// none. One larger than 1 MiB is opaque: assign it to a variable and use
 	// [Run.Get].
@@ -98,6 +149,8 @@ type Step struct {
 	Imports []string
 	// Duration is how long the step took, seen from here.
 	Duration time.Duration
+
+	maxOutput int
 }
 
 // Truncated tells whether output was dropped; the counters are in Execution.
@@ -108,13 +161,22 @@ const (
 	maxStepValue = 1 << 20
 	// valueKey names the expression that gives the value.
 	valueKey = "value"
+	// afterFinal is how long code may go on after its final answer.
+	afterFinal = 2 * time.Second
 )
 
-// Begin starts a run: installs its packages, sends its state, and holds the
-// context until Close. ctx bounds the call, not the run. The websocket transport
-// is needed.
+// Begin starts a run: installs its packages, sends its state, makes its tools
+// and final_answer callable, and holds the context until Close. ctx bounds the
+// call, not the run. The websocket transport is needed.
 //
-// Errors are [ErrContextBusy], an [*InstallError], a [*GuardError], one of package state that
+// Code ends the run by calling final_answer(x), at any depth: the value is
+// recorded here, and what the code catches or does afterwards changes nothing;
+// 2 seconds later it is interrupted. Any other name may be a tool's: see
+// [NewTool]. A tool runs while the code waits, and may be called from threads;
+// in coroutines, await tool.aio(…). Its exceptions are tool.Error.
+//
+// Errors are [ErrContextBusy], [ErrPublicKernel], an [*InstallError], a
+// [*GuardError], one of package state that
 // names the variable, or a transport's; the context is free then.
 func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 	if p == nil {
@@ -123,11 +185,22 @@ func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 	if _, err := p.Guard.config(p.Packages); err != nil {
 		return nil, err
 	}
+	if err := checkNames(p); err != nil {
+		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
+	}
+	redact, err := newRedactor(p.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
+	}
+	if len(p.Tools) > 0 {
+		if err := sb.private(ctx); err != nil {
+			return nil, err
+		}
+	}
 	var installation *Installation
 	if len(p.Packages) > 0 {
-		var err error
 		if installation, err = sb.Packages.Install(ctx, p.Packages...); err != nil {
-			return nil, err
+			return nil, redact.err(err)
 		}
 	}
 	id, err := sb.contextID(ctx, p.Context)
@@ -136,10 +209,69 @@ func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 	}
 	r, err := sb.runs.begin(ctx, sandboxHost{sb}, id, *p)
 	if err != nil {
+		return nil, redact.err(err)
+	}
+	r.Installation, r.redact = installation, redact
+	r.sandbox, r.template, r.log.logger = sb.ID(), sb.remote.TemplateID, sb.client.api.Logger()
+	r.log.begin()
+	return r, nil
+}
+
+// checkNames refuses names that collide.
+func checkNames(p *RunParams) error {
+	what := map[string]string{finalAnswer: "the function that gives the final answer"}
+	for _, t := range p.Tools {
+		if t.call == nil {
+			return errors.New("a Tool was not made by NewTool or NewAgent")
+		}
+		if other, taken := what[t.name]; taken {
+			return fmt.Errorf("the tool %q has the name of %s: rename one", t.name, other)
+		}
+		what[t.name] = fmt.Sprintf("the tool %q", t.name)
+	}
+	if p.State != nil {
+		for _, name := range p.State.Names() {
+			if other, taken := what[name]; taken {
+				return fmt.Errorf("the variable %q of the state has the name of %s: rename one", name, other)
+			}
+		}
+	}
+	return nil
+}
+
+// newRun makes the tools callable in the kernel, and the run.
+func newRun(ctx context.Context, rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
+	r := &Run{ID: jupyter.NewID(), runs: rs, host: host, context: c, params: p, calls: map[*inFlight]struct{}{}}
+	if p.Limits.RunTimeout > 0 {
+		r.deadline = time.Now().Add(p.Limits.RunTimeout)
+	}
+	r.bridge, r.log = newBridge(r, p.Tools), newRunLog(r)
+	r.ending = sync.OnceValue(r.close)
+	specs := []map[string]any{finalTool.spec()}
+	for _, t := range p.Tools {
+		specs = append(specs, t.spec())
+	}
+	text, err := json.Marshal(specs)
+	if err != nil {
 		return nil, err
 	}
-	r.Installation = installation
-	return r, nil
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
+		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("begin", string(text), p.Limits.MaxMemoryBytes)},
+	}, executionHandler{})
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Taken []string `py:"taken"`
+	}
+	doc, err := expressionValue(reply, valueKey)
+	if err == nil {
+		err = state.Unmarshal(doc, &answer)
+	}
+	if err == nil && len(answer.Taken) > 0 {
+		err = fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that, or rename the tool", answer.Taken[0])
+	}
+	return r, err
 }
 
 // Exec runs code and returns what it gave. The step is nil only when the code
@@ -150,7 +282,10 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		return nil, err
 	}
 	defer end()
-	step := &Step{}
+	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
+	if _, finished := r.final(); finished {
+		return nil, ErrRunFinished
+	}
 	r.mu.Lock()
 	if most := r.params.Limits.MaxSteps; most > 0 && r.steps >= most {
 		r.mu.Unlock()
@@ -164,32 +299,70 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrStepTimeout)
 		defer cancel()
 	}
+	ctx, traced := r.params.Trace.step(ctx, step.N, code)
+	calls, err := r.exec(ctx, code, step)
+	err = r.redact.err(err)
+	r.log.step(ctx, code, step, calls, err)
+	traced(step, err)
+	return step, err
+}
+
+// exec runs the code of a step and fills the step in.
+func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, error) {
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answered := make(chan struct{})
+	calls := r.bridge.step(step.N, func() { close(answered) })
+	go func() {
+		select {
+		case <-answered:
+		case <-limited.Done():
+			return
+		}
+		grace := time.NewTimer(afterFinal)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+			cancel(ErrRunFinished)
+		case <-limited.Done():
+		}
+	}()
 	start := time.Now()
 	expressions := map[string]string{valueKey: pyshim.Call("last", maxStepValue)}
 	if r.params.Guard != nil {
 		expressions[guardKey] = pyshim.CallGuard("report")
 	}
 	c := newCollector(&RunCodeParams{Stdout: r.params.Stdout, Stderr: r.params.Stderr, MaxOutput: r.params.Limits.MaxOutputBytes})
-	reply, err := r.host.execute(ctx, r.context.id, jupyter.ExecuteRequest{
+	message, flush := r.redact.output(c.message)
+	reply, err := r.host.execute(limited, r.context.id, jupyter.ExecuteRequest{
 		Code: code, StoreHistory: true,
 		UserExpressions: expressions,
-	}, executionHandler{message: c.message})
+	}, executionHandler{message: message, input: calls.input})
+	err = errors.Join(err, flush())
+	records := calls.end()
 	step.Execution, step.Duration = *c.finished(), time.Since(start)
-	if err != nil {
-		return step, r.failed(ctx, err)
-	}
-	if reply.Status != "ok" {
-		if step.Error == nil {
-			step.Error = newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n"))
+	if answer, ok := r.final(); ok {
+		step.Final, step.Value = true, answer
+		if step.Error != nil && step.Error.Name == "FinalAnswer" {
+			step.Error = nil
 		}
+		if errors.Is(context.Cause(limited), ErrRunFinished) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return records, r.failed(ctx, err)
+	}
+	if reply.Status != "ok" && step.Error == nil && !step.Final {
+		step.Error = newExecutionError(reply.Name, r.redact.text(reply.Value), r.redact.text(strings.Join(reply.Traceback, "\n")))
 	}
 	if r.params.Guard != nil {
-		if err := r.context.report(ctx, r.host, reply, step); err != nil {
-			return step, r.failed(ctx, fmt.Errorf("sandbox: guard of step %d: %w", step.N, err))
+		if err := r.context.report(ctx, r.host, reply, step, r.redact.text); err != nil {
+			return records, r.failed(ctx, fmt.Errorf("sandbox: guard of step %d: %w", step.N, err))
 		}
 	}
-	if step.Error != nil {
-		return step, nil
+	if step.Final || step.Error != nil {
+		return records, nil
 	}
 	if hasMain(step.Results) {
 		doc, err := expressionValue(reply, valueKey)
@@ -197,10 +370,21 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 			step.Value, err = state.Parse(doc, state.Limits{MaxBytes: 2 * maxStepValue})
 		}
 		if err != nil {
-			return step, fmt.Errorf("sandbox: value of step %d: %w", step.N, lost(err))
+			return records, fmt.Errorf("sandbox: value of step %d: %w", step.N, lost(err))
 		}
+		step.Value = r.redact.value(step.Value)
 	}
-	return step, nil
+	return records, nil
+}
+
+// final gives the final answer, if there is one.
+func (r *Run) final() (state.Value, bool) {
+	r.bridge.mu.Lock()
+	defer r.bridge.mu.Unlock()
+	if r.bridge.final == nil {
+		return state.Value{}, false
+	}
+	return *r.bridge.final, true
 }
 
 func hasMain(results []Result) bool {
@@ -246,28 +430,48 @@ func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	return nil
 }
 
-// Close ends the run: it cuts off calls that are under way, waits for them, and
-// frees the context. The sandbox and its variables stay. It is idempotent and
-// nil-safe, and its error is always nil.
+// Close ends the run: it cuts off calls that are under way and waits for them
+// and for the functions of tools, takes the tools away, writes the audit's last
+// line, and frees the context. The sandbox and its variables stay. It is
+// idempotent and nil-safe. Its error is that of the audit's writer, or that a
+// tool did not return within 10 seconds after its context had ended.
 func (r *Run) Close() error {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
-	first := !r.closed
 	r.closed = true
 	for c := range r.calls {
 		c.cancel(ErrRunClosed)
 	}
 	r.mu.Unlock()
+	return r.ending()
+}
+
+func (r *Run) close() error {
 	r.open.Wait()
-	if first {
-		if r.params.Guard != nil {
-			r.context.disarm(r.host)
-		}
-		r.runs.release(r.context)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var failed []error
+	if !waitFor(&r.bridge.work, closeTimeout) {
+		failed = append(failed, fmt.Errorf("sandbox: close a run: a tool did not return in %v after its context had ended", closeTimeout))
 	}
-	return nil
+	// Where the kernel cannot be asked any more it has no tools either, and here
+	// nobody answers them.
+	_, _ = r.host.execute(ctx, r.context.id, jupyter.ExecuteRequest{
+		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("end")},
+	}, executionHandler{})
+	if r.params.Guard != nil {
+		r.context.disarm(r.host)
+	}
+	var result *string
+	if answer, ok := r.final(); ok {
+		text := string(answer.Bytes())
+		result = &text
+	}
+	failed = append(failed, r.log.end(result))
+	r.runs.release(r.context)
+	return errors.Join(failed...)
 }
 
 // begin enters a call that Close can cut off.
@@ -277,11 +481,19 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 	if r.closed {
 		return nil, nil, ErrRunClosed
 	}
+	if !r.deadline.IsZero() && !time.Now().Before(r.deadline) {
+		return nil, nil, ErrRunTimeout
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &inFlight{cancel}
 	r.calls[c] = struct{}{}
 	r.open.Add(1)
+	timed := func() {}
+	if !r.deadline.IsZero() {
+		ctx, timed = context.WithDeadlineCause(ctx, r.deadline, ErrRunTimeout)
+	}
 	return ctx, func() {
+		timed()
 		cancel(nil)
 		r.mu.Lock()
 		delete(r.calls, c)
@@ -294,7 +506,7 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 // it did.
 func (r *Run) failed(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	for _, own := range []error{ErrRunClosed, ErrStepTimeout} {
+	for _, own := range []error{ErrRunClosed, ErrStepTimeout, ErrRunTimeout} {
 		if errors.Is(cause, own) && !errors.Is(err, own) {
 			return fmt.Errorf("%w: %w", own, err)
 		}

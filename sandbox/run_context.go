@@ -124,7 +124,15 @@ func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams)
 		rs.release(c)
 		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
 	}
-	return &Run{runs: rs, host: host, context: c, params: p, calls: map[*inFlight]struct{}{}}, nil
+	r, err := newRun(ctx, rs, host, c, p)
+	if err != nil {
+		if guard != nil {
+			c.disarm(host)
+		}
+		rs.release(c)
+		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
+	}
+	return r, nil
 }
 
 func (rs *runs) release(c *runContext) {

@@ -94,6 +94,7 @@ func (h *pythonHost) execute(ctx context.Context, _ string, request jupyter.Exec
 	if ctx.Err() != nil {
 		return jupyter.ExecuteReply{}, context.Cause(ctx)
 	}
+	request.AllowStdin = handler.input != nil
 	line, err := json.Marshal(request)
 	if err != nil {
 		return jupyter.ExecuteReply{}, err
@@ -119,12 +120,36 @@ func (h *pythonHost) execute(ctx context.Context, _ string, request jupyter.Exec
 			var reply jupyter.ExecuteReply
 			return reply, json.Unmarshal(m.Content, &reply)
 		}
+		if m.Type == "input_request" {
+			if err := h.answer(ctx, m.Content, handler); err != nil {
+				return jupyter.ExecuteReply{}, err
+			}
+			continue
+		}
 		if handler.message != nil {
 			if err := handler.message(&jupyter.Message{Header: jupyter.Header{MsgType: m.Type}, Content: m.Content}); err != nil {
 				return jupyter.ExecuteReply{}, err
 			}
 		}
 	}
+}
+
+// answer answers a request for input.
+func (h *pythonHost) answer(ctx context.Context, content []byte, handler executionHandler) error {
+	var request jupyter.InputRequest
+	if err := json.Unmarshal(content, &request); err != nil {
+		return err
+	}
+	value, err := handler.input(ctx, request.Prompt, false)
+	if err != nil {
+		return err
+	}
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = h.in.Write(append(line, '\n'))
+	return err
 }
 
 func (h *pythonHost) upload(_ context.Context, path string, r io.Reader) error {
@@ -289,7 +314,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		r.Close()
 		before, requests := h.sent, h.executed
 		r = h.begin(t, &rs, RunParams{State: st})
-		if n := h.sent - before; n > 1024 || h.executed-requests != 1 {
+		if n := h.sent - before; n > 1024 || h.executed-requests != 2 {
 			t.Errorf("the second Begin sent %d bytes in %d requests", n, h.executed-requests)
 		}
 		if step := mustExec(t, r, "small, len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[2,1048576]}}` {
@@ -461,7 +486,7 @@ func TestNamespaceIsClean(t *testing.T) {
 		if err := step.Value.Decode(&names); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"mine"}, names); diff != "" {
+		if diff := cmp.Diff([]string{"final_answer", "mine"}, names); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
@@ -604,3 +629,5 @@ func FuzzReadFrame(f *testing.F) {
 		_ = readFrame(bytes.NewReader(frame), head, len(frame), func(string, state.Value) error { return nil })
 	})
 }
+
+func mustRequest(code string) jupyter.ExecuteRequest { return jupyter.ExecuteRequest{Code: code} }

@@ -23,6 +23,7 @@ var withoutContext = map[string]string{
 	"Client.API":            "a part of the client",
 	"Client.Close":          "as Sandbox.Close",
 	"Run.Close":             "as Sandbox.Close",
+	"Run.Metrics":           "counted here",
 	"Command.PID":           "known since the start",
 	"Command.Tag":           "as Command.PID",
 	"Command.Disconnect":    "asks nobody",

@@ -18,6 +18,9 @@ var Codec string
 //go:embed state.py
 var stateSource string
 
+//go:embed tools.py
+var toolsSource string
+
 //go:embed guard.py
 var guardSource string
 
@@ -26,13 +29,14 @@ var installSource string
 
 const (
 	stateModule = "_e2bctl_state"
+	toolsModule = "_e2bctl_tools"
 	guardModule = "_e2bctl_guard"
 )
 
 // Install is the code that places the modules in a kernel that has not got
 // them, but for the guard.
 func Install() string {
-	return install(`"_e2bctl_codec": ` + literal(Codec) + `, "` + stateModule + `": ` + literal(stateSource))
+	return install(`"_e2bctl_codec": ` + literal(Codec) + `, "` + stateModule + `": ` + literal(stateSource) + `, "` + toolsModule + `": ` + literal(toolsSource))
 }
 
 // InstallGuard is the code that places the guard in a kernel that has the other
@@ -57,6 +61,9 @@ func GuardNotInstalled(name, value string) bool {
 // Call is the expression that calls a function of the state module. Arguments
 // are strings and ints.
 func Call(function string, args ...any) string { return call(stateModule, function, args) }
+
+// CallTools is [Call] of a function of the tools module.
+func CallTools(function string, args ...any) string { return call(toolsModule, function, args) }
 
 // CallGuard is [Call] for the guard.
 func CallGuard(function string, args ...any) string { return call(guardModule, function, args) }

@@ -4,7 +4,9 @@ Its two engines stand for the two that sandboxes have."""
 import ast
 import json
 import os
+import builtins
 import sys
+import threading
 import traceback
 import types
 
@@ -12,9 +14,27 @@ out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 
+source = sys.stdin
+speaking = threading.Lock()
+asking = threading.Lock()
+allowed = False
+
+
 def emit(type, content):
-    out.write(json.dumps({"type": type, "content": content}) + "\n")
-    out.flush()
+    with speaking:
+        out.write(json.dumps({"type": type, "content": content}) + "\n")
+        out.flush()
+
+
+def raw_input(prompt=""):
+    if not allowed:
+        raise NotImplementedError("this frontend does not support input requests")
+    with asking:
+        emit("input_request", {"prompt": prompt})
+        return json.loads(source.readline())
+
+
+builtins.input = raw_input
 
 
 class Stream:
@@ -104,8 +124,9 @@ engine = {"plain": Plain, "ipython": IPython}[sys.argv[1]]()
 out.write("ready\n")
 out.flush()
 sys.stdout = Stream()
-for line in sys.stdin:
+while line := source.readline():
     request = json.loads(line)
+    allowed = request["allow_stdin"]
     try:
         engine.run(request["code"], request["silent"])
         emit("execute_reply", {"status": "ok", "user_expressions": engine.expressions(request["user_expressions"] or {})})

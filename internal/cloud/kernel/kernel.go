@@ -367,11 +367,16 @@ func (k *Kernel) serve(r *Request) {
 // finish ends r, which nothing runs any more, with what tell says. emitting is held.
 func (k *Kernel) finish(r *Request, tell func()) {
 	k.mu.Lock()
+	asking := k.asking
 	k.current, k.asking, k.activity = nil, 0, time.Now()
 	if k.state == StateBusy {
 		k.state = StateIdle
 	}
 	k.mu.Unlock()
+	if asking != 0 && r.proc != nil {
+		// A thread that outlives the code asks: nobody answers it any more.
+		_ = r.proc.send(&command{Type: "input_reply", Seq: asking, EOF: true})
+	}
 	tell()
 	close(r.done)
 }

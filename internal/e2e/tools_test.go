@@ -1,0 +1,139 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func observe(t *testing.T, r *sandbox.Run, code string) *sandbox.Step {
+	t.Helper()
+	step, err := r.Exec(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return step
+}
+
+func TestToolsInASandbox(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	entered := make(chan struct{}, 1)
+	tools := []sandbox.Tool{
+		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+		sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+			entered <- struct{}{}
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}),
+		sandbox.NewTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
+			_, err := sb.RunCode(ctx, "1", nil)
+			if !errors.Is(err, sandbox.ErrSameContext) {
+				t.Errorf("code in the context that waits: %v", err)
+			}
+			if _, err := sb.Begin(ctx, nil); !errors.Is(err, sandbox.ErrContextBusy) && !errors.Is(err, sandbox.ErrSameContext) {
+				t.Errorf("a run in the context that waits: %v", err)
+			}
+			other, err := sb.CreateContext(ctx, nil)
+			if err != nil {
+				return "", err
+			}
+			r, err := sb.Begin(ctx, &sandbox.RunParams{Context: other.ID})
+			if err != nil {
+				return "", err
+			}
+			defer r.Close()
+			step, err := r.Exec(ctx, "final_answer('from within')")
+			if err != nil {
+				return "", err
+			}
+			var s string
+			return s, errors.Join(step.Value.Decode(&s), errOr(s != "from within"))
+		}),
+	}
+	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Tools: tools})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := observe(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda i=i: n.append(add(i, 1))) for i in range(8)]\n[x.start() for x in ts]\n[x.join() for x in ts]\n(sum(n), await add.aio(1, 2))").Text(); got != "(36, 3)" {
+		t.Error(got)
+	}
+	if step := observe(t, r, "again()"); step.Error != nil {
+		t.Error(step.Error)
+	}
+	// A thread that calls when the step is over is told so, and the next works.
+	observe(t, r, "late = []\ndef f():\n    try:\n        waits()\n    except Exception as e:\n        late.append(e)\nx = threading.Thread(target=f)\nx.start()")
+	if got := observe(t, r, "x.join()\n(len(late), add(2, 2))").Text(); got != "(1, 4)" {
+		t.Error(got)
+	}
+	for len(entered) > 0 {
+		<-entered
+	}
+	// Cancelled within a tool.
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-entered; cancel() }()
+	if _, err := r.Exec(ctx, "waits()"); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if got := observe(t, r, "add(20, 22)").Text(); got != "42" {
+		t.Error(got)
+	}
+	// The kernel dies within a tool.
+	if _, err := r.Exec(t.Context(), "import os\nthreading.Thread(target=lambda: (add(1, 1), os._exit(1))).start()\nwaits()"); !errors.Is(err, sandbox.ErrKernelDied) {
+		t.Errorf("the kernel died: %v", err)
+	}
+}
+
+func errOr(failed bool) error {
+	if failed {
+		return errors.New("not as it should be")
+	}
+	return nil
+}
+
+func TestRunProgram(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	const secret = "credential-of-the-program"
+	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
+		Files:   map[string][]byte{"pkg/main.py": []byte("import os\nprint(os.environ['KEY'])")},
+		Command: "python3 pkg/main.py; exit 3", Envs: map[string]string{"KEY": secret},
+	})
+	var failed *sandbox.ExitError
+	if !errors.As(err, &failed) || result.ExitCode != 3 || result.Stdout != secret+"\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if got := evaluate(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
+		t.Error("the kernel has the program's environment")
+	}
+	if _, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Files: map[string][]byte{"../x": nil}, Command: "true"}); err == nil {
+		t.Error("a file outside of the directory")
+	}
+}
+
+func BenchmarkToolCall(b *testing.B) {
+	sb, err := sandbox.Create(b.Context(), sandboxtest.New(b).Options()...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer sb.Close()
+	r, err := sb.Begin(b.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{
+		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	for b.Loop() {
+		if step, err := r.Exec(b.Context(), "for i in range(1000): add(i, 1)"); err != nil || step.Error != nil {
+			b.Fatal(step, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "µs/call")
+}

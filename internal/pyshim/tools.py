@@ -1,0 +1,250 @@
+"""The kernel's side of a run's tools: functions that the host answers.
+
+A call goes to the host as a request for input, of which a kernel has one at a
+time. So that calls of many threads overlap there all the same, whoever calls
+while nobody else does becomes the leader: it hands over all calls that are
+waiting and takes what is finished, its own or not, until its own is. The host
+never keeps it long: what it has not finished by then is asked for again.
+"""
+
+import asyncio
+import builtins
+import concurrent.futures
+import functools
+import inspect
+import json
+import os
+import sys
+import threading
+
+codec = sys.modules["_e2bctl_codec"]
+state = sys.modules["_e2bctl_state"]
+
+# Tells the host's questions from those of input().
+PREFIX = "\0e2bctl:"
+# Servers bound what a message may have: a longer one goes in parts of so many
+# characters.
+PART = 1 << 20
+# How many calls a coroutine may have under way.
+WORKERS = 64
+
+
+class ToolError(Exception):
+    """What the host says when a tool fails. type names the kind of error, and
+    retryable tells that the same call may succeed later."""
+
+    def __init__(self, message, tool="", type="", retryable=False):
+        super().__init__(message)
+        self.tool = tool
+        self.type = type
+        self.retryable = retryable
+
+
+class FinalAnswer(BaseException):
+    """Ends the code once the host has recorded the answer. Catching it changes
+    nothing about that."""
+
+
+class _Call:
+    __slots__ = ("id", "name", "document", "sent", "reply")
+
+    def __init__(self, id, name, document):
+        self.id = id
+        self.name = name
+        self.document = document
+        self.sent = False
+        self.reply = None
+
+
+class _Bridge:
+    """The way to the host of one run."""
+
+    def __init__(self, ask):
+        self.ask = ask
+        self.pid = os.getpid()
+        self.open = True
+        self.turn = threading.Condition()
+        self.calls = {}
+        self.leader = None
+        self.last = 0  # id of a call
+        self.number = 0  # of an exchange
+        self._pool = None
+
+    def pool(self):
+        with self.turn:
+            if self._pool is None:
+                self._pool = concurrent.futures.ThreadPoolExecutor(WORKERS, "tools")
+            return self._pool
+
+    def call(self, name, arguments):
+        document = codec.encode(arguments).decode("utf-8")
+        if os.getpid() != self.pid:
+            raise ToolError("%s: a tool can be called in the kernel's own process alone" % name, name, "Unreachable")
+        if not self.open:
+            raise ToolError("%s: the run that this tool belongs to is closed" % name, name, "Unreachable")
+        with self.turn:
+            self.last += 1
+            call = self.calls[self.last] = _Call(self.last, name, document)
+        try:
+            with self.turn:
+                while call.reply is None and self.leader is not None:
+                    self.turn.wait()
+                if call.reply is None:
+                    self.leader = call
+            while call.reply is None:
+                self.exchange(name)
+        finally:
+            # An interrupt ends up here, too: the host learns from the next
+            # exchange that nobody waits for this call any more.
+            with self.turn:
+                del self.calls[call.id]
+                if self.leader is call:
+                    self.leader = None
+                self.turn.notify_all()
+        return _result(name, *call.reply)
+
+    def exchange(self, name):
+        with self.turn:
+            self.number += 1
+            fresh = [c for c in self.calls.values() if not c.sent]
+            waiting = [c.id for c in self.calls.values() if c.sent and c.reply is None]
+        head = json.dumps({"calls": [[c.id, c.name] for c in fresh], "waiting": waiting})
+        try:
+            text = self.transfer("\n".join([head] + [c.document for c in fresh]))
+        except EOFError:
+            raise ToolError("%s: the host has ended the step" % name, name, "Unreachable") from None
+        except NotImplementedError:  # the kernel's, when it may not ask
+            raise ToolError("%s: no step of the run is under way" % name, name, "Unreachable") from None
+        head, *documents = text.split("\n")
+        with self.turn:
+            for c in fresh:
+                c.sent = True
+            for (id, status), document in zip(json.loads(head), documents):
+                if id in self.calls:
+                    self.calls[id].reply = (status, document)
+            self.turn.notify_all()
+
+    def transfer(self, text):
+        parts = [text[i : i + PART] for i in range(0, len(text), PART)]
+        for part in parts[:-1]:
+            self.ask("%s%d+%s" % (PREFIX, self.number, part))
+        reply = self.ask("%s%d.%s" % (PREFIX, self.number, parts[-1]))
+        answer = [reply[1:]]
+        while reply[:1] == "+":
+            reply = self.ask("%s%d?" % (PREFIX, self.number))
+            answer.append(reply[1:])
+        if reply[:1] != ".":
+            raise ToolError("the host refused the call: %s" % reply[1:], "", "Unreachable")
+        return "".join(answer)
+
+
+def _result(name, status, document):
+    if status == "ok":
+        return codec.decode(document.encode("utf-8"))
+    if status == "final":
+        raise FinalAnswer("the run has its final answer")
+    error = json.loads(document)
+    if error["type"] == "TypeError":
+        raise TypeError(error["message"])
+    raise ToolError(error["message"], name, error["type"], error["retryable"])
+
+
+def _function(bridge, spec):
+    name = spec["name"]
+    optional = frozenset(p["name"] for p in spec["parameters"] if not p["required"])
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                p["name"],
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=None if p["name"] in optional else inspect.Parameter.empty,
+                annotation=p["type"],
+            )
+            for p in spec["parameters"]
+        ],
+        return_annotation=spec["returns"],
+    )
+
+    def function(*args, **kwargs):
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as e:
+            raise TypeError("%s: %s; call it as %s" % (name, e, spec["signature"])) from None
+        return bridge.call(name, {k: v for k, v in bound.items() if v is not None or k not in optional})
+
+    async def aio(*args, **kwargs):
+        work = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(bridge.pool(), work)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = spec["doc"]
+    function.__signature__ = signature
+    function.__module__ = "__main__"
+    function.Error = ToolError
+    aio.__doc__ = "%s, to be awaited." % name
+    function.aio = aio
+    return function
+
+
+_bridge = None
+_placed = {}
+_limit = None  # of memory, as it was before the run
+
+
+def begin(specs, memory):
+    """Makes the tools of a run callable, and bounds the memory that code may add.
+    Answers the names that are taken; then nothing was done."""
+    global _bridge
+    end()
+    namespace = state._namespace()
+    functions = {}
+    taken = []
+    ask = getattr(getattr(state._shell(), "kernel", None), "raw_input", None) or builtins.input
+    bridge = _Bridge(ask)
+    for spec in json.loads(specs):
+        if spec["name"] in namespace:
+            taken.append(spec["name"])
+        functions[spec["name"]] = _function(bridge, spec)
+    if not taken:
+        if memory:
+            _bound(memory)
+        _bridge = bridge
+        _placed.update(functions)
+        namespace.update(functions)
+    return state.Reply(codec.encode({"taken": taken}))
+
+
+def end():
+    """Takes the tools of the last run away, but for names that code gave another
+    value."""
+    global _bridge, _limit
+    if _bridge is not None:
+        _bridge.open = False
+        if _bridge._pool is not None:
+            _bridge._pool.shutdown(wait=False)
+        _bridge = None
+    namespace = state._namespace()
+    for name, function in _placed.items():
+        if namespace.get(name) is function:
+            del namespace[name]
+    _placed.clear()
+    if _limit is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, _limit)
+        _limit = None
+    return state.Reply(codec.encode(None))
+
+
+def _bound(memory):
+    global _limit
+    import resource
+
+    with open("/proc/self/statm") as f:
+        used = int(f.read().split()[5]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = used + memory
+    if before[1] != resource.RLIM_INFINITY:
+        soft = min(soft, before[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
+    _limit = before

@@ -1,0 +1,49 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Observation is the step as text for a model: what was printed, the value of
+// the last expression, displayed results, and the exception that ended the
+// code. Each part has at most Limits.MaxOutputBytes, of head and tail, and says
+// what is left out.
+func (s *Step) Observation() string {
+	var b strings.Builder
+	part := func(title, text string) {
+		if text = strings.TrimRight(text, "\n"); text != "" {
+			fmt.Fprintf(&b, "%s:\n%s\n", title, text)
+		}
+	}
+	part("Printed", s.Stdout)
+	part("Printed to stderr", s.Stderr)
+	for _, r := range s.Results {
+		title := "Displayed"
+		if r.Main {
+			title = "Value of the last expression"
+		}
+		text := r.text("text/plain")
+		if text == "" {
+			text = "(" + strings.Join(r.Formats(), ", ") + ")"
+		}
+		part(title, s.bounded(text))
+	}
+	if s.Final {
+		part("Final answer", s.bounded(string(s.Value.Bytes())))
+	}
+	if e := s.Error; e != nil {
+		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
+	}
+	if b.Len() == 0 {
+		return "(no output)\n"
+	}
+	return b.String()
+}
+
+// bounded keeps head and tail of a text.
+func (s *Step) bounded(text string) string {
+	c := newCapture(s.maxOutput)
+	c.write([]byte(text))
+	return c.text()
+}

@@ -1,0 +1,40 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// ErrPublicKernel is what Begin with tools returns for a sandbox whose kernels
+// answer anybody who knows its address: whoever reaches them could call the
+// tools. Create the sandbox with [WithPrivateTraffic].
+var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")
+
+// private makes sure that the kernels refuse a request without the sandbox's
+// tokens.
+func (sb *Sandbox) private(ctx context.Context) error {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, sb.baseURL(jupyterPort)+"/api/kernels", nil)
+	if err != nil {
+		return fmt.Errorf("make the request: %w", err)
+	}
+	r.Header.Set("E2b-Sandbox-Id", sb.ID())
+	r.Header.Set("E2b-Sandbox-Port", strconv.Itoa(jupyterPort))
+	r.Header.Set("User-Agent", sb.client.api.UserAgent())
+	response, err := sb.client.http.Do(r)
+	if err != nil {
+		return sb.failed(ctx, "find out whether the kernels are private", err)
+	}
+	defer response.Body.Close()
+	if code := response.StatusCode; code != http.StatusUnauthorized && code != http.StatusForbidden {
+		return fmt.Errorf("%w (status %d)", ErrPublicKernel, code)
+	}
+	return nil
+}
