@@ -43,8 +43,8 @@ func TestDialRefused(t *testing.T) {
 		}, "the relay in the sandbox failed: exit status 127: no such file", nil},
 		"another first word": {func(_ context.Context, s *stream) error { return stdout(s, []byte("+")) }, "first word", nil},
 		"process 0":          {func(_ context.Context, s *stream) error { return started(s, 0) }, "first word", nil},
-		"no word":            {func(context.Context, *stream) error { return nil }, "connection to the command lost", ErrCommandLost},
-		"cut":                {func(_ context.Context, s *stream) error { return started(s, 7) }, "connection to the command lost", ErrCommandLost},
+		"no word":            {func(context.Context, *stream) error { return nil }, "its stream broke", ErrCommandLost},
+		"cut":                {func(_ context.Context, s *stream) error { return started(s, 7) }, "its stream broke", ErrCommandLost},
 		"refused": {func(context.Context, *stream) error {
 			return connect.NewError(connect.CodeResourceExhausted, errors.New("too many processes"))
 		}, "too many processes", nil},
