@@ -187,15 +187,24 @@ def _function(bridge, spec):
 
 
 _bridge = None
+# What the last run was told of its tools, behind its key.
+_specs = (None, None)
 _placed = {}
 _limit = None  # of memory, as it was before the run
 
 
-def begin(specs, memory):
+def begin(key, memory, specs):
     """Makes the tools of a run callable, and bounds the memory that code may add.
-    Answers the names that are taken; then nothing was done."""
-    global _bridge
+    Their description, which key names, need not be given when it is the last one
+    that was. Answers whether it is known and the names that are taken; then
+    nothing was done."""
+    global _bridge, _specs
     end()
+    if specs:
+        _specs = (key, specs)
+    known, specs = _specs
+    if known != key:
+        return state.Reply(codec.encode({"known": False}))
     namespace = state._namespace()
     functions = {}
     taken = []
@@ -211,7 +220,7 @@ def begin(specs, memory):
         _bridge = bridge
         _placed.update(functions)
         namespace.update(functions)
-    return state.Reply(codec.encode({"taken": taken}))
+    return state.Reply(codec.encode({"known": True, "taken": taken}))
 
 
 def end():
