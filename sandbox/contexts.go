@@ -127,6 +127,9 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 // drop forgets a context and ends the connection to its kernel.
 func (r *codeRunner) drop(id string) {
 	r.mu.Lock()
+	if id == defaultContext {
+		id = r.defaults[defaultLanguage]
+	}
 	k := r.kernels[id]
 	delete(r.kernels, id)
 	if language := r.languages[id]; r.defaults[language] == id {

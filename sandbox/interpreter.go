@@ -206,12 +206,20 @@ func (r *codeRunner) environment(ctx context.Context) map[string]string {
 	return envs
 }
 
-// defaultLanguage is that of code when none is named.
-const defaultLanguage = "python"
+const (
+	// defaultLanguage is that of code when none is named.
+	defaultLanguage = "python"
+	// defaultContext is the service's other name for the first context of that
+	// language.
+	defaultContext = "default"
+)
 
 // lookup gives the context to use: the one named, or the first of the language,
 // which is made when there is none.
 func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
+	if id == defaultContext {
+		id = ""
+	}
 	if language == "" {
 		language = defaultLanguage
 	}
