@@ -36,7 +36,7 @@ func TestReadmePieces(t *testing.T) {
 	out := buildAndRun(t, pieceProgram(pieces), cloud.Env()...)
 	for _, want := range []string{
 		"different lines: 2\n", "written: out.csv\n", "for everybody who has it: http://127.0.0.1:", "30 100\r\n",
-		"committed ", "200 OK\n",
+		"committed ", "200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in what they print:\n%s", want, out)
@@ -71,7 +71,7 @@ func pieceProgram(pieces []string) string {
 	var imports strings.Builder
 	for _, path := range []string{
 		"context", "errors", "fmt", "io", "io/fs", "log", "net/http", "os", "path/filepath", "strings", "time",
-		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox",
+		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/state",
 	} {
 		if regexp.MustCompile(`\b` + path[strings.LastIndex(path, "/")+1:] + `\.[A-Z]`).MatchString(source) {
 			fmt.Fprintf(&imports, "import %q\n", path)
