@@ -11,4 +11,10 @@
 // must not notice: an environment that acts when a program starts, other versions
 // of what is loaded, and files in the working directory of the same name get a
 // process that starts cold.
+//
+// Figures of matplotlib are also e2b/chart, read back from what was drawn
+// (charts.py). In two places it is more exact than E2B's own reading: bars are
+// named by the tick at their place, and whether they lie is asked, not guessed
+// from heights that are equal. Without IPython there are no magics, no display,
+// no charts and tables, and no completion or history.
 package kernel

@@ -28,6 +28,15 @@ func (k *Kernel) answer(msgType string, info Info) json.RawMessage {
 	return nil
 }
 
+// refuseComm is the comm_close that answers a comm_open: no target is known here.
+func refuseComm(open json.RawMessage) json.RawMessage {
+	var comm struct {
+		ID string `json:"comm_id"`
+	}
+	_ = json.Unmarshal(open, &comm) // an id that is no text names no comm
+	return marshal(map[string]any{"comm_id": comm.ID, "data": map[string]any{}})
+}
+
 // Reply is the content of kernel_info_reply.
 func (i Info) Reply() json.RawMessage {
 	if i.KernelInfo != nil {

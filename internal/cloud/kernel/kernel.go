@@ -338,7 +338,12 @@ func (k *Kernel) serve(r *Request) {
 		case p == nil:
 			k.finish(r, func() { k.fail(r, Died) })
 		case content != nil:
-			k.finish(r, func() { k.reply(ctx, r, content) })
+			k.finish(r, func() {
+				if r.Header.MsgType == "comm_open" {
+					k.emit(ctx, "comm_close", refuseComm(r.Content))
+				}
+				k.reply(ctx, r, content)
+			})
 		}
 	}
 	k.emitting.Unlock()

@@ -1,6 +1,7 @@
 """Representations that E2B's kernel gives beyond IPython's own."""
 import json
 import sys
+import warnings
 
 from IPython.core.formatters import BaseFormatter, DisplayFormatter
 from traitlets import ObjectName, Unicode
@@ -20,6 +21,21 @@ class DataFormatter(BaseFormatter):
     _return_type = dict
 
 
+class ChartFormatter(BaseFormatter):
+    """A figure as data: e2b/chart."""
+
+    format_type = Unicode("e2b/chart")
+    print_method = ObjectName("_repr_e2b_chart_")
+    _return_type = dict
+
+    def pop(self, typ, default=None):
+        # matplotlib's backend takes figures from all formatters when it chooses
+        # the format of pictures, which this is not.
+        if getattr(typ, "__module__", None) == "matplotlib.figure":
+            return default
+        return super().pop(typ, default)
+
+
 # Types that have a representation as text and no other by themselves.
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
 
@@ -35,6 +51,9 @@ class Formatter(DisplayFormatter):
         data.for_type_by_name("pandas.core.frame", "DataFrame", _columns)
         data.for_type_by_name("pandas", "DataFrame", _columns)
         self.formatters["e2b/data"] = data
+        chart = ChartFormatter(parent=self)
+        chart.for_type_by_name("matplotlib.figure", "Figure", _chart)
+        self.formatters["e2b/chart"] = chart
         as_json = self.formatters["application/json"]
         as_json.for_type(list, _json)
         as_json.for_type(dict, _json)
@@ -65,9 +84,28 @@ def _registered(formatter, obj, bases):
 
 def _columns(frame):
     if frame.size > MAX_CELLS:
-        print("e2b/data is left out of a result: %d cells, the limit is %d" % (frame.size, MAX_CELLS), file=sys.stderr)
+        _left_out("e2b/data", "%d cells, the limit is %d" % (frame.size, MAX_CELLS))
         return None
-    return clean(frame.to_dict(orient="list"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of two columns with one name the last is taken
+        return clean(frame.to_dict(orient="list"), other=str)
+
+
+def _chart(figure):
+    """A figure that cannot be read as data is a picture all the same."""
+    from . import charts
+
+    try:
+        return clean(charts.extract(figure))
+    except charts.TooLarge as error:
+        _left_out("e2b/chart", error)
+        return None
+    except Exception:
+        return {}
+
+
+def _left_out(mime, why):
+    print("%s is left out of a result: %s" % (mime, why), file=sys.stderr)
 
 
 def _json(value):

@@ -1,11 +1,13 @@
 """The engine for a Python with IPython: its own shell, told where to speak."""
 import asyncio
+import builtins
 import contextlib
 import io
 import os
 import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
 
 import IPython
@@ -34,6 +36,9 @@ class Hook(DisplayHook):
 
     def write_output_prompt(self):
         pass
+
+    def finish_displayhook(self):
+        self._is_active = False  # there is no line to end, and sys.stdout may be anything
 
     def write_format_data(self, format_dict, md_dict=None):
         self.shell.kernel.display("execute_result", format_dict, md_dict, execution_count=self.prompt_count)
@@ -84,6 +89,18 @@ class Shell(InteractiveShell):
     def _tee(self, channel):
         return contextlib.nullcontext()  # as above
 
+    def showtraceback(self, exc_tuple=None, *arguments, **options):
+        etype, error, frames = self._get_exc_info(exc_tuple)
+        if issubclass(etype, GROUP):  # which IPython prints
+            self._showtraceback(etype, error, _plainly(error, frames))
+        else:
+            super().showtraceback(exc_tuple, *arguments, **options)
+
+    async def run_code(self, *arguments, **options):
+        # Between here and the cell nothing swallows an interrupt.
+        self.kernel.interrupts.admit()
+        return await super().run_code(*arguments, **options)
+
     def _showtraceback(self, etype, evalue, stb):
         name, lines = etype.__name__, list(stb)
         if self.cancelled and issubclass(etype, asyncio.CancelledError):
@@ -117,6 +134,17 @@ class Shell(InteractiveShell):
             raise
 
     system_piped = system_raw = system
+
+
+# Before Python 3.11 there are none, and nothing is an instance of ().
+GROUP = getattr(builtins, "BaseExceptionGroup", ())
+
+
+def _plainly(error, frames):
+    """A traceback as Python itself gives it, from where the user's code begins."""
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") != "__main__":
+        frames = frames.tb_next
+    return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
 def scratch():
@@ -169,8 +197,11 @@ class Engine:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
 
+            from . import charts
+
             figure = Figure()
             figure.add_subplot().plot([1, 2])
+            charts.extract(figure)
             FigureCanvasAgg(figure).print_png(io.BytesIO())
 
     def attach(self):
@@ -186,10 +217,14 @@ class Engine:
             self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
         count = shell.execution_count
+        self.kernel.interrupts.defer()
         result = shell.run_cell(request["code"], store_history=store, silent=silent)
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
-            content = shell.failure or failure(error, [])
+            content = shell.failure
+            if content is None:  # the cell has broken what would have shown it
+                content = failure(error, _plainly(error, error.__traceback__))
+                self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=count, payload=[])
         expressions = shell.user_expressions(request.get("user_expressions") or {})
         return {"status": "ok", "execution_count": count, "user_expressions": expressions, "payload": []}

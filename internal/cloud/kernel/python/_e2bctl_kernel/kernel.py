@@ -18,6 +18,10 @@ from .wire import Interrupts, Wire, bundle, dumps
 SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn"))
 
 
+# An exception may say this much, in characters, and so may each part of its traceback.
+MAX_ERROR = 1 << 20
+
+
 class Kernel:
     """What get_ipython().kernel is, and what an engine uses to speak.
 
@@ -172,7 +176,15 @@ def failure(error, trace):
         value = str(error)
     except Exception:
         value = "<exception str() failed>"
-    return {"ename": type(error).__name__, "evalue": value, "traceback": trace}
+    return {"ename": type(error).__name__, "evalue": _shortened(value), "traceback": [_shortened(part) for part in trace]}
+
+
+def _shortened(text):
+    """A text whose middle is left out when it is long: a line to the agent is limited."""
+    if len(text) <= MAX_ERROR:
+        return text
+    half = MAX_ERROR // 2
+    return "%s\n[... %d characters left out ...]\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
 
 
 def _no_stdin():

@@ -20,6 +20,7 @@ class Interrupts:
         self._main = threading.get_ident()
         self._armed = False
         self._held = 0
+        self._deferred = False
         self._pending = False
         signal.signal(signal.SIGINT, self._handle)
 
@@ -27,7 +28,7 @@ class Interrupts:
         __tracebackhide__ = True  # IPython's traceback ends where the cell was
         if not self._armed:
             return
-        if self._held:
+        if self._held or self._deferred:
             self._pending = True
             return
         raise KeyboardInterrupt
@@ -37,11 +38,20 @@ class Interrupts:
         # above, while nothing is armed. The handler is set again because user
         # code may have taken it.
         signal.signal(signal.SIGINT, self._handle)
-        self._pending = False
+        self._pending = self._deferred = False
         self._armed = True
 
     def disarm(self):
         self._armed = False
+
+    def defer(self):
+        """Keeps an interrupt until admit: what prepares a cell may swallow it."""
+        self._deferred = True
+
+    def admit(self):
+        __tracebackhide__ = True
+        self._deferred = False
+        self._strike()
 
     def hold(self):
         if threading.get_ident() == self._main:
@@ -52,7 +62,11 @@ class Interrupts:
         if threading.get_ident() != self._main:
             return
         self._held -= 1
-        if self._pending and not self._held and self._armed:
+        self._strike()
+
+    def _strike(self):
+        __tracebackhide__ = True
+        if self._pending and self._armed and not self._held and not self._deferred:
             self._pending = False
             raise KeyboardInterrupt
 
@@ -124,8 +138,9 @@ def dumps(value):
         return json.dumps(clean(value), allow_nan=False, separators=(",", ":"))
 
 
-def clean(value, nonfinite=str, _depth=0):
-    """The nearest value that JSON has. TypeError when there is none."""
+def clean(value, nonfinite=str, other=None, _depth=0):
+    """The nearest value that JSON has. What has none becomes other(value), or is
+    a TypeError."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -135,10 +150,16 @@ def clean(value, nonfinite=str, _depth=0):
     if _depth > 200:
         raise TypeError("nested too deeply, or contains itself")
     if isinstance(value, dict):
-        return {_key(k): clean(v, nonfinite, _depth + 1) for k, v in value.items()}
+        return {_key(k): clean(v, nonfinite, other, _depth + 1) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [clean(v, nonfinite, _depth + 1) for v in value]
-    return clean(_default(value), nonfinite, _depth + 1)
+        return [clean(v, nonfinite, other, _depth + 1) for v in value]
+    try:
+        plain = _default(value)
+    except TypeError:
+        if other is None:
+            raise
+        return other(value)
+    return clean(plain, nonfinite, other, _depth + 1)
 
 
 def _key(key):

@@ -1,0 +1,96 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// What cells do to themselves: each is told, and the kernel goes on.
+func TestCellsThatBreakThings(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	for _, test := range []struct{ code, stdout, text, failure, trace string }{
+		{code: "import sys; sys.stdout.close(); print('on')", stdout: "on\n"},
+		{code: "import os; os.close(1); print('on')", stdout: "on\n"},
+		{code: "sys.stdout = None"},
+		{code: "5", text: "5"},
+		{code: "sys.stdout = sys.__stdout__; print('on')", stdout: "on\n"},
+		{code: "sys.displayhook = None"},
+		{code: "6", text: "6"},
+		{code: "import gc; gc.disable()\nimport tempfile; d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)"},
+		{code: "7", text: "7"},
+		{code: "os.chdir('/')"},
+		{code: "exit()", failure: "SystemExit"},
+		{code: "quit()", failure: "SystemExit"},
+		{code: "def f(): f()\nf()", failure: "RecursionError", trace: "maximum recursion depth exceeded"},
+		{code: "  x = 1\n y = 2", failure: "IndentationError"},
+		{code: "e = ValueError('a'); e.add_note('NOTE'); raise e", failure: "ValueError", trace: "NOTE"},
+		{code: "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])", failure: "ExceptionGroup", trace: "| TypeError: 2"},
+		{code: "class E(Exception):\n    def __str__(self): raise ValueError\nraise E", failure: "E"},
+		{code: "class R:\n    def __repr__(self): raise KeyError('no repr')\nR()", failure: "KeyError"},
+		{code: "raise Exception('x' * (50 << 20))", failure: "Exception", trace: "characters left out"},
+		{code: "del __builtins__.print\nprint", failure: "NameError"},
+		{code: "8", text: "8"},
+	} {
+		o := s.run(test.code)
+		failure, trace := "", ""
+		if len(o.errors) > 0 {
+			failure, trace = o.errors[0].Name, strings.Join(o.errors[0].Traceback, "")
+		}
+		if o.stdout != test.stdout || o.text() != test.text || failure != test.failure || !strings.Contains(trace, test.trace) {
+			t.Errorf("%q: stdout %q, text %q, stderr %.300q, error %q %.300q", test.code, o.stdout, o.text(), o.stderr, failure, trace)
+		}
+	}
+}
+
+func TestTableOfOddValues(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	if o := s.run("import decimal, pandas as pd"); len(o.errors) > 0 {
+		t.Skip("no pandas in this Python")
+	}
+	o := s.run("pd.DataFrame({'td': [pd.Timedelta('1s')], 'd': [decimal.Decimal('1.5')], 'na': [pd.NA], 'nat': [pd.NaT], 1: [{2}]})")
+	// pandas may hold a missing value as its own NA or as nothing.
+	got := ""
+	if len(o.results) == 1 {
+		got = strings.Replace(string(o.results[0].Data["e2b/data"]), `"<NA>"`, "null", 1)
+	}
+	if want := `{"td":["0 days 00:00:01"],"d":["1.5"],"na":[null],"nat":["NaT"],"1":[[2]]}`; got != want || o.stderr != "" {
+		t.Errorf("%s, want %s; stderr %q", got, want, o.stderr)
+	}
+	if o := s.run("pd.DataFrame([[1, 2]], columns=['a', 'a'])"); o.stderr != "" || len(o.results) != 1 {
+		t.Errorf("two columns of one name: %q %v", o.stderr, o.results)
+	}
+}
+
+// Callbacks of the shell, which run before the cell's own code, swallow what is
+// raised in them.
+func TestInterruptBeforeTheCellsCode(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	s.run("import os, signal, time\ndef strike(*_): os.kill(os.getpid(), signal.SIGINT)\nget_ipython().events.register('pre_run_cell', strike)")
+	if o := s.run("time.sleep(60)"); o.reply.Name != "KeyboardInterrupt" || len(o.errors) != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUnknownCommIsClosed(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		r := &Request{Header: jupyter.NewHeader("comm_open", "", ""), Content: json.RawMessage(`{"comm_id":"c1","target_name":"widget","data":{}}`)}
+		if err := s.client.Submit(r); err != nil {
+			t.Fatal(err)
+		}
+		for e := s.next(); e.Type != "comm_close"; e = s.next() {
+			if strings.Contains(string(e.Content), `"idle"`) {
+				t.Fatal("no comm_close came")
+			}
+		}
+	})
+}

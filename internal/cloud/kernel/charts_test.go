@@ -1,0 +1,86 @@
+//go:build linux
+
+package kernel
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The fields of a chart but its ticks, which are matplotlib's choice.
+const (
+	axesOfNothing = `"x_label":null,"y_label":null,"x_unit":null,"y_unit":null`
+	linear        = axesOfNothing + `,"x_scale":"linear","y_scale":"linear"`
+)
+
+func TestCharts(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	if o := s.run("import datetime, numpy, matplotlib.pyplot as plt\ndays = [datetime.date(2024, 1, d) for d in (1, 2)]\nnan = float('nan')"); len(o.errors) > 0 {
+		t.Skip("no matplotlib in this Python")
+	}
+	for _, test := range []struct{ name, code, want string }{
+		{
+			"lines", "plt.plot([1, 2, 3], [4, 5, 6], label='a'); plt.plot([1, 2, 3], [1, nan, 1]); plt.axhline(2); plt.title('T'); plt.xlabel('Time (s)'); plt.ylabel('Speed [m/s]')",
+			`{"type":"line","title":"T","elements":[{"label":"a","points":[[1,4],[2,5],[3,6]]},{"label":"Line 1","points":[[1,1],[2,"nan"],[3,1]]}],
+			"x_label":"Time (s)","y_label":"Speed [m/s]","x_unit":"s","y_unit":"m/s","x_scale":"linear","y_scale":"linear"}`,
+		},
+		{"dates", "plt.plot(days, [1, 2])", `{"type":"line","title":null,"elements":[{"label":"Line 0","points":[["2024-01-01",1],["2024-01-02",2]]}],` + axesOfNothing + `,"x_scale":"datetime","y_scale":"linear"}`},
+		{"64-bit dates", "plt.plot(numpy.array(days, dtype='datetime64[s]'), [1, 2])", `{"type":"line","title":null,"elements":[{"label":"Line 0","points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]}],` + axesOfNothing + `,"x_scale":"datetime","y_scale":"linear"}`},
+		{"names and a logarithm", "plt.plot(['a', 'b'], [1, 10]); plt.yscale('log')", `{"type":"line","title":null,"elements":[{"label":"Line 0","points":[["a",1],["b",10]]}],` + axesOfNothing + `,"x_scale":"categorical","y_scale":"log"}`},
+		{"scatter", "plt.scatter([1, 2], [3, 4], label='s'); plt.axhline(3)", `{"type":"scatter","title":null,"elements":[{"label":"s","points":[[1,3],[2,4]]}],` + linear + `}`},
+		{"scattered dates", "plt.scatter(days, [3, 4], label='s')", `{"type":"scatter","title":null,"elements":[{"label":"s","points":[["2024-01-01T00:00:00+00:00",3],["2024-01-02T00:00:00+00:00",4]]}],` + axesOfNothing + `,"x_scale":"datetime","y_scale":"linear"}`},
+		{
+			"groups of bars", "plt.bar(numpy.arange(2) - .2, [1, 2], .4, label='m'); plt.bar(numpy.arange(2) + .2, [3, 4], .4); plt.xticks([0, 1], ['A', 'B'])",
+			`{"type":"bar","title":null,"elements":[{"label":"A","group":"m","value":1},{"label":"B","group":"m","value":2},{"label":"A","group":"Group 1","value":3},{"label":"B","group":"Group 1","value":4}],` + axesOfNothing + `}`,
+		},
+		{"bars of one height", "plt.bar(['a', 'b'], [2, 2])", `{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 0","value":2},{"label":"b","group":"Group 0","value":2}],` + axesOfNothing + `}`},
+		{"bars at numbers", "plt.bar([1, 2.5], [-1, 2])", `{"type":"bar","title":null,"elements":[{"label":"1.0","group":"Group 0","value":-1},{"label":"2.5","group":"Group 0","value":2}],` + axesOfNothing + `}`},
+		{"horizontal bars", "plt.barh(['a', 'b'], [1, 2]); plt.xlabel('X (u)'); plt.ylabel('Y [v]')", `{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 0","value":1},{"label":"b","group":"Group 0","value":2}],"x_label":"Y [v]","y_label":"X (u)","x_unit":"v","y_unit":"u"}`},
+		{"pie", "plt.pie([1, 3], labels=['a', 'b'], radius=2, explode=[.1, 0], counterclock=False)", `{"type":"pie","title":null,"elements":[{"label":"a","angle":90,"radius":2},{"label":"b","angle":270,"radius":2}]}`},
+		{"boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, showmeans=True)", boxes},
+		{"notched boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, notch=True)", boxes},
+		{"lying boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, orientation='horizontal')", boxes},
+		{
+			"several", "_, (a, b) = plt.subplots(1, 2); a.pie([1]); b.imshow([[1]]); plt.suptitle('S')",
+			`{"type":"superchart","title":"S","elements":[{"type":"pie","title":null,"elements":[{"label":"","angle":360,"radius":1}]},{"type":"unknown","title":null,"elements":[]}]}`,
+		},
+		{"nothing drawn", "plt.gca()", `{}`},
+		{"what cannot be read", "plt.plot([1, 2, 3], [1, 2, 4]); plt.gca().get_title = None", `{}`},
+	} {
+		o := s.run(test.code + ";\nplt.show()")
+		if len(o.results) != 1 || len(o.errors) > 0 || o.results[0].Data["image/png"] == nil || o.stderr != "" {
+			t.Errorf("%s: %d results, errors %v, stderr %q", test.name, len(o.results), o.errors, o.stderr)
+			continue
+		}
+		var got, want map[string]any
+		if err := json.Unmarshal(o.results[0].Data["e2b/chart"], &got); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if err := json.Unmarshal([]byte(test.want), &want); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		for _, axis := range []string{"x", "y"} {
+			ticks, labels := got[axis+"_ticks"], got[axis+"_tick_labels"]
+			if ticks != nil && len(ticks.([]any)) != len(labels.([]any)) {
+				t.Errorf("%s: ticks %v with labels %v", test.name, ticks, labels)
+			}
+			delete(got, axis+"_ticks")
+			delete(got, axis+"_tick_labels")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", test.name, diff)
+		}
+	}
+	o := s.run("plt.plot(range(500001)); plt.show()")
+	if len(o.results) != 1 || o.results[0].Data["e2b/chart"] != nil || !strings.Contains(o.stderr, "e2b/chart is left out of a result: 500001 points") {
+		t.Errorf("a figure of many points: %q, errors %v", o.stderr, o.errors)
+	}
+}
+
+const boxes = `{"type":"box_and_whisker","title":null,"elements":[
+	{"label":"a","min":1,"first_quartile":2,"median":3,"third_quartile":4,"max":4,"outliers":[100]},
+	{"label":"b","min":2,"first_quartile":2.5,"median":3,"third_quartile":3.5,"max":4,"outliers":[]}],` + axesOfNothing + `}`

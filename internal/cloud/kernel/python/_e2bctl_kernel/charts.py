@@ -1,0 +1,231 @@
+"""What a matplotlib figure shows, as data: e2b/chart.
+
+All of it is read back from what was drawn, not from the call that drew it. It is
+imported when the first figure is shown, with matplotlib loaded by then."""
+import re
+
+import numpy
+from matplotlib import dates
+from matplotlib.category import StrCategoryLocator
+from matplotlib.collections import PathCollection
+from matplotlib.container import BarContainer
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch, Rectangle, Wedge
+
+# A larger figure is shown, but not sent as data.
+MAX_POINTS = 500000
+
+_UNIT = re.compile(r"\s(?:\(([^()]+)\)|\[([^][]+)\])")
+
+
+class TooLarge(Exception):
+    """There are more points in a figure than are sent."""
+
+
+def extract(figure):
+    """The chart of a figure; {} of one in which nothing was drawn."""
+    if not any(axes.has_data() for axes in figure.axes):
+        return {}
+    points = sum(_size(artist) for axes in figure.axes for artist in _drawn(axes))
+    if points > MAX_POINTS:
+        raise TooLarge("%d points, the limit is %d" % (points, MAX_POINTS))
+    charts = [_chart(axes) for axes in figure.axes]
+    if len(charts) == 1:
+        return charts[0]
+    return {"type": "superchart", "title": figure.get_suptitle(), "elements": charts}
+
+
+def _size(artist):
+    if isinstance(artist, Line2D):
+        return len(artist.get_xdata())
+    return len(artist.get_offsets()) if isinstance(artist, PathCollection) else 1
+
+
+def _chart(axes):
+    kind, describe = _kind(axes)
+    return {"type": kind, "title": axes.get_title() or None, **describe(axes)}
+
+
+def _kind(axes):
+    """The type of a chart, and what describes one."""
+    drawn = _drawn(axes)
+    if _all(drawn, Line2D):
+        return "line", _line
+    if _all(drawn, (PathPatch, Line2D)):
+        return "box_and_whisker", _box
+    drawn = [artist for artist in drawn if not _is_grid(artist)]
+    for kind, types, describe in (("scatter", PathCollection, _scatter), ("pie", Wedge, _pie), ("bar", Rectangle, _bar)):
+        if _all(drawn, types):
+            return kind, describe
+    return "unknown", lambda axes: {"elements": []}
+
+
+def _drawn(axes):
+    return [*axes.lines, *axes.patches, *axes.collections, *axes.images, *axes.tables, *axes.artists]
+
+
+def _all(artists, types):
+    return all(isinstance(artist, types) for artist in artists)
+
+
+def _is_grid(artist):
+    """Tells a line across the chart, such as axhline draws."""
+    if not isinstance(artist, Line2D) or len(artist.get_xdata()) != 2:
+        return False
+    (x0, x1), (y0, y1) = artist.get_data(orig=False)
+    return x0 == x1 or y0 == y1
+
+
+def _line(axes):
+    elements = [
+        {"label": re.sub(r"^_child(\d+)$", r"Line \1", str(line.get_label())),
+         "points": _pairs(_own(line.get_xdata(orig=True), line.get_xdata(orig=False)),
+                          _own(line.get_ydata(orig=True), line.get_ydata(orig=False)))}
+        for line in axes.lines if not _is_grid(line)
+    ]
+    return {"elements": elements, **_labels(axes), **_scales(axes)}
+
+
+def _scatter(axes):
+    elements = []
+    for series in axes.collections:
+        x, y = numpy.ma.filled(numpy.ma.asarray(series.get_offsets(), dtype=float), numpy.nan).T
+        elements.append({"label": str(series.get_label()),
+                         "points": _pairs(_places(axes.xaxis, x), _places(axes.yaxis, y))})
+    return {"elements": elements, **_labels(axes), **_scales(axes)}
+
+
+def _pie(axes):
+    return {"elements": [
+        {"label": str(wedge.get_label()), "angle": abs(float(wedge.theta2 - wedge.theta1)), "radius": float(wedge.r)}
+        for wedge in axes.patches
+    ]}
+
+
+def _bar(axes):
+    groups = [group for group in axes.containers if isinstance(group, BarContainer)]
+    horizontal = any(group.orientation == "horizontal" for group in groups)
+    axis = axes.yaxis if horizontal else axes.xaxis
+    elements = []
+    for group in groups:
+        name = re.sub(r"^_container(\d+)$", r"Group \1", str(group.get_label()))
+        places = [(_middle(bar.get_y(), bar.get_height()) if horizontal else _middle(bar.get_x(), bar.get_width()))
+                  for bar in group]
+        for bar, label in zip(group, _tick_labels(axis, places)):
+            value = bar.get_width() if horizontal else bar.get_height()
+            elements.append({"label": label, "group": name, "value": float(value)})
+    return {"elements": elements, **_labels(axes, swapped=horizontal)}
+
+
+def _middle(start, length):
+    return float(start) + float(length) / 2
+
+
+def _box(axes):
+    lines = [[numpy.asarray(values, dtype=float) for values in line.get_data(orig=False)] for line in axes.lines]
+    outlines = [patch.get_path().vertices.T for patch in axes.patches]
+    # First what is along the values, then what is across.
+    boxes = [_Box(y, x, [(y, x) for x, y in lines]) for x, y in outlines]
+    swapped = not any(box.whiskers for box in boxes)
+    if swapped:
+        boxes = [_Box(x, y, lines) for x, y in outlines]
+    names = _tick_labels(axes.yaxis if swapped else axes.xaxis, [box.place for box in boxes])
+    elements = [{"label": name, **box.describe()} for name, box in zip(names, boxes)]
+    return {"elements": elements, **_labels(axes, swapped)}
+
+
+class _Box:
+    """A box with the lines that belong to it: whiskers, the median, outliers."""
+
+    def __init__(self, along, across, lines):
+        left, right = float(across.min()), float(across.max())
+        # A notch may reach beyond the quartiles: these are where the sides are that go all the way.
+        sides = along[:-1][(along[:-1] == along[1:]) & numpy.isclose(abs(numpy.diff(across)), right - left)]
+        self.low, self.high = (float(f(sides if len(sides) else along)) for f in (numpy.min, numpy.max))
+        self.place = (left + right) / 2
+        lines = [line for line in lines if len(line[0]) and line[1].min() >= left and line[1].max() <= right]
+        self._middle = [v for v, beside in lines if numpy.allclose(beside, self.place)]
+        self.whiskers = [v for v in self._middle
+                         if len(v) == 2 and (numpy.isclose(v.max(), self.low) or numpy.isclose(v.min(), self.high))]
+        self._levels = [(v[0], abs(beside[1] - beside[0])) for v, beside in lines
+                        if len(v) == 2 and v[0] == v[1] and self.low <= v[0] <= self.high and beside[0] != beside[1]]
+
+    def describe(self):
+        ends = [float(end) for whisker in self.whiskers for end in whisker]
+        least, most = min(ends, default=self.low), max(ends, default=self.high)
+        # Not a cap, which is on a side where its whisker has no length, nor a mean, which comes later.
+        median = max(self._levels, key=lambda level: (round(level[1], 9), self.low < level[0] < self.high), default=None)
+        last = self._middle[-1] if self._middle else ()  # a mark of the mean comes before
+        return {"min": least, "first_quartile": self.low, "median": median and float(median[0]),
+                "third_quartile": self.high, "max": most, "outliers": [float(v) for v in last if v < least or v > most]}
+
+
+def _labels(axes, swapped=False):
+    x, y = axes.get_xlabel() or None, axes.get_ylabel() or None
+    if swapped:
+        x, y = y, x
+    return {"x_label": x, "y_label": y, "x_unit": _unit(x), "y_unit": _unit(y)}
+
+
+def _unit(label):
+    """What a label has in parentheses or brackets."""
+    found = _UNIT.search(label or "")
+    return (found.group(1) or found.group(2)) if found else None
+
+
+def _scales(axes):
+    found = {}
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        ticks = axis.get_majorticklocs()
+        found[name + "_ticks"] = _places(axis, ticks)
+        found[name + "_tick_labels"] = _tick_names(axis, ticks)
+        found[name + "_scale"] = _scale(axis)
+    return found
+
+
+def _scale(axis):
+    locator = axis.get_major_locator()
+    if isinstance(locator, dates.DateLocator):
+        return "datetime"
+    if isinstance(locator, StrCategoryLocator):
+        return "categorical"
+    return axis.get_scale()
+
+
+def _places(axis, values):
+    """Positions on an axis; on one of dates, in ISO 8601."""
+    if _scale(axis) == "datetime":
+        return [date.isoformat() for date in dates.num2date(values)]
+    return [float(value) for value in values]
+
+
+def _own(given, plotted):
+    """The values of a line as they were given where they are dates or names,
+    and as they were plotted elsewhere."""
+    values = list(given)
+    if values and all(isinstance(value, numpy.datetime64) for value in values):
+        return [value.astype("datetime64[us]").item().isoformat() for value in values]
+    if values and all(isinstance(value, str) or hasattr(value, "isoformat") for value in values):
+        return [value if isinstance(value, str) else value.isoformat() for value in values]
+    return [float(value) for value in numpy.ma.filled(numpy.ma.asarray(plotted, dtype=float), numpy.nan)]
+
+
+def _pairs(x, y):
+    return [list(pair) for pair in zip(x, y)]
+
+
+def _tick_labels(axis, places):
+    """The names of what stands at places: of the ticks, when there is one for
+    each at the same distance, as in a chart of groups; else of the tick at a
+    place, or the place itself."""
+    ticks = axis.get_majorticklocs()
+    names = _tick_names(axis, ticks)
+    if places and len(names) == len(places) and numpy.allclose(numpy.subtract(places, ticks), places[0] - ticks[0]):
+        return names
+    names = {round(float(tick), 9): name for tick, name in zip(ticks, names)}
+    return [names.get(round(place, 9)) or (own if isinstance(own, str) else "%g" % own)
+            for place, own in zip(places, _places(axis, places))]
+
+
+def _tick_names(axis, ticks):
+    return [str(name) for name in axis.get_major_formatter().format_ticks(ticks)]
