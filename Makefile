@@ -62,7 +62,7 @@ python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python
 	cd internal/tools && go run ./pylock -in ../cloud/python/requirements.in -out ../cloud/python/requirements.txt $(PYTHONS)
 
 .PHONY: interop-update
-interop-update: ## move the official SDKs that the interop tests run to their newest release
+interop-update: ## move the SDKs and libraries that the interop tests run to their newest release
 	internal/interop/update $(filter-out 3.9=% 3.10=%,$(PYTHONS))
 
 .PHONY: setup

@@ -37,8 +37,7 @@ func TestClients(t *testing.T) {
 			for _, style := range []string{"blocking", "asynchronous"} {
 				t.Run(style, func(t *testing.T) {
 					t.Parallel()
-					env := []string{"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1"}
-					drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), style)
+					drivePython(t, cloud, interpreter, packages, "cases", style)
 				})
 			}
 		})
@@ -47,6 +46,21 @@ func TestClients(t *testing.T) {
 			driveCommand(t, cloud, filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"))
 		})
 	}
+	t.Run("others", func(t *testing.T) {
+		t.Parallel()
+		interpreter, packages := installPython(t, "others")
+		drivePython(t, cloud, interpreter, packages, "othercases", "asynchronous")
+	})
+}
+
+// drivePython runs the cases of a folder with the packages in a directory.
+func drivePython(t *testing.T, cloud []string, interpreter, packages, folder, style string) {
+	t.Helper()
+	env := []string{
+		"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1",
+		"NO_PROXY=*", "no_proxy=*", // all that they talk to is this machine
+	}
+	drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), folder, style)
 }
 
 // javascript returns the script that runs the cases with the packages installed

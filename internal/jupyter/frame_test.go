@@ -55,6 +55,25 @@ func TestFramesRoundTrip(t *testing.T) {
 	}
 }
 
+// TestDatesOfAnyForm reads headers whose date is not ISO 8601, as Jupyter's own
+// gateway client sends them.
+func TestDatesOfAnyForm(t *testing.T) {
+	t.Parallel()
+	for date, want := range map[string]Date{
+		`"2026-01-02T03:04:05Z"`: "2026-01-02T03:04:05Z", `1763710000.25`: "", `null`: "", `{"a":1}`: "",
+	} {
+		header := `{"msg_id":"1","msg_type":"execute_request","date":` + date + `}`
+		m, err := Unmarshal([]byte(`{"header":`+header+`,"parent_header":`+header+`}`), false)
+		if err != nil {
+			t.Errorf("a date of %s: %v", date, err)
+			continue
+		}
+		if m.Header.Date != want || m.Parent.Date != want || m.Header.MsgID != "1" {
+			t.Errorf("a date of %s gave %+v", date, m.Header)
+		}
+	}
+}
+
 func TestFrameWithoutChannelIsForTheShell(t *testing.T) {
 	t.Parallel()
 	m, err := Unmarshal([]byte(`{"header":{"msg_id":"1","msg_type":"execute_request"},"parent_header":{},"metadata":{},"content":{},"buffers":[{},{}]}`), false)

@@ -25,9 +25,21 @@ type Header struct {
 	MsgType  string `json:"msg_type"`
 	Session  string `json:"session"`
 	Username string `json:"username"`
-	// Date is ISO 8601; some clients leave it out.
-	Date    string `json:"date,omitempty"`
-	Version string `json:"version"`
+	Date     Date   `json:"date,omitempty"`
+	Version  string `json:"version"`
+}
+
+// Date is when a message was made, in ISO 8601. Some clients leave it out.
+type Date string
+
+// UnmarshalJSON takes what is no string for left out: Jupyter's own gateway
+// client sends seconds.
+func (d *Date) UnmarshalJSON(data []byte) error {
+	*d = ""
+	if data[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(d))
 }
 
 // Message is one Jupyter message on one channel.
@@ -61,7 +73,7 @@ func NewHeader(msgType, session, username string) Header {
 		MsgType:  msgType,
 		Session:  session,
 		Username: username,
-		Date:     time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+		Date:     Date(time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")),
 		Version:  ProtocolVersion,
 	}
 }

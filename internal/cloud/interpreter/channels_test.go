@@ -328,6 +328,10 @@ func TestJupyterREST(t *testing.T) {
 	if v := do("GET", "/api/status", "", 200); v["kernels"] != 1.0 {
 		t.Errorf("%v", v)
 	}
+	if v := do("GET", "/api/kernelspecs/python3", "", 200); v["name"] != "python3" {
+		t.Errorf("kernelspec: %v", v)
+	}
+	do("GET", "/api/kernelspecs/foo", "", 404)
 	if v := do("GET", "/api/kernelspecs", "", 200); v["default"] != "python3" {
 		t.Errorf("%v", v)
 	}

@@ -78,14 +78,14 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 	}
 	k, err := s.newContext(normalLanguage(body.Language), cwd, false)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	if k.spec == nil {
 		s.background(k.startQuietly)
 	} else if _, err := k.Start(r.Context()); err != nil {
 		s.removeKernel(k)
-		http.Error(w, "Failed to create context: "+err.Error(), http.StatusInternalServerError)
+		writeError(w, http.StatusInternalServerError, "Failed to create context: "+err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, k.contextModel())
@@ -125,7 +125,7 @@ func (s *Server) restartContext(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := k.Restart(r.Context()); err != nil {
 		s.options.Logger.WarnContext(r.Context(), "restart of a context", "error", err)
-		http.Error(w, "Failed to restart context "+k.id, http.StatusInternalServerError)
+		writeError(w, http.StatusInternalServerError, "Failed to restart context "+k.id)
 		return
 	}
 	writeJSON(w, http.StatusOK, nil)
@@ -145,7 +145,7 @@ func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 		return k.isContext && (k.id == id || id == "default" && k.isDefault && k.language == "python")
 	})
 	if k == nil {
-		http.Error(w, fmt.Sprintf("Context %.64s not found", id), http.StatusNotFound)
+		writeError(w, http.StatusNotFound, fmt.Sprintf("Context %.64s not found", id))
 	}
 	return k
 }
@@ -156,11 +156,11 @@ func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 func readBody(w http.ResponseWriter, r *http.Request, into any, missing func() string) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		http.Error(w, fmt.Sprintf("the body is larger than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+		writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody))
 		return false
 	}
 	if err != nil {
-		http.Error(w, "the body did not come whole", http.StatusBadRequest)
+		writeError(w, http.StatusBadRequest, "the body did not come whole")
 		return false
 	}
 	detail := map[string]any{"loc": []any{"body"}, "input": nil}
@@ -193,10 +193,18 @@ func readBody(w http.ResponseWriter, r *http.Request, into any, missing func() s
 // maxEcho bounds how much of a bad request an error repeats.
 const maxEcho = 1 << 10
 
+// writeError answers with a message as the service does: the body is the message,
+// without the end of line that http.Error adds, for clients show or compare it.
+func writeError(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, message)
+}
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

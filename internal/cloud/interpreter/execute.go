@@ -37,7 +37,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 	var k *runningKernel
 	switch {
 	case hasContext && hasLanguage:
-		http.Error(w, "Only one of context_id or language can be provided", http.StatusBadRequest)
+		writeError(w, http.StatusBadRequest, "Only one of context_id or language can be provided")
 		return
 	case hasContext:
 		if k = s.contextByID(w, *body.ContextID); k == nil {
@@ -46,7 +46,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 	default:
 		var err error
 		if k, err = s.defaultContext(normalLanguage(body.Language)); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			writeError(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	defer cancel()
 	content, err := json.Marshal(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true})
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	request := &kernel.Request{Header: jupyter.NewHeader("execute_request", k.id, "e2b"), Content: content, Env: env}
@@ -70,7 +70,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	})
 	defer client.Close()
 	if err := client.Submit(request); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
 	w.Header()["Content-Type"] = nil // the service sends none, and clients expect none

@@ -106,8 +106,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/contexts/x/restart", "", 404, "Context x not found"},
 	} {
 		status, body := p.call(t, t.Context(), test.method, p.interpreter+test.path, test.body)
-		if status != test.status || !strings.Contains(body, test.want) {
-			t.Errorf("%s %s %s: %d %s", test.method, test.path, test.body, status, body)
+		if status != test.status || !strings.Contains(body, test.want) || strings.HasSuffix(body, "\n") {
+			t.Errorf("%s %s %s: %d %q", test.method, test.path, test.body, status, body)
 		}
 	}
 }

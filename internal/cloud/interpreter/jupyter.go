@@ -30,7 +30,8 @@ func (s *Server) Jupyter() http.Handler {
 		writeJSON(w, http.StatusOK, map[string]string{"version": jupyterVersion})
 	})
 	mux.HandleFunc("GET /api/status", s.status)
-	mux.HandleFunc("GET /api/kernelspecs", s.kernelSpecs)
+	mux.HandleFunc("GET /api/kernelspecs", s.getKernelspecs)
+	mux.HandleFunc("GET /api/kernelspecs/{name}", s.getKernelspec)
 	mux.HandleFunc("GET /api/kernels", s.getKernels)
 	mux.HandleFunc("POST /api/kernels", s.postKernel)
 	mux.HandleFunc("GET /api/kernels/{id}", s.withKernel(func(w http.ResponseWriter, _ *http.Request, k *runningKernel) {
@@ -129,7 +130,22 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-func (s *Server) kernelSpecs(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) getKernelspecs(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"default": "python3", "kernelspecs": s.specModels()})
+}
+
+func (s *Server) getKernelspec(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	spec, ok := s.specModels()[name]
+	if !ok {
+		jupyterError(w, http.StatusNotFound, fmt.Sprintf("Kernel spec %.64s not found", name))
+		return
+	}
+	writeJSON(w, http.StatusOK, spec)
+}
+
+// specModels returns the kernels that can be started, by name.
+func (s *Server) specModels() map[string]any {
 	list := map[string]any{"python3": specModel(&kernel.Kernelspec{
 		Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
 		InterruptMode: "signal", Metadata: json.RawMessage("{}"),
@@ -141,7 +157,7 @@ func (s *Server) kernelSpecs(w http.ResponseWriter, _ *http.Request) {
 			}
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"default": "python3", "kernelspecs": list})
+	return list
 }
 
 func specModel(spec *kernel.Kernelspec) map[string]any {

@@ -61,9 +61,9 @@ func TestLanguages(t *testing.T) {
 	}
 	// A missing directory is an error where the language says so.
 	for request, want := range map[string]string{
-		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory\n",
+		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory",
 		`{"language":"foo"}`: `Failed to create context: {"message": "The 'foo' kernel is not available. Please pick another suitable kernel instead, ` +
-			`or install that kernel.", "short_message": "foo not found"}` + "\n",
+			`or install that kernel.", "short_message": "foo not found"}`,
 	} {
 		if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", request); status != 500 || body != want {
 			t.Errorf("%s: %d %q", request, status, body)

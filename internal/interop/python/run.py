@@ -1,4 +1,4 @@
-"""Runs every case of cases/ with the SDK of one style, blocking or
+"""Runs every case of a folder with the SDK of one style, blocking or
 asynchronous, configured by the environment alone, and prints a line of JSON at
 the start and the end of each."""
 
@@ -50,8 +50,8 @@ def load(path, names, blocking):
     exec(compile(tree, str(path), "exec"), names)
 
 
-def collect(blocking):
-    """Returns the cases, with what is not the same in both styles filled in."""
+def collect(folder, blocking):
+    """Returns the cases of the folder, with what is not the same in both styles filled in."""
     cases, feature = [], None
 
     def case(body):
@@ -69,7 +69,7 @@ def collect(blocking):
         "pause": time.sleep if blocking else asyncio.sleep,
     }
     load(HERE / "shared.py", names, blocking)
-    for path in sorted((HERE / "cases").glob("*.py")):
+    for path in sorted((HERE / folder).glob("*.py")):
         feature = path.stem
         load(path, dict(names), blocking)
     return cases, names["one_case"]
@@ -119,7 +119,8 @@ async def run_asynchronous(cases, one_case):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "blocking":
-        run_blocking(*collect(blocking=True))
+    folder, style = sys.argv[1:]
+    if style == "blocking":
+        run_blocking(*collect(folder, blocking=True))
     else:
-        asyncio.run(run_asynchronous(*collect(blocking=False)))
+        asyncio.run(run_asynchronous(*collect(folder, blocking=False)))

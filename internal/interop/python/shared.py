@@ -1,4 +1,4 @@
-"""What the files of cases/ share. It is loaded into them, once for each style."""
+"""What the files of cases share. It is loaded into them, once for each style."""
 
 import contextlib
 import time
@@ -14,6 +14,12 @@ async def one_case(body):
         await body(sandbox)
     finally:
         await sandbox.kill()
+
+
+def interprets(body):
+    """Registers a case that is given a sandbox of the code interpreter."""
+    body.kind = Interpreter
+    return case(body)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { InvalidArgumentError, NotFoundError, TimeoutError } from 'e2b'
+import { InvalidArgumentError, NotFoundError, SandboxError, TimeoutError } from 'e2b'
 import { Sandbox } from '@e2b/code-interpreter'
 import { rejects, test as registered } from '../harness.mjs'
 
@@ -61,6 +61,41 @@ test('the timeout interrupts and keeps the state', async (sandbox) => {
   assert.equal((await sandbox.runCode('x')).text, '41')
 })
 
+test('contexts are listed in order and named by id', async (sandbox) => {
+  const first = await sandbox.createCodeContext()
+  assert.deepEqual([first.cwd, first.language], ['/home/user', 'python'])
+  const second = await sandbox.createCodeContext({ cwd: '/' })
+  const listed = await sandbox.listCodeContexts()
+  assert.deepEqual(listed.slice(-2).map((one) => one.id), [first.id, second.id])
+  await sandbox.runCode('x = 1', { context: second })
+  await rejects(TimeoutError, sandbox.runCode('while True: pass', { context: second, timeoutMs: 300 }))
+  assert.equal((await sandbox.runCode('x', { context: second })).text, '1')
+  await sandbox.restartCodeContext(second.id)
+  assert.equal((await sandbox.runCode('x', { context: second })).error.value, "name 'x' is not defined")
+  await sandbox.removeCodeContext(second.id)
+  await rejects(NotFoundError, sandbox.restartCodeContext(second.id))
+  await rejects(NotFoundError, sandbox.removeCodeContext(second.id))
+})
+
+test('a language that is not there', async (sandbox) => {
+  await rejects(SandboxError, sandbox.runCode('1', { language: 'cobol' }))
+  await rejects(SandboxError, sandbox.createCodeContext({ language: 'cobol' }))
+  assert.equal((await sandbox.runCode('1')).text, '1')
+})
+
+test('a dead kernel is replaced', async (sandbox) => {
+  const { error } = await sandbox.runCode('x = 1\nimport os\nos._exit(1)')
+  assert.deepEqual([error.name, error.value], ['ContextRestarting', 'Context was restarted'])
+  assert.equal((await sandbox.runCode('x')).error.name, 'NameError')
+})
+
+test('output of every kind of text', async (sandbox) => {
+  const { logs } = await sandbox.runCode('print("a\\x85b\\u2028c\\u20ac\\U0001f600\\0", end="")')
+  assert.equal(logs.stdout.join(''), 'a\x85b\u2028c\u20ac\u{1f600}\0')
+  const large = await sandbox.runCode('print("€" * 2_000_000)')
+  assert.equal(large.logs.stdout.join(''), '€'.repeat(2_000_000) + '\n')
+})
+
 test('every form of a result', async (sandbox) => {
   const execution = await sandbox.runCode(`
 class Rich:
@@ -99,5 +134,5 @@ test('a killed sandbox ends the execution', async (sandbox) => {
   const execution = rejects(TimeoutError, sandbox.runCode('print("go", flush=True)\nimport time\ntime.sleep(60)', { onStdout: started }))
   await printed
   await sandbox.kill()
-  assert.match((await execution).message, /killed/)
+  assert.match((await execution).message, /sandbox was killed while the request was in progress/)
 })

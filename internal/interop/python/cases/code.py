@@ -1,11 +1,6 @@
 import threading
 
-from e2b import InvalidArgumentException, NotFoundException, TimeoutException
-
-
-def interprets(body):
-    body.kind = Interpreter
-    return case(body)
+from e2b import InvalidArgumentException, NotFoundException, SandboxException, TimeoutException
 
 
 @interprets
@@ -70,41 +65,6 @@ async def the_timeout_interrupts_and_keeps_the_state(sandbox):
     same((await sandbox.run_code("x")).text, "41")
 
 
-RICH = """
-class Rich:
-    def _repr_html_(self): return "<b>x</b>"
-    def _repr_markdown_(self): return "**x**"
-    def _repr_latex_(self): return "$x$"
-    def _repr_svg_(self): return "<svg/>"
-    def _repr_png_(self): return b"png"
-    def _repr_jpeg_(self): return b"jpeg"
-    def _repr_json_(self): return {"a": [1]}
-    def _repr_javascript_(self): return "1"
-from IPython.display import display
-display(Rich())
-{"list": [1, 2]}"""
-
-
-@interprets
-async def every_form_of_a_result(sandbox):
-    rich, main = (await sandbox.run_code(RICH)).results
-    same((rich.html, rich.markdown, rich.latex, rich.svg), ("<b>x</b>", "**x**", "$x$", "<svg/>"))
-    same((rich.png.strip(), rich.jpeg.strip(), rich.json, rich.javascript), ("cG5n", "anBlZw==", {"a": [1]}, "1"))
-    same((rich.is_main_result, main.is_main_result, main.json), (False, True, {"list": [1, 2]}))
-    assert {"html", "png", "text"} <= set(rich.formats()), list(rich.formats())
-
-
-@interprets
-async def tables_and_figures(sandbox):
-    execution = await sandbox.run_code("""
-import pandas as pd, matplotlib.pyplot as plt
-plt.plot([1, 2], [3, 4]); plt.show()
-pd.DataFrame({"a": [1, 2, 3]})""")
-    figure, table = execution.results
-    assert figure.png and "<table" in table.html
-    same(list(table.data["a"]), [1, 2, 3])
-
-
 @interprets
 async def a_killed_sandbox_ends_the_execution(sandbox):
     code = 'print("go", flush=True)\nimport time\ntime.sleep(60)'
@@ -121,4 +81,110 @@ async def a_killed_sandbox_ends_the_execution(sandbox):
 
         with raises(TimeoutException) as ended:
             await sandbox.run_code(code, on_stdout=kill)
-    assert "killed" in str(ended.value), ended.value
+    assert "sandbox was killed while the request was in progress" in str(ended.value), ended.value
+
+
+@interprets
+async def a_timeout_in_a_context_leaves_it_usable(sandbox):
+    context = await sandbox.create_code_context()
+    await sandbox.run_code("x = 41", context=context)
+    with raises(TimeoutException):
+        await sandbox.run_code("while True: pass", context=context, timeout=0.3)
+    same((await sandbox.run_code("x + 1", context=context, timeout=0)).text, "42")
+
+
+@interprets
+async def contexts_are_listed_in_order_and_named_by_id(sandbox):
+    first = await sandbox.create_code_context()
+    same((first.cwd, first.language), ("/home/user", "python"))
+    second = await sandbox.create_code_context(cwd="/")
+    listed = await sandbox.list_code_contexts()
+    same([one.id for one in listed[-2:]], [first.id, second.id])
+    same(listed[0].language, "python")
+    await sandbox.run_code("x = 1", context=second)
+    await sandbox.restart_code_context(second.id)
+    same((await sandbox.run_code("x", context=second)).error.value, "name 'x' is not defined")
+    await sandbox.remove_code_context(second.id)
+    for refused in (sandbox.restart_code_context, sandbox.remove_code_context):
+        with raises(NotFoundException) as unknown:
+            await refused(second.id)
+        same(str(unknown.value), f"Context {second.id} not found")
+
+
+@interprets
+async def the_default_context_is_that_of_its_language(sandbox):
+    await sandbox.run_code("x = 1")
+    same((await sandbox.run_code("x", language=" Python ")).text, "1")
+    (default,) = [one for one in await sandbox.list_code_contexts() if one.language == "python"]
+    same((await sandbox.run_code("x", context=default)).text, "1")
+
+
+@interprets
+async def a_language_that_is_not_there(sandbox):
+    for refused in (
+        lambda: sandbox.run_code("1", language="cobol"),
+        lambda: sandbox.create_code_context(language="cobol"),
+    ):
+        with raises(SandboxException) as unknown:
+            await refused()
+        assert str(unknown.value).startswith("500"), unknown.value
+        assert "The 'cobol' kernel is not available." in str(unknown.value), unknown.value
+    same((await sandbox.run_code("1")).text, "1")
+
+
+@interprets
+async def output_comes_as_it_is_written(sandbox):
+    seen = []
+    execution = await sandbox.run_code(
+        'import sys\nfor i in range(3):\n    print(i, flush=True)\n    print("!", end="", file=sys.stderr, flush=True)',
+        on_stdout=lambda message: seen.append((message.error, message.line, message.timestamp)),
+        on_stderr=lambda message: seen.append((message.error, message.line, message.timestamp)),
+    )
+    same("".join(line for error, line, _ in seen if not error), "0\n1\n2\n")
+    same("".join(line for error, line, _ in seen if error), "!!!")
+    same("".join(execution.logs.stdout), "0\n1\n2\n")
+    # The server's clock, in a form that sorts.
+    times = [time for _, _, time in seen]
+    assert all(isinstance(time, str) and time.endswith("+00:00") for time in times), times
+    same(times, sorted(times))
+
+
+@interprets
+async def output_of_every_kind_of_text(sandbox):
+    text = "a\x85b\u2028c\u2029d\u20ac\U0001f600\r\t\x00"
+    same("".join((await sandbox.run_code(f"print({ascii(text)}, end='')")).logs.stdout), text)
+    same((await sandbox.run_code("'\U0001f600'")).text, "\U0001f600")
+    large = await sandbox.run_code("print('x' * 5_000_000)")
+    same(sum(map(len, large.logs.stdout)), 5_000_001)
+
+
+@interprets
+async def nobody_answers_input(sandbox):
+    error = (await sandbox.run_code("input()")).error
+    same(error.name, "StdinNotImplementedError")
+    same((await sandbox.run_code("1")).text, "1")
+
+
+@interprets
+async def syntax_errors_and_exits(sandbox):
+    error = (await sandbox.run_code("x = 1\nif")).error
+    same(error.name, "SyntaxError")
+    same((await sandbox.run_code("import sys\nx = 2\nsys.exit(3)")).error.name, "SystemExit")
+    same((await sandbox.run_code("x")).text, "2")
+
+
+@interprets
+async def a_dead_kernel_is_replaced(sandbox):
+    error = (await sandbox.run_code("x = 1\nimport os\nos._exit(1)")).error
+    same((error.name, error.value), ("ContextRestarting", "Context was restarted"))
+    same((await sandbox.run_code("x")).error.name, "NameError")
+    same((await sandbox.run_code("!pwd")).logs.stdout, ["/home/user\n"])
+
+
+@interprets
+async def variables_and_code_of_any_form(sandbox):
+    value = "it's \"quoted\" \\ and\nlong"
+    code = '    import os\n    os.environ["ODD"] == %r' % value
+    same((await sandbox.run_code(code, envs={"ODD": value})).text, "True")
+    same((await sandbox.run_code("%%capture out\nprint(1)", envs={"A": "b"})).error, None)
+    same((await sandbox.run_code("import asyncio\nawait asyncio.sleep(0, 7)")).text, "7")
