@@ -4,9 +4,12 @@ import { test as registered } from '../harness.mjs'
 
 const test = (name, body) => registered(name, body, Sandbox)
 
+// A kernel that starts cold on a busy machine needs long for its first figure.
+const patient = { timeoutMs: 300_000 }
+
 // drawn returns the one chart that the code shows.
 async function drawn(sandbox, code) {
-  const execution = await sandbox.runCode(`import matplotlib.pyplot as plt\n${code}\nplt.show()`)
+  const execution = await sandbox.runCode(`import matplotlib.pyplot as plt\n${code}\nplt.show()`, patient)
   assert.equal(execution.error, undefined)
   assert.equal(execution.results.length, 1)
   const [result] = execution.results
@@ -74,7 +77,7 @@ for (const [name, code, want] of [
 }
 
 test('a figure and a value', async (sandbox) => {
-  const { results } = await sandbox.runCode('import matplotlib.pyplot as plt\nx = 3\nplt.plot([1, 2, 3])\nplt.show()\nx')
+  const { results } = await sandbox.runCode('import matplotlib.pyplot as plt\nx = 3\nplt.plot([1, 2, 3])\nplt.show()\nx', patient)
   const [figure, value] = results
   assert.deepEqual([results.length, figure.isMainResult, figure.chart.type, figure.formats()], [2, false, 'line', ['png']])
   assert.deepEqual([value.isMainResult, value.text, value.chart, value.formats()], [true, '3', undefined, []])
