@@ -112,6 +112,7 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 		// A message of which a part was not written never becomes one.
 		k.leave(e)
 		_ = conn.Close()
+		<-k.done // until then others would be given this connection
 		return nil, fmt.Errorf("%w: %w", errStale, err)
 	}
 	return e, nil
