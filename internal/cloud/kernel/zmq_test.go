@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -66,20 +67,21 @@ func TestJupyterKernels(t *testing.T) {
 	t.Parallel()
 	hostile := "it's \"quoted\" $HOME `id` \\ \n é 😀"
 	for name, words := range map[string]struct {
-		set, show, print, global, variable, fail, failure, directory string
+		set, show, print, global, variable, wait, fail, failure, directory string
 	}{
 		"bash": {
 			set: "x=41", show: "echo $((x + 1))", global: `echo "$GLOBAL"`, variable: `echo "${K-unset}"`,
-			fail: "(exit 3)", directory: "pwd",
+			wait: "until [ -e %q ]; do :; done\n", fail: "(exit 3)", directory: "pwd",
 		},
 		"python3": {
 			set: "x = 41", show: "print(x + 1)", global: "import os; print(os.environ['GLOBAL'])",
-			variable: "import os; print(os.environ.get('K', 'unset'))", fail: "1/0", failure: "ZeroDivisionError",
+			variable: "import os; print(os.environ.get('K', 'unset'))", wait: "while not os.path.exists(%q): pass\n", fail: "1/0", failure: "ZeroDivisionError",
 			directory: "print(os.getcwd())",
 		},
 		"deno": {
 			set: "let x: number = 41", show: "console.log(x + 1)", global: "console.log(process.env.GLOBAL)",
-			variable: "console.log(process.env.K ?? 'unset')", fail: "throw new TypeError('no')", failure: "TypeError",
+			variable: "console.log(process.env.K ?? 'unset')",
+			wait:     "while (true) { try { Deno.statSync(%q); break } catch {} }\n", fail: "throw new TypeError('no')", failure: "TypeError",
 			directory: "console.log(process.cwd())",
 		},
 	} {
@@ -104,7 +106,12 @@ func TestJupyterKernels(t *testing.T) {
 			if got := s.run(words.variable).stdout + s.run(words.global).stdout; got != "unset\nglobal\n" {
 				t.Errorf("after the call: %q", got)
 			}
-			failed, aborted := s.submit(words.fail), s.submit(words.show)
+			// The first one fails when the second one waits.
+			gate := filepath.Join(t.TempDir(), "gate")
+			failed, aborted := s.submit(fmt.Sprintf(words.wait, gate)+words.fail), s.submit(words.show)
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			if o := s.wait(failed); len(o.errors) != 1 || o.errors[0].Name != words.failure || o.reply.Status != "error" {
 				t.Errorf("%q: %+v", words.fail, o)
 			}
