@@ -82,15 +82,19 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 	var err error
 	select {
 	case err = <-t.connected:
-		if err == nil {
-			return c, nil
-		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-life.Done():
-		err = context.Cause(life)
+		select {
+		case err = <-t.connected: // the tunnel's end is that of life, too
+		default:
+			err = context.Cause(life)
+		}
 	case <-timeout.C:
 		err = fmt.Errorf("no connection in %v: %w", startTimeout, context.DeadlineExceeded)
+	}
+	if err == nil {
+		return c, nil
 	}
 	_ = c.Close()
 	return nil, err

@@ -107,7 +107,10 @@ func heeding(s *service) (interrupts *atomic.Int32) {
 		status := "ok"
 		if code(m) == "hang" {
 			k.stream(m, "stdout", "so far")
-			<-interrupted
+			select {
+			case <-interrupted:
+			case <-s.t.Context().Done(): // the test is over
+			}
 			status = "error"
 		}
 		k.reply(m, status)
