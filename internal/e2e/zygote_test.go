@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -118,6 +119,8 @@ print(json.dumps({
 // TestForkedKernel compares a kernel that was forked with one that was started.
 func TestForkedKernel(t *testing.T) {
 	t.Parallel()
+	signal.Ignore(unix.SIGHUP, unix.SIGQUIT) // as nohup and a shell's background jobs have it
+	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGQUIT) })
 	cloud := warmCloud(t)
 	warm, cold := create(t, cloud), create(t, cloud, sandbox.WithEnvs(startsCold))
 	describe := func(sb *sandbox.Sandbox, want string) (found map[string]any) {

@@ -114,6 +114,14 @@ class Order:
         _call(_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
+def _heed_signals():
+    """Undoes what the server ignores, by nohup or as a shell's background job: the
+    kernels would inherit it. What is left is what every Python ignores."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _call(function, *arguments):
     if function(*arguments) < 0:
         _fail()
@@ -127,6 +135,7 @@ def main():
     control = socket.socket(fileno=CONTROL)
     control.setblocking(True)
     sys.dont_write_bytecode = True  # nobody would read it
+    _heed_signals()
     try:
         engine, stamp, blas = _load()
         _check_threads()
