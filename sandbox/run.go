@@ -120,11 +120,13 @@ type Run struct {
 	template string
 	deadline time.Time // zero without
 	bridge   *bridge
+	guard    *guardConfig // nil without
 	redact   *redactor
 	log      *runLog
 
 	mu     sync.Mutex
 	closed bool
+	died   bool // its kernel has, and the next one has nothing of the run yet
 	steps  int
 	ending func() error // closes, once
 	calls  map[*inFlight]struct{}
@@ -241,33 +243,59 @@ func checkNames(p *RunParams) error {
 	return nil
 }
 
-// newRun makes the tools callable in the kernel, and the run.
-func newRun(ctx context.Context, rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
+func newRun(rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
 	r := &Run{ID: jupyter.NewID(), runs: rs, host: host, context: c, params: p, calls: map[*inFlight]struct{}{}}
 	if p.Limits.RunTimeout > 0 {
 		r.deadline = time.Now().Add(p.Limits.RunTimeout)
 	}
+	var err error
+	if r.guard, err = p.Guard.config(p.Packages); err != nil {
+		return nil, err
+	}
 	r.bridge, r.log = newBridge(r, p.Tools), newRunLog(r)
 	r.ending = sync.OnceValue(r.close)
+	return r, nil
+}
+
+// prepare gives a kernel what the run has: its state, guard and tools.
+func (r *Run) prepare(ctx context.Context) error {
+	if err := r.context.send(ctx, r.host, r.params.State, r.params.OnConflict); err != nil {
+		return err
+	}
+	if r.guard != nil {
+		if err := r.context.arm(ctx, r.host, r.guard); err != nil {
+			return err
+		}
+	}
+	err := r.placeTools(ctx)
+	if err != nil && r.guard != nil {
+		r.context.disarm(r.host)
+	}
+	return err
+}
+
+// placeTools makes the tools callable in the kernel.
+func (r *Run) placeTools(ctx context.Context) error {
 	specs := []map[string]any{finalTool.spec()}
-	for _, t := range p.Tools {
+	for _, t := range r.params.Tools {
 		specs = append(specs, t.spec())
 	}
 	text, err := json.Marshal(specs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// The kernel keeps the description of the last run: it need not travel again.
 	sum := sha256.Sum256(text)
 	key := hex.EncodeToString(sum[:8])
-	answer, err := beginTools(ctx, host, c, key, p.Limits.MaxMemoryBytes, "")
+	memory := r.params.Limits.MaxMemoryBytes
+	answer, err := beginTools(ctx, r.host, r.context, key, memory, "")
 	if err == nil && !answer.Known {
-		answer, err = beginTools(ctx, host, c, key, p.Limits.MaxMemoryBytes, string(text))
+		answer, err = beginTools(ctx, r.host, r.context, key, memory, string(text))
 	}
 	if err == nil && len(answer.Taken) > 0 {
 		err = fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that, or rename the tool", answer.Taken[0])
 	}
-	return r, err
+	return err
 }
 
 // toolsAnswer is what the tools module answers to begin.
@@ -292,6 +320,11 @@ func beginTools(ctx context.Context, host runHost, c *runContext, key string, me
 
 // Exec runs code and returns what it gave. The step is nil only when the code
 // did not start. An exception is not an error here, but data in the step.
+//
+// When the kernel dies under the code the error is [ErrKernelDied], and
+// [ErrKernelRestarted] when it was replaced since the last step: the code did
+// not start then. Variables are lost; the next Exec begins with what
+// RunParams.State holds by then, and with the guard and the tools.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -299,17 +332,12 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	}
 	defer end()
 	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
-	if _, finished := r.final(); finished {
-		return nil, ErrRunFinished
+	if step.N, err = r.count(); err != nil {
+		return nil, err
 	}
-	r.mu.Lock()
-	if most := r.params.Limits.MaxSteps; most > 0 && r.steps >= most {
-		r.mu.Unlock()
-		return nil, fmt.Errorf("%w: %d were allowed", ErrStepLimit, most)
+	if err := r.revive(ctx); err != nil {
+		return nil, r.redact.err(r.failed(ctx, fmt.Errorf("sandbox: begin again in another kernel: %w", err)))
 	}
-	r.steps++
-	step.N = r.steps
-	r.mu.Unlock()
 	if limit := r.params.Limits.StepTimeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrStepTimeout)
@@ -320,7 +348,41 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	err = r.redact.err(err)
 	r.log.step(ctx, code, step, calls, err)
 	traced(step, err)
+	if errors.Is(err, errNotSent) {
+		return nil, err
+	}
 	return step, err
+}
+
+// revive gives the run a kernel again after its own died.
+func (r *Run) revive(ctx context.Context) error {
+	r.mu.Lock()
+	died := r.died
+	r.mu.Unlock()
+	if !died {
+		return nil
+	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.died = false
+	return nil
+}
+
+// count gives a step its number.
+func (r *Run) count() (int, error) {
+	if _, finished := r.final(); finished {
+		return 0, ErrRunFinished
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := r.params.Limits.MaxSteps; most > 0 && r.steps >= most {
+		return 0, fmt.Errorf("%w: %d were allowed", ErrStepLimit, most)
+	}
+	r.steps++
+	return r.steps, nil
 }
 
 // exec runs the code of a step and fills the step in.
@@ -328,7 +390,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answered := make(chan struct{})
-	calls := r.bridge.step(step.N, func() { close(answered) })
+	calls := r.bridge.step(limited, step.N, func() { close(answered) })
 	go func() {
 		select {
 		case <-answered:
@@ -521,6 +583,11 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 // failed gives the error of a call: why its context ended says more than that
 // it did.
 func (r *Run) failed(ctx context.Context, err error) error {
+	if errors.Is(err, ErrKernelDied) || errors.Is(err, ErrKernelRestarted) {
+		r.mu.Lock()
+		r.died = true
+		r.mu.Unlock()
+	}
 	cause := context.Cause(ctx)
 	for _, own := range []error{ErrRunClosed, ErrStepTimeout, ErrRunTimeout} {
 		if errors.Is(cause, own) && !errors.Is(err, own) {

@@ -97,10 +97,6 @@ func (c *runContext) held() map[state.Hash]string {
 }
 
 func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams) (*Run, error) {
-	guard, err := p.Guard.config(p.Packages)
-	if err != nil {
-		return nil, err
-	}
 	rs.mu.Lock()
 	c := rs.contexts[id]
 	if c == nil {
@@ -116,19 +112,11 @@ func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams)
 	}
 	c.busy = true
 	rs.mu.Unlock()
-	err = c.send(ctx, host, p.State, p.OnConflict)
-	if err == nil && guard != nil {
-		err = c.arm(ctx, host, guard)
+	r, err := newRun(rs, host, c, p)
+	if err == nil {
+		err = r.prepare(ctx)
 	}
 	if err != nil {
-		rs.release(c)
-		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
-	}
-	r, err := newRun(ctx, rs, host, c, p)
-	if err != nil {
-		if guard != nil {
-			c.disarm(host)
-		}
 		rs.release(c)
 		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
 	}

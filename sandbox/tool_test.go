@@ -432,8 +432,8 @@ func FuzzBridge(f *testing.F) {
 		r := &Run{context: &runContext{}}
 		tool := NewTool("f", "", func(context.Context, struct{}) (int, error) { return 1, nil })
 		r.bridge, r.log = newBridge(r, []Tool{tool}), newRunLog(r)
-		s := r.bridge.step(1, func() {})
 		ctx, cancel := context.WithCancel(t.Context())
+		s := r.bridge.step(ctx, 1, func() {})
 		for range 2 {
 			if reply, err := s.input(ctx, bridgePrefix+question, false); err != nil {
 				t.Errorf("%q, %v", reply, err)
