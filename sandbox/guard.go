@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -156,9 +155,6 @@ const (
 	maxViolations = 200
 	// maxGuardText bounds each text of a violation.
 	maxGuardText = 2048
-	// disarmTimeout is how long Close tries to take a guard off. One that stays on
-	// is taken off by the next Begin.
-	disarmTimeout = 5 * time.Second
 )
 
 var (
@@ -254,16 +250,6 @@ func (c *runContext) arm(ctx context.Context, host runHost, config *guardConfig)
 		return &GuardError{Reason: fmt.Sprintf("%.64s: %s", failed.name, shorten(failed.value, 512))}
 	}
 	return err
-}
-
-// disarm takes it off. A kernel that died has none, and the next Begin takes off
-// what is left.
-func (c *runContext) disarm(host runHost) {
-	ctx, cancel := context.WithTimeout(context.Background(), disarmTimeout)
-	defer cancel()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, _ = c.call(ctx, host, pyshim.CallGuard("disarm"))
 }
 
 // guardReport is what the guard saw in one step.

@@ -2,9 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -257,67 +254,6 @@ func newRun(rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
 	return r, nil
 }
 
-// prepare gives a kernel what the run has: its state, guard and tools.
-func (r *Run) prepare(ctx context.Context) error {
-	if err := r.context.send(ctx, r.host, r.params.State, r.params.OnConflict); err != nil {
-		return err
-	}
-	if r.guard != nil {
-		if err := r.context.arm(ctx, r.host, r.guard); err != nil {
-			return err
-		}
-	}
-	err := r.placeTools(ctx)
-	if err != nil && r.guard != nil {
-		r.context.disarm(r.host)
-	}
-	return err
-}
-
-// placeTools makes the tools callable in the kernel.
-func (r *Run) placeTools(ctx context.Context) error {
-	specs := []map[string]any{finalTool.spec()}
-	for _, t := range r.params.Tools {
-		specs = append(specs, t.spec())
-	}
-	text, err := json.Marshal(specs)
-	if err != nil {
-		return err
-	}
-	// The kernel keeps the description of the last run: it need not travel again.
-	sum := sha256.Sum256(text)
-	key := hex.EncodeToString(sum[:8])
-	memory := r.params.Limits.MaxMemoryBytes
-	answer, err := beginTools(ctx, r.host, r.context, key, memory, "")
-	if err == nil && !answer.Known {
-		answer, err = beginTools(ctx, r.host, r.context, key, memory, string(text))
-	}
-	if err == nil && len(answer.Taken) > 0 {
-		err = fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that, or rename the tool", answer.Taken[0])
-	}
-	return err
-}
-
-// toolsAnswer is what the tools module answers to begin.
-type toolsAnswer struct {
-	Known bool     `py:"known"`
-	Taken []string `py:"taken"`
-}
-
-func beginTools(ctx context.Context, host runHost, c *runContext, key string, memory int, specs string) (answer toolsAnswer, err error) {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("begin", key, memory, specs)},
-	}, executionHandler{})
-	if err != nil {
-		return answer, err
-	}
-	doc, err := expressionValue(reply, valueKey)
-	if err == nil {
-		err = state.Unmarshal(doc, &answer)
-	}
-	return answer, err
-}
-
 // Exec runs code and returns what it gave. The step is nil only when the code
 // did not start. An exception is not an error here, but data in the step.
 //
@@ -528,20 +464,11 @@ func (r *Run) Close() error {
 
 func (r *Run) close() error {
 	r.open.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
 	var failed []error
 	if !waitFor(&r.bridge.work, closeTimeout) {
 		failed = append(failed, fmt.Errorf("sandbox: close a run: a tool did not return in %v after its context had ended", closeTimeout))
 	}
-	// Where the kernel cannot be asked any more it has no tools either, and here
-	// nobody answers them.
-	_, _ = r.host.execute(ctx, r.context.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("end")},
-	}, executionHandler{})
-	if r.params.Guard != nil {
-		r.context.disarm(r.host)
-	}
+	r.leave(context.Background())
 	var result *string
 	if answer, ok := r.final(); ok {
 		text := string(answer.Bytes())
