@@ -258,6 +258,18 @@ type guardReport struct {
 	Imports    []string    `py:"imports"`
 }
 
+// bound cuts what the sandbox made too long, after redact is done to its texts.
+func (g *guardReport) bound(redact func(string) string) {
+	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
+	g.Violations = g.Violations[:min(len(g.Violations), maxViolations)]
+	for i := range g.Violations {
+		v := &g.Violations[i]
+		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
+			*text = shorten(redact(*text), maxGuardText)
+		}
+	}
+}
+
 // report adds to a step what the guard saw. A reply to code that failed does not
 // have it, so it is asked for. redact is done to its texts.
 func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact func(string) string) error {
@@ -282,13 +294,10 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 	if err != nil {
 		return err
 	}
-	step.Imports = report.Imports[:min(len(report.Imports), maxImports)]
-	step.Violations = report.Violations[:min(len(report.Violations), maxViolations)]
+	report.bound(redact)
+	step.Imports, step.Violations = report.Imports, report.Violations
 	for i := range step.Violations {
 		v := &step.Violations[i]
-		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
-			*text = shorten(redact(*text), maxGuardText)
-		}
 		if step.Error != nil && step.Error.Name == guardName && step.Error.Value == v.String() {
 			step.Error.Violation = v
 			step.Error.Line = v.Line

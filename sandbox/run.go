@@ -70,7 +70,8 @@ type RunParams struct {
 	// Prompt is the task, for the audit.
 	Prompt string
 	// Audit gets JSON lines: the begin, every tool call, every step with its
-	// code, and the end with the counters. It stays the caller's. A failed Write
+	// code, what a guard saw in a step that was cut off, and the end with the
+	// counters. It stays the caller's. A failed Write
 	// is an error of Close. May be nil.
 	Audit io.Writer
 	// Trace is told of steps and tool calls. May be nil.
@@ -124,6 +125,7 @@ type Run struct {
 	mu     sync.Mutex
 	closed bool
 	died   bool // its kernel has, and the next one has nothing of the run yet
+	cut    int  // step that ended before the guard was asked what it saw; 0 without
 	steps  int
 	ending func() error // closes, once
 	calls  map[*inFlight]struct{}
@@ -296,6 +298,7 @@ func (r *Run) revive(ctx context.Context) error {
 	died := r.died
 	r.mu.Unlock()
 	if !died {
+		r.reportCut(ctx)
 		return nil
 	}
 	if err := r.prepare(ctx); err != nil {
@@ -365,6 +368,9 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		}
 	}
 	if err != nil {
+		r.mu.Lock()
+		r.cut = step.N
+		r.mu.Unlock()
 		return records, r.failed(ctx, err)
 	}
 	if reply.Status != "ok" && step.Error == nil && !step.Final {
@@ -468,7 +474,10 @@ func (r *Run) close() error {
 	if !waitFor(&r.bridge.work, closeTimeout) {
 		failed = append(failed, fmt.Errorf("sandbox: close a run: a tool did not return in %v after its context had ended", closeTimeout))
 	}
-	r.leave(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	r.reportCut(ctx)
+	r.leave(ctx)
 	var result *string
 	if answer, ok := r.final(); ok {
 		text := string(answer.Bytes())

@@ -55,7 +55,9 @@ func (r *Run) prepare(ctx context.Context) error {
 		}
 	}
 	if err := r.placeTools(ctx, key, specs); err != nil {
-		r.leave(context.WithoutCancel(ctx))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		r.leave(ctx)
 		return err
 	}
 	return nil
@@ -126,13 +128,33 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 // leave takes tools and guard away. A kernel that cannot be asked any more has
 // them no more either, or loses them when the next run begins there.
 func (r *Run) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
 		expressions[guardKey] = pyshim.CallGuard("disarm")
 	}
 	_, _ = r.context.request(ctx, r.host, expressions)
+}
+
+// reportCut asks the guard what it saw in a step that was cut off, for the
+// audit: else the next step would have it.
+func (r *Run) reportCut(ctx context.Context) {
+	r.mu.Lock()
+	n := r.cut
+	r.cut = 0
+	r.mu.Unlock()
+	if n == 0 || r.guard == nil {
+		return
+	}
+	reply, err := r.context.request(ctx, r.host, map[string]string{guardKey: pyshim.CallGuard("report")})
+	var report guardReport
+	if err == nil {
+		err = answered(reply, guardKey, &report)
+	}
+	if err != nil {
+		return // the next that is asked of the kernel tells
+	}
+	report.bound(r.redact.text)
+	r.log.cut(n, report)
 }
 
 // request evaluates expressions in the kernel, silently.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -128,6 +129,47 @@ func TestStepTimeouts(t *testing.T) {
 		if got := evaluate(t, sb, "kept"); got != "42" {
 			t.Errorf("after %s: %q", code, got)
 		}
+	}
+}
+
+// What a guard saw in a step that was cut off is in the audit, and not the next
+// step's.
+func TestGuardOfAStepThatWasCut(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var audit bytes.Buffer
+	r := begin(t, sb, &sandbox.RunParams{Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: time.Second}})
+	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\ntime.sleep(600)"
+	if _, err := r.Exec(t.Context(), cut); !errors.Is(err, sandbox.ErrStepTimeout) {
+		t.Fatal(err)
+	}
+	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
+		t.Errorf("the next step: %+v", step)
+	}
+	if _, err := r.Exec(t.Context(), strings.ReplaceAll(cut, "os", "socket")); !errors.Is(err, sandbox.ErrStepTimeout) {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for line := range strings.Lines(audit.String()) {
+		var e struct {
+			Event   string
+			N       int
+			Blocked []sandbox.Violation
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		event := fmt.Sprint(e.Event, e.N)
+		for _, v := range e.Blocked {
+			event += " " + v.Name
+		}
+		events = append(events, event)
+	}
+	if want := []string{"begin0", "step1", "cut1 os", "step2", "step3", "cut3 socket", "end0"}; !slices.Equal(events, want) {
+		t.Errorf("%q", events)
 	}
 }
 
