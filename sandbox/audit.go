@@ -170,11 +170,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 		l.metrics.Errors++
 	}
 	l.last = text
-	for _, name := range imports {
-		if len(l.imports) < maxImports {
-			l.imports[name] = true
-		}
-	}
+	l.imported(imports)
 	if calls == nil {
 		calls = []toolRecord{}
 	}
@@ -183,6 +179,23 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 		"stdout_bytes": int64(len(s.Stdout)) + s.StdoutDropped, "stderr_bytes": int64(len(s.Stderr)) + s.StderrDropped,
 		"error": orNil(text), "duration_ms": milliseconds(s.Duration), "final": s.Final,
 	})
+}
+
+// imported counts modules. l.mu is held.
+func (l *runLog) imported(names []string) {
+	for _, name := range names {
+		if len(l.imports) < maxImports {
+			l.imports[name] = true
+		}
+	}
+}
+
+// cut adds what the guard saw in a step that was cut off before it could tell.
+func (l *runLog) cut(step int, g guardReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.imported(g.Imports)
+	l.write("cut", map[string]any{"n": step, "imports": append([]string{}, g.Imports...), "blocked": append([]Violation{}, g.Violations...)})
 }
 
 // orNil makes null of no text.

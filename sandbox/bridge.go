@@ -70,6 +70,7 @@ func newBridge(r *Run, tools []Tool) *bridge {
 // stepCalls are the calls that the code of one step makes.
 type stepCalls struct {
 	bridge *bridge
+	ctx    context.Context //nolint:containedctx // the step's: calls outlive the question that brings them
 	n      int
 	ended  func() // called once, when the answer is there
 
@@ -91,8 +92,8 @@ type bridgedCall struct {
 	status string
 }
 
-func (b *bridge) step(n int, ended func()) *stepCalls {
-	return &stepCalls{bridge: b, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
+func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
+	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
 // input answers what the code asks for: the input of an executionHandler.
@@ -195,7 +196,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 			s.calls[h.id] = refused("LimitError", fmt.Sprintf("more than %d calls are under way", maxCalls))
 			continue
 		}
-		callCtx, cancel := context.WithCancel(ctx)
+		callCtx, cancel := context.WithCancel(s.ctx)
 		c := &bridgedCall{cancel: cancel}
 		s.calls[h.id] = c
 		s.start(callCtx, c, h.name, document)

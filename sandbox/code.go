@@ -173,10 +173,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		if err != nil {
 			return false, err
 		}
-		if err := r.restarted(k.id, p); err != nil {
-			return false, err
-		}
+		handler.turn = func() error { return r.restarted(k.id, p) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
+			if err := handler.turn(); err != nil {
+				return false, err
+			}
 			// How a language takes its environment is what the interpreter knows.
 			return r.overHTTP(ctx, code, p, c)
 		}
@@ -214,8 +215,13 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	for attempt := 1; ; attempt++ {
 		var k *kernel
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
-			// Whoever executes finds out by what is in the kernel.
-			_ = sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
+			h.turn = func() error {
+				lost := sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
+				if request.Silent {
+					return nil // it finds out by what is in the kernel
+				}
+				return lost
+			}
 			reply, err = k.execute(ctx, request, h, nil)
 		}
 		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {

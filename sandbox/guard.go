@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -156,9 +155,6 @@ const (
 	maxViolations = 200
 	// maxGuardText bounds each text of a violation.
 	maxGuardText = 2048
-	// disarmTimeout is how long Close tries to take a guard off. One that stays on
-	// is taken off by the next Begin.
-	disarmTimeout = 5 * time.Second
 )
 
 var (
@@ -256,20 +252,22 @@ func (c *runContext) arm(ctx context.Context, host runHost, config *guardConfig)
 	return err
 }
 
-// disarm takes it off. A kernel that died has none, and the next Begin takes off
-// what is left.
-func (c *runContext) disarm(host runHost) {
-	ctx, cancel := context.WithTimeout(context.Background(), disarmTimeout)
-	defer cancel()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, _ = c.call(ctx, host, pyshim.CallGuard("disarm"))
-}
-
 // guardReport is what the guard saw in one step.
 type guardReport struct {
 	Violations []Violation `py:"violations"`
 	Imports    []string    `py:"imports"`
+}
+
+// bound cuts what the sandbox made too long, after redact is done to its texts.
+func (g *guardReport) bound(redact func(string) string) {
+	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
+	g.Violations = g.Violations[:min(len(g.Violations), maxViolations)]
+	for i := range g.Violations {
+		v := &g.Violations[i]
+		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
+			*text = shorten(redact(*text), maxGuardText)
+		}
+	}
 }
 
 // report adds to a step what the guard saw. A reply to code that failed does not
@@ -296,13 +294,10 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 	if err != nil {
 		return err
 	}
-	step.Imports = report.Imports[:min(len(report.Imports), maxImports)]
-	step.Violations = report.Violations[:min(len(report.Violations), maxViolations)]
+	report.bound(redact)
+	step.Imports, step.Violations = report.Imports, report.Violations
 	for i := range step.Violations {
 		v := &step.Violations[i]
-		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
-			*text = shorten(redact(*text), maxGuardText)
-		}
 		if step.Error != nil && step.Error.Name == guardName && step.Error.Value == v.String() {
 			step.Error.Violation = v
 			step.Error.Line = v.Line

@@ -84,9 +84,11 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 		k.mu.Unlock()
 		switch {
 		case fresh && ours:
-			e.give(m)
+			k.hand(e, m)
 		case e == nil && used && deadly(m):
 			k.runner.lose(k.id, "its kernel died, or another client restarted it")
+		case e == nil:
+			k.turnDown(m)
 		}
 	}
 }
@@ -125,14 +127,41 @@ var (
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
 )
 
+// hand gives a message to an execution. One that comes as it ends may be read
+// by nobody.
+func (k *kernel) hand(e *execution, m *jupyter.Message) {
+	if !e.give(m) {
+		k.turnDown(m)
+		return
+	}
+	select {
+	case <-e.left:
+		k.sweep(e)
+	default:
+	}
+}
+
 // leave ends what receive does for an execution.
 func (k *kernel) leave(e *execution) {
 	close(e.left)
+	k.sweep(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current = nil
 	if k.broken {
 		close(k.done)
+	}
+}
+
+// sweep takes what nobody reads any more.
+func (k *kernel) sweep(e *execution) {
+	for {
+		select {
+		case m := <-e.messages:
+			k.turnDown(m)
+		default:
+			return
+		}
 	}
 }
 

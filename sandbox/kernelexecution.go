@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -23,8 +22,6 @@ const (
 	// maxSilence is after which time without a word the server is asked whether
 	// the kernel still is at it.
 	maxSilence = 30 * time.Second
-	// endOfInput makes Python's input() raise EOFError.
-	endOfInput = "\x04"
 )
 
 // execution is a request that is under way.
@@ -48,16 +45,22 @@ type execution struct {
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
-// end of all, and the answers to its fence.
+// end of all, the answers to its fence, and questions of threads that earlier
+// code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
-	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || deadly(m)
+	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || deadly(m) || asks(m)
 }
 
+// asks tells a request for input.
+func asks(m *jupyter.Message) bool { return m.Header.MsgType == "input_request" }
+
 // give hands over a message, unless nobody reads it.
-func (e *execution) give(m *jupyter.Message) {
+func (e *execution) give(m *jupyter.Message) bool {
 	select {
 	case e.messages <- m:
+		return true
 	case <-e.left:
+		return false
 	}
 }
 
@@ -84,19 +87,11 @@ func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
-// inputAnswer is what the handler said to a request for input.
-type inputAnswer struct {
-	to    jupyter.Header
-	value string
-	err   error
-}
-
 // follow reads what an execution says until it is over, ctx ends or the handler
 // fails.
 func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
-	answers := make(chan inputAnswer, 1)
-	inputs, cancel := context.WithCancel(ctx)
-	defer cancel()
+	questions := newQuestions(h.input)
+	defer questions.drop()
 	quiet := time.NewTicker(k.runner.silence)
 	defer quiet.Stop()
 	var heard bool
@@ -112,7 +107,10 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				return err
 			}
 			heard = false
-		case a := <-answers:
+		case a := <-questions.answers:
+			if questions.answered(ctx) {
+				continue // nobody waits for this one any more
+			}
 			if err := k.answer(a); err != nil {
 				return err
 			}
@@ -131,8 +129,8 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				}
 				return err
 			}
-			if m.Parent.MsgID == e.id {
-				if err := k.tell(inputs, m, h, answers); err != nil {
+			if m.Parent.MsgID == e.id || asks(m) {
+				if err := k.tell(ctx, m, h, questions); err != nil {
 					return err
 				}
 			}
@@ -150,45 +148,17 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 }
 
 // tell gives a message to the handler.
-func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, answers chan<- inputAnswer) error {
-	asks := m.Header.MsgType == "input_request"
-	if h.message != nil && (m.Channel == jupyter.IOPub || asks) {
+func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, q *questions) error {
+	if h.message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.message(m); err != nil {
 			return err
 		}
 	}
-	if !asks {
-		return nil
-	}
-	var request jupyter.InputRequest
-	if err := json.Unmarshal(m.Content, &request); err != nil || h.input == nil {
-		return k.answer(inputAnswer{to: m.Header, err: io.EOF})
-	}
-	go func() {
-		value, err := h.input(ctx, request.Prompt, request.Password)
-		select {
-		case answers <- inputAnswer{m.Header, value, err}:
-		case <-ctx.Done():
-		}
-	}()
-	return nil
-}
-
-// answer sends the answer to a request for input. When the websocket is cut
-// under it, the code still waits, or does not: who follows finds out.
-func (k *kernel) answer(a inputAnswer) error {
-	if errors.Is(a.err, io.EOF) {
-		a.value, a.err = endOfInput, nil
-	}
-	if a.err != nil {
-		return fmt.Errorf("answer the code's request for input: %w", a.err)
-	}
-	content, err := json.Marshal(jupyter.InputReply{Value: a.value})
-	if err != nil {
-		return err
-	}
-	if err := k.write(jupyter.Stdin, "input_reply", a.to, content); err != nil {
-		return fmt.Errorf("%w: answer the code's request for input: %w", ErrKernelLost, err)
+	switch {
+	case asks(m) && h.input == nil:
+		k.turnDown(m)
+	case asks(m):
+		q.ask(ctx, m)
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				}
 				continue
 			}
+			k.turnDown(m)
 			if err := e.note(m); err != nil {
 				k.primed = false
 				if deadly(m) {

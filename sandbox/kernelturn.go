@@ -16,6 +16,9 @@ type executionHandler struct {
 	// queued is told how many executions of this handle go first, when some do.
 	// May be nil.
 	queued func(position int) error
+	// turn is called when it is the execution's turn, before anything is sent;
+	// after an error of it nothing is. May be nil.
+	turn func() error
 	// message is given every message on iopub that is the execution's, and the
 	// requests for input. May be nil.
 	message func(*jupyter.Message) error
@@ -35,6 +38,12 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
 		k.inTurn.Add(-1)
 		return jupyter.ExecuteReply{}, err
+	}
+	if h.turn != nil {
+		if err := h.turn(); err != nil {
+			k.release()
+			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", errNotSent, err)
+		}
 	}
 	k.mu.Lock()
 	k.used = true

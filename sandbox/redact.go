@@ -28,6 +28,7 @@ const (
 // byte once and knows all patterns at once (Aho and Corasick). A nil redactor
 // changes nothing.
 type redactor struct {
+	root  [256]int32 // where each byte leads that a pattern begins with; else 0
 	next  []map[byte]int32
 	fail  []int32
 	depth []int32 // how many bytes of a pattern a node stands for
@@ -116,6 +117,7 @@ func (r *redactor) add(pattern string) {
 		at = to
 	}
 	r.match[at] = r.depth[at]
+	r.root[pattern[0]] = r.next[0][pattern[0]]
 }
 
 func (r *redactor) link() {
@@ -133,15 +135,23 @@ func (r *redactor) link() {
 }
 
 func (r *redactor) step(at int32, c byte) int32 {
-	for {
+	for at != 0 {
 		if to, ok := r.next[at][c]; ok {
 			return to
 		}
-		if at == 0 {
-			return 0
-		}
 		at = r.fail[at]
 	}
+	return r.root[c]
+}
+
+// plain counts the bytes at the beginning of text with which no pattern begins.
+func (r *redactor) plain(text []byte) int {
+	for i, c := range text {
+		if r.root[c] != 0 {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // redaction is a stream that is being redacted. It holds back no more than
@@ -156,8 +166,17 @@ type redaction struct {
 
 // write takes text and gives what can go.
 func (s *redaction) write(text []byte) []byte {
-	var out []byte
-	for _, c := range text {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if s.at == 0 { // and nothing is held
+			n := s.r.plain(text[i:])
+			out = append(out, text[i:i+n]...)
+			s.inside = s.inside && n == 0
+			if i += n; i == len(text) {
+				break
+			}
+		}
+		c := text[i]
 		s.at = s.r.step(s.at, c)
 		s.held, s.hidden = append(s.held, c), append(s.hidden, false)
 		for i := len(s.hidden) - int(s.r.match[s.at]); i < len(s.hidden); i++ {

@@ -2,9 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,7 +70,8 @@ type RunParams struct {
 	// Prompt is the task, for the audit.
 	Prompt string
 	// Audit gets JSON lines: the begin, every tool call, every step with its
-	// code, and the end with the counters. It stays the caller's. A failed Write
+	// code, what a guard saw in a step that was cut off, and the end with the
+	// counters. It stays the caller's. A failed Write
 	// is an error of Close. May be nil.
 	Audit io.Writer
 	// Trace is told of steps and tool calls. May be nil.
@@ -120,11 +118,14 @@ type Run struct {
 	template string
 	deadline time.Time // zero without
 	bridge   *bridge
+	guard    *guardConfig // nil without
 	redact   *redactor
 	log      *runLog
 
 	mu     sync.Mutex
 	closed bool
+	died   bool // its kernel has, and the next one has nothing of the run yet
+	cut    int  // step that ended before the guard was asked what it saw; 0 without
 	steps  int
 	ending func() error // closes, once
 	calls  map[*inFlight]struct{}
@@ -241,57 +242,27 @@ func checkNames(p *RunParams) error {
 	return nil
 }
 
-// newRun makes the tools callable in the kernel, and the run.
-func newRun(ctx context.Context, rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
+func newRun(rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
 	r := &Run{ID: jupyter.NewID(), runs: rs, host: host, context: c, params: p, calls: map[*inFlight]struct{}{}}
 	if p.Limits.RunTimeout > 0 {
 		r.deadline = time.Now().Add(p.Limits.RunTimeout)
 	}
-	r.bridge, r.log = newBridge(r, p.Tools), newRunLog(r)
-	r.ending = sync.OnceValue(r.close)
-	specs := []map[string]any{finalTool.spec()}
-	for _, t := range p.Tools {
-		specs = append(specs, t.spec())
-	}
-	text, err := json.Marshal(specs)
-	if err != nil {
+	var err error
+	if r.guard, err = p.Guard.config(p.Packages); err != nil {
 		return nil, err
 	}
-	// The kernel keeps the description of the last run: it need not travel again.
-	sum := sha256.Sum256(text)
-	key := hex.EncodeToString(sum[:8])
-	answer, err := beginTools(ctx, host, c, key, p.Limits.MaxMemoryBytes, "")
-	if err == nil && !answer.Known {
-		answer, err = beginTools(ctx, host, c, key, p.Limits.MaxMemoryBytes, string(text))
-	}
-	if err == nil && len(answer.Taken) > 0 {
-		err = fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that, or rename the tool", answer.Taken[0])
-	}
-	return r, err
-}
-
-// toolsAnswer is what the tools module answers to begin.
-type toolsAnswer struct {
-	Known bool     `py:"known"`
-	Taken []string `py:"taken"`
-}
-
-func beginTools(ctx context.Context, host runHost, c *runContext, key string, memory int, specs string) (answer toolsAnswer, err error) {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("begin", key, memory, specs)},
-	}, executionHandler{})
-	if err != nil {
-		return answer, err
-	}
-	doc, err := expressionValue(reply, valueKey)
-	if err == nil {
-		err = state.Unmarshal(doc, &answer)
-	}
-	return answer, err
+	r.bridge, r.log = newBridge(r, p.Tools), newRunLog(r)
+	r.ending = sync.OnceValue(r.close)
+	return r, nil
 }
 
 // Exec runs code and returns what it gave. The step is nil only when the code
 // did not start. An exception is not an error here, but data in the step.
+//
+// When the kernel dies under the code the error is [ErrKernelDied], and
+// [ErrKernelRestarted] when it was replaced since the last step: the code did
+// not start then. Variables are lost; the next Exec begins with what
+// RunParams.State holds by then, and with the guard and the tools.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -299,17 +270,12 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	}
 	defer end()
 	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
-	if _, finished := r.final(); finished {
-		return nil, ErrRunFinished
+	if step.N, err = r.count(); err != nil {
+		return nil, err
 	}
-	r.mu.Lock()
-	if most := r.params.Limits.MaxSteps; most > 0 && r.steps >= most {
-		r.mu.Unlock()
-		return nil, fmt.Errorf("%w: %d were allowed", ErrStepLimit, most)
+	if err := r.revive(ctx); err != nil {
+		return nil, r.redact.err(r.failed(ctx, fmt.Errorf("sandbox: begin again in another kernel: %w", err)))
 	}
-	r.steps++
-	step.N = r.steps
-	r.mu.Unlock()
 	if limit := r.params.Limits.StepTimeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrStepTimeout)
@@ -320,7 +286,42 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	err = r.redact.err(err)
 	r.log.step(ctx, code, step, calls, err)
 	traced(step, err)
+	if errors.Is(err, errNotSent) {
+		return nil, err
+	}
 	return step, err
+}
+
+// revive gives the run a kernel again after its own died.
+func (r *Run) revive(ctx context.Context) error {
+	r.mu.Lock()
+	died := r.died
+	r.mu.Unlock()
+	if !died {
+		r.reportCut(ctx)
+		return nil
+	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.died = false
+	return nil
+}
+
+// count gives a step its number.
+func (r *Run) count() (int, error) {
+	if _, finished := r.final(); finished {
+		return 0, ErrRunFinished
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := r.params.Limits.MaxSteps; most > 0 && r.steps >= most {
+		return 0, fmt.Errorf("%w: %d were allowed", ErrStepLimit, most)
+	}
+	r.steps++
+	return r.steps, nil
 }
 
 // exec runs the code of a step and fills the step in.
@@ -328,7 +329,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answered := make(chan struct{})
-	calls := r.bridge.step(step.N, func() { close(answered) })
+	calls := r.bridge.step(limited, step.N, func() { close(answered) })
 	go func() {
 		select {
 		case <-answered:
@@ -367,6 +368,9 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		}
 	}
 	if err != nil {
+		r.mu.Lock()
+		r.cut = step.N
+		r.mu.Unlock()
 		return records, r.failed(ctx, err)
 	}
 	if reply.Status != "ok" && step.Error == nil && !step.Final {
@@ -466,20 +470,14 @@ func (r *Run) Close() error {
 
 func (r *Run) close() error {
 	r.open.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
 	var failed []error
 	if !waitFor(&r.bridge.work, closeTimeout) {
 		failed = append(failed, fmt.Errorf("sandbox: close a run: a tool did not return in %v after its context had ended", closeTimeout))
 	}
-	// Where the kernel cannot be asked any more it has no tools either, and here
-	// nobody answers them.
-	_, _ = r.host.execute(ctx, r.context.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: pyshim.CallTools("end")},
-	}, executionHandler{})
-	if r.params.Guard != nil {
-		r.context.disarm(r.host)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	r.reportCut(ctx)
+	r.leave(ctx)
 	var result *string
 	if answer, ok := r.final(); ok {
 		text := string(answer.Bytes())
@@ -521,6 +519,11 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 // failed gives the error of a call: why its context ended says more than that
 // it did.
 func (r *Run) failed(ctx context.Context, err error) error {
+	if errors.Is(err, ErrKernelDied) || errors.Is(err, ErrKernelRestarted) {
+		r.mu.Lock()
+		r.died = true
+		r.mu.Unlock()
+	}
 	cause := context.Cause(ctx)
 	for _, own := range []error{ErrRunClosed, ErrStepTimeout, ErrRunTimeout} {
 		if errors.Is(cause, own) && !errors.Is(err, own) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -97,10 +98,6 @@ func (c *runContext) held() map[state.Hash]string {
 }
 
 func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams) (*Run, error) {
-	guard, err := p.Guard.config(p.Packages)
-	if err != nil {
-		return nil, err
-	}
 	rs.mu.Lock()
 	c := rs.contexts[id]
 	if c == nil {
@@ -116,19 +113,11 @@ func (rs *runs) begin(ctx context.Context, host runHost, id string, p RunParams)
 	}
 	c.busy = true
 	rs.mu.Unlock()
-	err = c.send(ctx, host, p.State, p.OnConflict)
-	if err == nil && guard != nil {
-		err = c.arm(ctx, host, guard)
+	r, err := newRun(rs, host, c, p)
+	if err == nil {
+		err = r.prepare(ctx)
 	}
 	if err != nil {
-		rs.release(c)
-		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
-	}
-	r, err := newRun(ctx, rs, host, c, p)
-	if err != nil {
-		if guard != nil {
-			c.disarm(host)
-		}
 		rs.release(c)
 		return nil, fmt.Errorf("sandbox: begin a run: %w", err)
 	}
@@ -180,18 +169,14 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	if err := c.resolve(ctx, host, st, rule); err != nil {
 		return err
 	}
-	var changed []state.Entry
-	for _, entry := range st.Entries() {
-		if c.known[entry.Name].hash == entry.Hash {
-			continue
-		}
+	changed := c.unsent(st)
+	if len(changed) == 0 {
+		return nil
+	}
+	for _, entry := range changed {
 		if entry.Value.Opaque() {
 			return fmt.Errorf("the variable %q holds what exists only in the kernel it was pulled from: set or delete it", entry.Name)
 		}
-		changed = append(changed, entry)
-	}
-	if len(changed) == 0 {
-		return nil
 	}
 	loaded, err := c.load(ctx, host, changed, c.held())
 	if err == nil && len(loaded.Missing) > 0 {
@@ -206,6 +191,15 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	}
 	c.token = loaded.Token
 	return nil
+}
+
+// unsent are the variables of st that the kernel has not got, as far as is known
+// here. A nil state has none.
+func (c *runContext) unsent(st *state.State) []state.Entry {
+	if st == nil {
+		return nil
+	}
+	return slices.DeleteFunc(st.Entries(), func(entry state.Entry) bool { return c.known[entry.Name].hash == entry.Hash })
 }
 
 // load makes variables of entries, but for the blobs that the kernel holds.
@@ -312,9 +306,7 @@ func (c *runContext) call(ctx context.Context, host runHost, expression string) 
 
 // evaluate gives the document that an expression evaluates to.
 func (c *runContext) evaluate(ctx context.Context, host runHost, expression string) ([]byte, error) {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{
-		Silent: true, UserExpressions: map[string]string{valueKey: expression},
-	}, executionHandler{})
+	reply, err := c.request(ctx, host, map[string]string{valueKey: expression})
 	if err != nil {
 		return nil, err
 	}

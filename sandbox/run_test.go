@@ -314,7 +314,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		r.Close()
 		before, requests := h.sent, h.executed
 		r = h.begin(t, &rs, RunParams{State: st})
-		if n := h.sent - before; n > 1024 || h.executed-requests != 2 {
+		if n := h.sent - before; n > 1024 || h.executed-requests != 1 {
 			t.Errorf("the second Begin sent %d bytes in %d requests", n, h.executed-requests)
 		}
 		if step := mustExec(t, r, "small, len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[2,1048576]}}` {
@@ -587,15 +587,49 @@ func TestKernelIsAnotherOne(t *testing.T) {
 	var rs runs
 	r := h.begin(t, &rs, RunParams{})
 	h.restart(t)
-	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrKernelDied) || len(step.Results) != 1 {
-		t.Errorf("Exec: %v", err)
-	}
 	if _, err := r.Get(t.Context(), "x"); !errors.Is(err, ErrKernelDied) {
 		t.Errorf("Get: %v", err)
 	}
 	if err := r.Pull(t.Context(), state.New()); !errors.Is(err, ErrKernelDied) {
 		t.Errorf("Pull: %v", err)
 	}
+	mustExec(t, r, "1")
+	h.restart(t)
+	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrKernelDied) || len(step.Results) != 1 {
+		t.Errorf("Exec: %v", err)
+	}
+}
+
+// The step after the death of a kernel begins where the run did, with what was
+// pulled since.
+func TestRunGoesOnInAnotherKernel(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		var rs runs
+		st := state.New()
+		set(t, st, "x", 1)
+		double := NewTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
+		r := h.begin(t, &rs, RunParams{State: st, Tools: []Tool{double}, Guard: &Guard{}})
+		mustExec(t, r, "x += 1\ny = 1")
+		if err := r.Pull(t.Context(), st); err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, r, "y = 7")
+		h.stop()
+		if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrKernelDied) || step == nil {
+			t.Fatalf("%+v, %v", step, err)
+		}
+		h.start(t)
+		step, err := r.Exec(t.Context(), "import os")
+		if err != nil || len(step.Violations) != 1 {
+			t.Errorf("without the guard: %+v, %v", step, err)
+		}
+		if got := mustExec(t, r, "double(x), y").Text(); got != "(4, 1)" {
+			t.Error(got)
+		}
+		if err := r.Pull(t.Context(), st); err != nil || cmp.Diff([]string{"x", "y"}, st.Names()) != "" {
+			t.Errorf("%v, %v", st.Names(), err)
+		}
+	})
 }
 
 // State never travels as source.

@@ -62,6 +62,7 @@ func (e *encoder) leaf(data []byte) {
 		e.blobs = Blobs{}
 	}
 	e.blobs[hash] = data
+	e.beside += len(data)
 	e.text(blobStart)
 	e.buf = hex.AppendEncode(e.buf, hash[:])
 	e.text(blobSize)

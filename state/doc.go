@@ -61,8 +61,9 @@
 //     neither an index' freq nor attrs is kept.
 //   - Shared references are copied.
 //
-// Channels, functions, unsafe pointers, cycles, times before year 1, and nesting
-// deeper than [DefaultMaxDepth] are refused with the path to the value. What
+// Channels, functions, unsafe pointers, cycles, times before year 1, nesting
+// deeper than [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are
+// refused with the path to the value. What
 // Python has and Go has not comes as Opaque: functions, classes, modules,
 // generators, exceptions, open files, regular expressions, addresses, time
 // zones, a matrix or masked array, a MultiIndex, periods, a Timedelta of pandas.

@@ -68,13 +68,16 @@ func marshal(v any, detached bool) (encoder, error) {
 	e := encoder{detached: detached}
 	size := 0
 	if !detached {
-		size = sizeHint(v)
+		size = min(sizeHint(v), DefaultMaxBytes)
 	}
 	e.buf = append(make([]byte, 0, size), documentStart...)
 	if err := e.any(v); err != nil {
 		return encoder{}, err
 	}
 	e.text(documentEnd)
+	if !e.room(0) {
+		return encoder{}, errLarge()
+	}
 	return e, nil
 }
 
@@ -112,7 +115,18 @@ type encoder struct {
 	// detached says that large leaves go to blobs.
 	detached bool
 	blobs    Blobs
+	beside   int  // bytes of the leaves in blobs
+	large    bool // the value has more bytes than one may have: not all is there
 }
+
+// room tells whether so many more bytes may be added: they are neither copied
+// nor hashed when there is none.
+func (e *encoder) room(n int) bool {
+	e.large = e.large || len(e.buf)+e.beside+n > DefaultMaxBytes
+	return !e.large
+}
+
+func errLarge() error { return &LimitError{Limit: "MaxBytes", Max: DefaultMaxBytes} }
 
 type visit struct {
 	pointer uintptr
@@ -136,7 +150,7 @@ func (e *encoder) any(v any) error {
 	case string:
 		return e.string(v)
 	case []byte:
-		e.bytes(v)
+		return e.bytes(v)
 	default:
 		return e.value(reflect.ValueOf(v))
 	}
@@ -333,6 +347,8 @@ func (e *encoder) bigInt(n *big.Int) {
 
 func (e *encoder) string(s string) error {
 	switch {
+	case !e.room(len(s)):
+		return errLarge()
 	case utf8.ValidString(s):
 		e.buf = appendString(e.buf, s)
 	case isWTF8(s):
@@ -345,13 +361,17 @@ func (e *encoder) string(s string) error {
 	return nil
 }
 
-func (e *encoder) bytes(b []byte) {
+func (e *encoder) bytes(b []byte) error {
+	if !e.room(len(b)) {
+		return errLarge()
+	}
 	e.text(`{"$":"bytes","base64":`)
 	if e.detached && len(b) >= blobFrom {
 		b = bytes.Clone(b)
 	}
 	e.leaf(b)
 	e.text(`}`)
+	return nil
 }
 
 func (e *encoder) time(t time.Time) error {
@@ -411,8 +431,7 @@ func (e *encoder) slice(v reflect.Value) error {
 		return e.set(KindFrozenSet, elements(v))
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
-		e.bytes(v.Bytes())
-		return nil
+		return e.bytes(v.Bytes())
 	}
 	if err := e.unhashable(KindList); err != nil {
 		return err
@@ -422,8 +441,8 @@ func (e *encoder) slice(v reflect.Value) error {
 		return err
 	}
 	defer leave()
-	if e.packed(v) {
-		return nil
+	if done, err := e.packed(v); done || err != nil {
+		return err
 	}
 	return e.items(v)
 }
@@ -436,8 +455,7 @@ func (e *encoder) array(v reflect.Value) error {
 	for i := range b {
 		b[i] = byte(v.Index(i).Uint())
 	}
-	e.bytes(b)
-	return nil
+	return e.bytes(b)
 }
 
 func elements(v reflect.Value) []reflect.Value {
@@ -486,6 +504,9 @@ func (e *encoder) items(v reflect.Value) error {
 		default:
 			err = e.value(x)
 		}
+		if err == nil && !e.room(0) {
+			err = errLarge()
+		}
 		if err != nil {
 			return within(err, index(i))
 		}
@@ -495,10 +516,10 @@ func (e *encoder) items(v reflect.Value) error {
 }
 
 // packed writes a long list of nothing but floats as one block.
-func (e *encoder) packed(v reflect.Value) bool {
+func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	n := v.Len()
 	if n < packFrom {
-		return false
+		return false, nil
 	}
 	var at func(i int) float64
 	switch element := v.Type().Elem(); {
@@ -511,12 +532,15 @@ func (e *encoder) packed(v reflect.Value) bool {
 		items := v.Interface().([]any)
 		for _, x := range items {
 			if _, ok := x.(float64); !ok {
-				return false
+				return false, nil
 			}
 		}
 		at = func(i int) float64 { return items[i].(float64) }
 	default:
-		return false
+		return false, nil
+	}
+	if !e.room(8 * n) {
+		return false, errLarge()
 	}
 	e.text(`{"$":"list","float64":`)
 	if e.detached && 8*n >= blobFrom {
@@ -526,7 +550,7 @@ func (e *encoder) packed(v reflect.Value) bool {
 		}
 		e.leaf(data)
 		e.text(`}`)
-		return true
+		return true, nil
 	}
 	e.text(`"`)
 	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*n)+2)
@@ -540,7 +564,7 @@ func (e *encoder) packed(v reflect.Value) bool {
 		e.buf = base64.StdEncoding.AppendEncode(e.buf, b)
 	}
 	e.text(`"}`)
-	return true
+	return true, nil
 }
 
 // set writes items sorted by their encoding: sets have no order.
@@ -740,6 +764,9 @@ func (e *encoder) embedded(v Value) error {
 		e.text("null")
 		return nil
 	}
+	if !e.room(v.Size()) {
+		return errLarge()
+	}
 	e.deepest = max(e.deepest, e.depth+v.depth)
 	if !e.detached {
 		doc := v.Bytes()
@@ -751,5 +778,6 @@ func (e *encoder) embedded(v Value) error {
 		e.blobs = Blobs{}
 	}
 	maps.Copy(e.blobs, v.blobs)
+	e.beside += v.blobs.size()
 	return nil
 }

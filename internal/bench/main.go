@@ -69,10 +69,11 @@ type sizes struct {
 type bench struct {
 	sizes
 	client  *sandbox.Client
-	egress  string // what Report says of it
-	origin  string // address of a server outside
-	proxy   string // address of a proxy that leads everything there
-	command string // path of e2bctl, or ""
+	options []sandbox.Option // of that, for clients of a row's own
+	egress  string           // what Report says of it
+	origin  string           // address of a server outside
+	proxy   string           // address of a proxy that leads everything there
+	command string           // path of e2bctl, or ""
 }
 
 // run starts a local cloud and measures the rows one after the other, so that
@@ -98,7 +99,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, client: client, egress: cloud.Report().Egress, command: command,
+		sizes: sizes, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
 	}
 

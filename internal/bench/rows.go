@@ -79,6 +79,7 @@ func (b *bench) rows() []row {
 			floor: watchOnHost, floorName: "fsnotify on the host",
 		},
 	}
+	rows = append(rows, b.runRows()...)
 	if b.egress == "transparent" {
 		rows = append(rows, row{
 			name: "out of a sandbox: connection and request", runs: 200, measure: b.out("/", 0),

@@ -240,7 +240,8 @@ func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 
 func (k *Kernel) handleInput(p *process, m *message) error {
 	r := k.parent
-	if r == nil || !k.attached(r.client) {
+	// Of a thread that outlives its cell, when nothing runs: nobody waits to answer.
+	if r == nil || r.finished() || !k.attached(r.client) {
 		return p.send(&command{Type: "input_reply", Seq: m.Seq, EOF: true})
 	}
 	k.mu.Lock()

@@ -1,0 +1,311 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// runRows are the rows about runs.
+func (b *bench) runRows() []row {
+	size := b.bulk / 4
+	half := &bench{sizes: sizes{bulk: size}}
+	megabytes := func(what string) string { return half.megabytes("of state, floats in a list: " + what) }
+	return []row{
+		{
+			name: "a tool of the host, called by code", runs: 20, measure: b.toolCalls(1),
+			floor: pipedLines, floorName: "a line to Python through a pipe and back",
+		},
+		{
+			name: "the same, 8 threads at once", runs: 10, measure: b.toolCalls(8),
+			floor: pipedLines, floorName: "a line to Python through a pipe and back",
+		},
+		{
+			name: megabytes("to a run"), runs: 3, measure: b.stateUp(size),
+			floor: half.upload, floorName: "`net/http`, to nowhere",
+		},
+		{
+			name: megabytes("what code made, pulled"), runs: 3, measure: b.stateDown(size),
+			floor: half.download, floorName: "`net/http`",
+		},
+		{
+			name: megabytes("a run begun again"), runs: 50, measure: b.begunAgain(size, nil),
+			floor: ipythonCell, floorName: "IPython over a pipe",
+		},
+		{
+			name: megabytes("set again, a run begun"), runs: 5, measure: b.begunAgain(size, setAgain),
+			floor: hashed(size), floorName: "SHA-256 alone",
+		},
+		{
+			name: "a run begun, 1 of 1,000 variables set", runs: 50, measure: b.begunAgain(0, setOne),
+			floor: ipythonCell, floorName: "IPython over a pipe",
+		},
+		{
+			name: "code that computes, under a guard", runs: 5, measure: b.inOne(computeWith(&sandbox.Guard{})),
+			floor: b.inOne(computeWith(nil)), floorName: "without the guard",
+		},
+	}
+}
+
+// begun lends a run.
+func begun(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.RunParams, do func(*sandbox.Run) error) error {
+	r, err := sb.Begin(ctx, p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(r), r.Close())
+}
+
+// step runs code that must not fail.
+func step(ctx context.Context, r *sandbox.Run, code string) (*sandbox.Step, error) {
+	s, err := r.Exec(ctx, code)
+	if err == nil && s.Error != nil {
+		err = s.Error
+	}
+	return s, err
+}
+
+// toolCalls measures one of many calls that code makes, of so many threads.
+func (b *bench) toolCalls(threads int) measurement {
+	const calls = 200 // of each thread
+	add := sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+	code := fmt.Sprintf("for i in range(%d): add(i, 1)", calls)
+	if threads > 1 {
+		code = fmt.Sprintf(`import threading
+def work():
+    for i in range(%d): add(i, 1)
+threads = [threading.Thread(target=work) for _ in range(%d)]
+for t in threads: t.start()
+for t in threads: t.join()`, calls, threads)
+	}
+	return func(ctx context.Context, runs int) (r result, err error) {
+		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
+			return begun(ctx, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}}, func(run *sandbox.Run) (err error) {
+				r, err = repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+					s, err := step(ctx, run, code)
+					if err != nil {
+						return 0, err
+					}
+					return s.Duration / time.Duration(calls*threads), nil
+				})
+				return err
+			})
+		})
+		return r, err
+	}
+}
+
+// pipedLines is a question and its answer between Python and this process.
+func pipedLines(ctx context.Context, runs int) (_ result, err error) {
+	python, err := local.FindPython(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	cmd := exec.CommandContext(ctx, python.Path, "-c", "import sys\nfor line in sys.stdin:\n    sys.stdout.write(line)\n    sys.stdout.flush()")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return result{}, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return result{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, in.Close(), cmd.Wait()) }()
+	lines := bufio.NewReader(out)
+	return calls(func(context.Context) error {
+		if _, err := io.WriteString(in, `{"calls":[[1,"add"]],"waiting":[]}`+"\n"); err != nil {
+			return err
+		}
+		_, err := lines.ReadString('\n')
+		return err
+	})(ctx, 100*runs)
+}
+
+// floats are so many bytes of them, in a list.
+func floats(size int64) []float64 {
+	list := make([]float64, size/8)
+	for i := range list {
+		list[i] = float64(i)
+	}
+	return list
+}
+
+// stateUp measures Begin with a variable that the sandbox has not.
+func (b *bench) stateUp(size int64) measurement {
+	return func(ctx context.Context, runs int) (r result, err error) {
+		list := floats(size)
+		err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
+			r, err = repeat(ctx, runs, func(ctx context.Context) (took time.Duration, err error) {
+				list[0]++
+				st, err := stateOf("x", list)
+				if err != nil {
+					return 0, err
+				}
+				start := time.Now()
+				err = begun(ctx, sb, &sandbox.RunParams{State: st}, func(*sandbox.Run) error {
+					took = time.Since(start)
+					return nil
+				})
+				return took, err
+			})
+			return err
+		})
+		return r, err
+	}
+}
+
+// stateDown measures Pull of what code made.
+func (b *bench) stateDown(size int64) measurement {
+	return func(ctx context.Context, runs int) (r result, err error) {
+		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
+			return begun(ctx, sb, nil, func(run *sandbox.Run) (err error) {
+				n := 0
+				r, err = repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+					n++
+					if _, err := step(ctx, run, fmt.Sprintf("x = [float(i) for i in range(%d, %d)]", n, size/8+int64(n))); err != nil {
+						return 0, err
+					}
+					st := state.New()
+					start := time.Now()
+					err := run.Pull(ctx, st)
+					took := time.Since(start)
+					if err == nil && len(st.Names()) != 1 {
+						err = fmt.Errorf("%q were pulled", st.Names())
+					}
+					return took, err
+				})
+				return err
+			})
+		})
+		return r, err
+	}
+}
+
+// stateOf is a state of one variable.
+func stateOf(name string, v any) (*state.State, error) {
+	st := state.New()
+	return st, st.Set(name, v)
+}
+
+// setAgain sets what the state has, and setOne one of its variables to another
+// value.
+func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
+
+func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
+
+// begunAgain measures Begin with a state that the sandbox has, after a change.
+// It counts what goes over the wire.
+func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error) measurement {
+	return func(ctx context.Context, runs int) (r result, err error) {
+		var sent atomic.Int64
+		client, err := b.counting(&sent)
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		list := floats(size)
+		st, err := stateOf("x", list)
+		for i := range 1000 {
+			err = errors.Join(err, st.Set(fmt.Sprintf("v%d", i), i))
+		}
+		if err != nil {
+			return result{}, err
+		}
+		sb, err := client.Create(ctx)
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, sb.Close()) }()
+		var bytes []int64
+		i := 0
+		r, err = repeat(ctx, runs+1, func(ctx context.Context) (took time.Duration, err error) {
+			i++
+			start := time.Now()
+			if change != nil {
+				if err := change(st, list, i); err != nil {
+					return 0, err
+				}
+			}
+			before := sent.Load()
+			err = begun(ctx, sb, &sandbox.RunParams{State: st}, func(*sandbox.Run) error {
+				took = time.Since(start)
+				bytes = append(bytes, sent.Load()-before)
+				return nil
+			})
+			return took, err
+		})
+		if err == nil {
+			slices.Sort(bytes)
+			r.notes = []string{fmt.Sprintf("%d bytes sent", bytes[len(bytes)/2])}
+		}
+		return r, err
+	}
+}
+
+// counting is a client that counts what it sends.
+func (b *bench) counting(sent *atomic.Int64) (*sandbox.Client, error) {
+	var dialer net.Dialer
+	return sandbox.NewClient(append(b.options, sandbox.WithTransport(&http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			return countedConn{conn, sent}, err
+		},
+	}))...)
+}
+
+type countedConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// hashed is the time that a hash of so many bytes takes.
+func hashed(size int64) measurement {
+	return func(ctx context.Context, runs int) (result, error) {
+		data := make([]byte, size)
+		return calls(func(context.Context) error { sha256.Sum256(data); return nil })(ctx, runs)
+	}
+}
+
+// computeWith runs code that computes in a run.
+func computeWith(g *sandbox.Guard) call {
+	const code = `import math
+def sieve(n):
+    flags = [True] * n
+    for i in range(2, math.isqrt(n) + 1):
+        if flags[i]:
+            for j in range(i * i, n, i):
+                flags[j] = False
+    return sum(flags)
+total = sum(math.sin(i) * math.sqrt(i) for i in range(200_000))
+sieve(1_000_000)`
+	return func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return begun(ctx, sb, &sandbox.RunParams{Guard: g}, func(r *sandbox.Run) error {
+			_, err := step(ctx, r, code)
+			return err
+		})
+	}
+}

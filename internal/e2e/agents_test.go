@@ -1,0 +1,73 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// A run that is cancelled deep within agents of agents ends them all, with the
+// code of each, and leaves nothing: every context works at once.
+func TestCancelledInANestedAgent(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	deepest, cancelled := make(chan struct{}), make(chan string, 3)
+	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+		close(deepest)
+		<-ctx.Done()
+		cancelled <- "tool"
+		return 0, ctx.Err()
+	})
+	var contexts []string
+	// agent runs code in a context of its own.
+	agent := func(name, code string, tools ...sandbox.Tool) sandbox.Tool {
+		c, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contexts = append(contexts, c.ID)
+		return sandbox.NewAgent(name, "", sandbox.Budget{}, func(ctx context.Context, task string) (string, error) {
+			r, err := sb.Begin(ctx, &sandbox.RunParams{Context: c.ID, Tools: tools})
+			if err != nil {
+				return "", err
+			}
+			defer r.Close()
+			_, err = r.Exec(ctx, code)
+			if errors.Is(err, context.Canceled) {
+				cancelled <- name
+			}
+			return "", err
+		})
+	}
+	inner := agent("inner", "waits()", waits)
+	outer := agent("outer", "inner('wait')", inner)
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{outer}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-deepest; cancel() }()
+	if step, err := r.Exec(ctx, "outer('delegate')"); !errors.Is(err, context.Canceled) || step == nil {
+		t.Errorf("%+v, %v", step, err)
+	}
+	cancel()
+	if err := r.Close(); err != nil { // which waits for the agents
+		t.Error(err)
+	}
+	close(cancelled)
+	ended := map[string]bool{}
+	for name := range cancelled {
+		ended[name] = true
+	}
+	if len(ended) != 3 {
+		t.Errorf("%v ended with the run", ended)
+	}
+	for _, id := range append(contexts, "") {
+		execution, err := sb.RunCode(t.Context(), "import threading\n6 * 7, threading.active_count(), 'waits' in globals()", &sandbox.RunCodeParams{Context: id})
+		if err != nil || execution.Text()[:4] != "(42," {
+			t.Errorf("context %q afterwards: %+v, %v", id, execution, err)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// wire counts what goes over the connections of a client.
+type wire struct{ sent, received atomic.Int64 }
+
+func (w *wire) transport() *http.Transport {
+	var dialer net.Dialer
+	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		return &countedConn{conn, w}, err
+	}}
+}
+
+type countedConn struct {
+	net.Conn
+	wire *wire
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.wire.sent.Add(int64(n))
+	return n, err
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.wire.received.Add(int64(n))
+	return n, err
+}
+
+// of counts what a call sends and receives.
+func (w *wire) of(call func()) (sent, received int64) {
+	sent, received = w.sent.Load(), w.received.Load()
+	call()
+	return w.sent.Load() - sent, w.received.Load() - received
+}
+
+// 64 MiB go up once and come down once; what did not change does not travel.
+func TestLargeState(t *testing.T) {
+	t.Parallel()
+	var w wire
+	transport := w.transport()
+	defer transport.CloseIdleConnections()
+	sb := create(t, sandboxtest.New(t), sandbox.WithTransport(transport))
+	const size = 64 << 20
+	numbers := make([]float64, size/8)
+	for i := range numbers {
+		numbers[i] = float64(i)
+	}
+	array, err := state.ArrayOf(numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New()
+	set := func(name string, v any) {
+		t.Helper()
+		if err := st.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r *sandbox.Run
+	again := func() {
+		t.Helper()
+		if r != nil {
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err = sb.Begin(t.Context(), &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func() { r.Close() }()
+	set("numbers", array)
+	set("small", 1)
+	if sent, _ := w.of(again); sent < size || sent > size+size/64 {
+		t.Errorf("up: %d bytes", sent)
+	}
+	again() // its tools are known from now on
+	for name, change := range map[string]func(){
+		"nothing": func() {}, "the same again": func() { set("numbers", array) },
+		"what the code changed": func() { observe(t, r, "numbers[5] += 1\nsmall = 2") },
+	} {
+		change()
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if sent, received := w.of(again); sent > 1<<10 || received > 4<<10 {
+			t.Errorf("%s was set: %d bytes up, %d down", name, sent, received)
+		}
+	}
+	set("other", []int{1, 2, 3})
+	if sent, _ := w.of(again); sent > 4<<10 {
+		t.Errorf("a small one was set: %d bytes", sent)
+	}
+	if step := observe(t, r, "float(numbers[5]), small, other"); step.Text() != "(6.0, 2, [1, 2, 3])" {
+		t.Errorf("the sandbox's edits: %s", step.Text())
+	}
+	_, received := w.of(func() {
+		if err := r.Pull(t.Context(), st); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if received < size || received > size+size/64 {
+		t.Errorf("down: %d bytes", received)
+	}
+	if _, received := w.of(func() { _ = r.Pull(t.Context(), st) }); received > 8<<10 {
+		t.Errorf("nothing changed: %d bytes down", received)
+	}
+	var back state.Array
+	if err := st.Get("numbers", &back); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := state.Elements[float64](back); err != nil || len(got) != len(numbers) || got[5] != 6 || got[len(got)-1] != numbers[len(got)-1] {
+		t.Errorf("%d numbers came back, %v", len(got), err)
+	}
+}
+
+// Values that are odd meet a limit, or arrive as they are, on both ways.
+func TestOddState(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	st := state.New()
+	var deep any
+	for range 10_000 {
+		deep = []any{deep}
+	}
+	cycle := map[string]any{}
+	cycle["itself"] = cycle
+	for name, v := range map[string]any{
+		"deep": deep, "cycle": cycle, "gibibyte": make([]byte, 1<<30),
+		"early": time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC), "channel": make(chan int),
+	} {
+		err := st.Set(name, v)
+		_, limit := errors.AsType[*state.LimitError](err)
+		_, value := errors.AsType[*state.UnsupportedValueError](err)
+		_, typed := errors.AsType[*state.UnsupportedTypeError](err)
+		if !limit && !value && !typed || limit != (name == "deep" || name == "gibibyte") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	type row struct {
+		Name  string    `py:"name"`
+		N     *int      `py:"n"`
+		Mixed any       `py:"mixed"`
+		When  time.Time `py:"when"`
+	}
+	when := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	table, err := state.TableOf([]row{{"a", new(1), 1, when}, {"b", nil, "two", when}, {"c", new(3), []any{3.0}, when}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	envelope := map[string]any{"$": "opaque", "type": "x", "value": map[string]any{"$": map[string]any{"$": "blob", "sha256": "0", "size": 1}}}
+	for name, v := range map[string]any{"table": table, "envelope": envelope} {
+		if err := st.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := begin(t, sb, &sandbox.RunParams{State: st})
+	step := observe(t, r, `assert envelope == {"$": "opaque", "type": "x", "value": {"$": {"$": "blob", "sha256": "0", "size": 1}}}, envelope
+assert list(table.columns) == ["name", "n", "mixed", "when"] and list(table["mixed"]) == [1, "two", [3.0]] and table["n"].isna().sum() == 1
+table.loc[0, "mixed"] = None
+envelope["value"]["$"]["$"] = "dict"
+cycle = []
+cycle.append({"itself": cycle})
+deep = []
+for i in range(10_000): deep = [deep]
+gibibyte = [bytes(1 << 30)]
+import datetime
+early = datetime.datetime.min - datetime.timedelta(0)
+fine = 1`)
+	if step.Error != nil {
+		t.Fatal(step.Error.Traceback)
+	}
+	if err := r.Pull(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	for name, reason := range map[string]string{
+		"cycle": "it contains itself", "deep": "it is nested more than 200 deep", "gibibyte": "it has more bytes than may be sent",
+	} {
+		var o state.Opaque
+		if err := st.Get(name, &o); err != nil || o.Reason != reason {
+			t.Errorf("%s: %+v, %v", name, o, err)
+		}
+	}
+	var early time.Time
+	if err := st.Get("early", &early); err != nil || early.Year() != 1 {
+		t.Errorf("%v, %v", early, err)
+	}
+	var back map[string]any
+	if err := st.Get("envelope", &back); err != nil || back["value"].(map[string]any)["$"].(map[string]any)["$"] != "dict" {
+		t.Errorf("%v, %v", back, err)
+	}
+	var changed state.Table
+	if err := st.Get("table", &changed); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := state.Rows[row](changed)
+	if err != nil || len(rows) != 3 || rows[0].Mixed != nil || rows[1].N != nil || *rows[2].N != 3 || !rows[2].When.Equal(when) {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}

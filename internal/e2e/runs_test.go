@@ -1,0 +1,321 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// begin begins a run that ends with the test.
+func begin(t *testing.T, sb *sandbox.Sandbox, p *sandbox.RunParams) *sandbox.Run {
+	t.Helper()
+	r, err := sb.Begin(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// decoded is what a value is in Go.
+func decoded[T any](t *testing.T, v state.Value) (x T) {
+	t.Helper()
+	if err := v.Decode(&x); err != nil {
+		t.Error(err)
+	}
+	return x
+}
+
+var add = sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+
+// One sandbox has as many runs as one likes, each with its final answer.
+func TestTenRuns(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	st := state.New()
+	evaluate(t, sb, "seen = []")
+	for i := range 10 {
+		if err := st.Set("i", i); err != nil {
+			t.Fatal(err)
+		}
+		r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}})
+		step := observe(t, r, "seen.append(i)\nfinal_answer([add(i, 1), len(seen)])")
+		if got := decoded[[2]int](t, step.Value); !step.Final || step.Error != nil || got != [2]int{i + 1, i + 1} {
+			t.Errorf("run %d: %v, %+v", i, got, step)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := evaluate(t, sb, "'add' in globals(), 'final_answer' in globals()"); got != "(False, False)" {
+		t.Errorf("after the last one: %s", got)
+	}
+}
+
+// Runs in several contexts are under way at once; a context has one.
+func TestRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	const n = 4
+	var together sync.WaitGroup
+	together.Add(n)
+	meet := sandbox.NewTool("meet", "", func(ctx context.Context, in struct{ I int }) (int, error) {
+		together.Done()
+		together.Wait()
+		return in.I, nil
+	})
+	var runs sync.WaitGroup
+	for i := range n {
+		c, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := state.New()
+		if err := st.Set("i", i); err != nil {
+			t.Fatal(err)
+		}
+		r := begin(t, sb, &sandbox.RunParams{Context: c.ID, State: st, Tools: []sandbox.Tool{meet}})
+		if _, err := sb.Begin(t.Context(), &sandbox.RunParams{Context: c.ID}); !errors.Is(err, sandbox.ErrContextBusy) {
+			t.Errorf("a second run in the context: %v", err)
+		}
+		runs.Go(func() {
+			if step, err := r.Exec(t.Context(), "final_answer(meet(i))"); err != nil || !step.Final || decoded[int](t, step.Value) != i {
+				t.Errorf("%d: %+v, %v", i, step, err)
+			}
+		})
+	}
+	runs.Wait()
+}
+
+// However code overstays, the step ends as such and the kernel goes on.
+func TestStepTimeouts(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	evaluate(t, sb, "kept = 42")
+	r := begin(t, sb, &sandbox.RunParams{
+		Tools: []sandbox.Tool{waits}, Limits: sandbox.Limits{StepTimeout: 500 * time.Millisecond},
+		Stdin: func(ctx context.Context, _ string, _ bool) (string, error) { <-ctx.Done(); return "", ctx.Err() },
+	})
+	for _, code := range []string{
+		"import time\ntime.sleep(600)", "while True: pass", "waits()", "input()", "import subprocess\nsubprocess.run(['sleep', '600'])",
+		"import threading\nt = threading.Thread(target=waits)\nt.start()\nt.join()",
+		"try:\n    waits()\nexcept Exception:\n    pass\nwhile True: pass",
+	} {
+		step, err := r.Exec(t.Context(), "print('begun')\n"+code)
+		if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil {
+			t.Errorf("%s: %+v, %v", code, step, err)
+		}
+		if got := evaluate(t, sb, "kept"); got != "42" {
+			t.Errorf("after %s: %q", code, got)
+		}
+	}
+}
+
+// What a guard saw in a step that was cut off is in the audit, and not the next
+// step's.
+func TestGuardOfAStepThatWasCut(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var audit bytes.Buffer
+	r := begin(t, sb, &sandbox.RunParams{Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: time.Second}})
+	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\ntime.sleep(600)"
+	if _, err := r.Exec(t.Context(), cut); !errors.Is(err, sandbox.ErrStepTimeout) {
+		t.Fatal(err)
+	}
+	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
+		t.Errorf("the next step: %+v", step)
+	}
+	if _, err := r.Exec(t.Context(), strings.ReplaceAll(cut, "os", "socket")); !errors.Is(err, sandbox.ErrStepTimeout) {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for line := range strings.Lines(audit.String()) {
+		var e struct {
+			Event   string
+			N       int
+			Blocked []sandbox.Violation
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		event := fmt.Sprint(e.Event, e.N)
+		for _, v := range e.Blocked {
+			event += " " + v.Name
+		}
+		events = append(events, event)
+	}
+	if want := []string{"begin0", "step1", "cut1 os", "step2", "step3", "cut3 socket", "end0"}; !slices.Equal(events, want) {
+		t.Errorf("%q", events)
+	}
+}
+
+func TestRunTimeout(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	evaluate(t, sb, "kept = 42")
+	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{RunTimeout: 2 * time.Second}})
+	step, err := r.Exec(t.Context(), "print('begun', flush=True)\nimport time\ntime.sleep(600)")
+	if !errors.Is(err, sandbox.ErrRunTimeout) || step == nil || step.Stdout != "begun\n" {
+		t.Errorf("%+v, %v", step, err)
+	}
+	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrRunTimeout) || step != nil {
+		t.Errorf("after it: %+v, %v", step, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := evaluate(t, sb, "kept"); got != "42" {
+		t.Errorf("after the run: %q", got)
+	}
+}
+
+func TestLimitsInASandbox(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxMemoryBytes: 128 << 20, MaxOutputBytes: 1000, MaxSteps: 3}})
+	if step := observe(t, r, "x = bytearray(1 << 30)"); step.Error == nil || step.Error.Name != "MemoryError" {
+		t.Errorf("%+v", step.Error)
+	}
+	step := observe(t, r, "print('head' + 'x' * 5_000_000 + 'tail')")
+	if n := int64(len("head") + 5_000_000 + len("tail\n")); !step.Truncated() || step.StdoutDropped < n-1000 || !strings.HasPrefix(step.Stdout, "head") || !strings.HasSuffix(step.Stdout, "tail\n") {
+		t.Errorf("%d bytes kept, %d dropped", len(step.Stdout), step.StdoutDropped)
+	}
+	if step := observe(t, r, "1"); step.Text() != "1" {
+		t.Errorf("%+v", step)
+	}
+	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrStepLimit) || step != nil {
+		t.Errorf("%+v, %v", step, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := evaluate(t, sb, "len(bytearray(1 << 30))"); got != "1073741824" {
+		t.Errorf("after the run: %s", got)
+	}
+}
+
+// Hooks see every step and every call of a tool, within one another.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	type key struct{}
+	var mu sync.Mutex
+	var events []string
+	note := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, fmt.Sprintf(format, args...))
+	}
+	seen := sandbox.NewTool("seen", "", func(ctx context.Context, in struct{ X int }) (int, error) {
+		note("called within %v", ctx.Value(key{}))
+		if in.X < 0 {
+			return 0, errors.New("negative")
+		}
+		return in.X, nil
+	})
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{seen}, Trace: &sandbox.RunTrace{
+		Step: func(ctx context.Context, n int, code string) (context.Context, func(*sandbox.Step, error)) {
+			note("step %d %s", n, code)
+			return context.WithValue(ctx, key{}, n), func(s *sandbox.Step, err error) { note("step %d ended: %v %v", s.N, s.Error != nil, err) }
+		},
+		Tool: func(ctx context.Context, call sandbox.ToolCall) (context.Context, func(error)) {
+			note("tool %s of step %d", call.Tool, call.Step)
+			return context.WithValue(ctx, key{}, fmt.Sprint(ctx.Value(key{}), " ", call.Tool)), func(err error) { note("tool ended: %v", err) }
+		},
+	}})
+	observe(t, r, "seen(1)")
+	observe(t, r, "seen(-1)")
+	want := []string{
+		"step 1 seen(1)", "tool seen of step 1", "called within 1 seen", "tool ended: <nil>", "step 1 ended: false <nil>",
+		"step 2 seen(-1)", "tool seen of step 2", "called within 2 seen", "tool ended: negative", "step 2 ended: true <nil>",
+	}
+	if !slices.Equal(events, want) {
+		t.Errorf("%q", events)
+	}
+}
+
+// The kernel is killed under a step: the next step begins again with state,
+// guard and tools, and so does the next run.
+func TestKernelKilledInARun(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	st := state.New()
+	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for name, v := range map[string]any{"x": 20, "large": large} {
+		if err := st.Set(name, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"os", "signal"}}}
+	r := begin(t, sb, p)
+	observe(t, r, "x += 1")
+	if err := r.Pull(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	step, err := r.Exec(t.Context(), "lost = 1\nprint('before', flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+	if !errors.Is(err, sandbox.ErrKernelDied) || step == nil || step.Stdout != "before\n" {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	const check = "try:\n    import subprocess\nexcept ImportError:\n    guarded = True\nadd(x, 21), len(large), guarded"
+	if step := observe(t, r, check); step.Text() != "(42, 1048576, True)" {
+		t.Errorf("the next step: %+v", step)
+	}
+	if step := observe(t, r, "lost"); step.Error == nil || step.Error.Name != "NameError" {
+		t.Errorf("a variable of the dead kernel: %+v", step)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if step := observe(t, begin(t, sb, p), check); step.Text() != "(42, 1048576, True)" {
+		t.Errorf("the next run: %+v", step)
+	}
+}
+
+// A kernel that heeds no interrupt is replaced: the step that waited behind it
+// is told before it runs, and the one after that begins again.
+func TestKernelReplacedInARun(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	st := state.New()
+	if err := st.Set("x", 21); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	deaf := sandbox.NewTool("deaf", "", func(context.Context, struct{}) (int, error) { cancel(); return 0, nil })
+	r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add, deaf}})
+	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndeaf()\ncollections.deque(itertools.repeat(0), maxlen=0)")
+	if !errors.Is(err, context.Canceled) || step == nil {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	if step, err := r.Exec(t.Context(), "x"); !errors.Is(err, sandbox.ErrKernelRestarted) || step != nil {
+		t.Errorf("the next step: %+v, %v", step, err)
+	}
+	if step := observe(t, r, "add(x, x)"); step.Text() != "42" {
+		t.Errorf("the one after it: %+v", step)
+	}
+}

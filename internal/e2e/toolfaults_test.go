@@ -1,0 +1,187 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Whatever a tool does, the code is told, and the next call works.
+func TestToolFaults(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	type nothing = struct{}
+	tools := []sandbox.Tool{
+		add,
+		sandbox.NewTool("panics", "", func(context.Context, nothing) (int, error) { panic("what it said") }),
+		sandbox.NewTool("hangs", "", func(ctx context.Context, _ nothing) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+			sandbox.WithToolLimits(sandbox.ToolLimits{Timeout: 10 * time.Millisecond})),
+		sandbox.NewTool("odd", "", func(context.Context, nothing) (any, error) { return make(chan int), nil }),
+		sandbox.NewTool("cycle", "", func(context.Context, nothing) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil }),
+		sandbox.NewTool("large", "", func(context.Context, nothing) ([]byte, error) { return make([]byte, 65<<20), nil }),
+		sandbox.NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
+		sandbox.NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no luck") }),
+	}
+	r := begin(t, sb, &sandbox.RunParams{Tools: tools})
+	for code, want := range map[string]string{
+		"panics()":                              "ToolError: panics: it panicked",
+		"hangs()":                               "ToolError: hangs: it took longer than 10ms",
+		"odd()":                                 "ToolError: odd: the tool's result has no Python form",
+		"cycle()":                               "ToolError: cycle: the tool's result has no Python form",
+		"large()":                               "ToolError: the result of large has",
+		"fails()":                               "ToolError: fails: no luck",
+		"add(1)":                                "TypeError: add: missing a required argument: 'B'",
+		"add(1, 2, 3)":                          "TypeError: add: too many positional arguments",
+		"add(1, 'x')":                           "TypeError: ",
+		"add(1, b=2)":                           "TypeError: add: ",
+		"echo(lambda: 0)":                       "TypeError: ",
+		"echo(echo)":                            "TypeError: ",
+		"subtract(1, 2)":                        "NameError: name 'subtract' is not defined",
+		"call('subtract', {'A': 1, 'B': 2})":    "ToolError: the run has no tool \"subtract\"",
+		"call('add', {'A': 1, 'B': 2, 'C': 3})": "TypeError: wrong arguments: there is no \"C\"",
+		"call('add', [1, 2])":                   "TypeError: ",
+		"echo({'$': 'opaque'})":                 "{'$': 'opaque'}",
+		"len(echo('ä' * (3 << 20)))":            "3145728",
+	} {
+		step := observe(t, r, "call = __import__('sys').modules['_e2bctl_tools']._bridge.call\ntry:\n    r = "+code+"\nexcept Exception as e:\n    r = '%s: %s' % (type(e).__name__, e)\nprint(r)")
+		if !strings.HasPrefix(step.Stdout, want) || step.Error != nil || strings.Contains(step.Stdout, "what it said") {
+			t.Errorf("%s: %.300s, want %s; %v", code, step.Stdout, want, step.Error)
+		}
+	}
+	if step := observe(t, r, "add(40, 2)"); step.Text() != "42" {
+		t.Errorf("afterwards: %+v", step)
+	}
+}
+
+func TestTenThousandToolCalls(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	step := observe(t, r, "n = 0\nfor i in range(10_000):\n    n = add(n, 1)\nn")
+	if step.Text() != "10000" {
+		t.Errorf("%+v", step)
+	}
+	if m := r.Metrics(); m.ToolCalls != 10_000 || m.ToolErrors != 0 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A thread may call a tool when its cell has ended: it is told so, and the next
+// step has its tools.
+func TestToolCalledBetweenSteps(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	observe(t, r, `import os, threading, time
+def late():
+    while not os.path.exists('/tmp/go'):
+        time.sleep(0.01)
+    try:
+        add(1, 1)
+    except BaseException as e:
+        open('/tmp/said', 'w').write('%s %s' % (type(e).__name__, e))
+thread = threading.Thread(target=late)
+thread.start()`)
+	run(t, sb, "touch /tmp/go")
+	eventually(t, "the thread is told", func() bool {
+		said, err := sb.Files.ReadText(t.Context(), "/tmp/said", nil)
+		return err == nil && strings.HasPrefix(said, "ToolError add: the host has ended the step")
+	})
+	if step := observe(t, r, "thread.join()\nadd(40, 2)"); step.Text() != "42" {
+		t.Errorf("%+v", step)
+	}
+}
+
+// toolServer speaks JSON-RPC over a connection, as servers of the Model Context
+// Protocol do.
+func toolServer(conn io.ReadWriteCloser) {
+	defer conn.Close()
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		var call struct {
+			ID     int
+			Method string
+			Params struct {
+				Name      string
+				Arguments struct{ Text string }
+			}
+		}
+		if json.Unmarshal(lines.Bytes(), &call) != nil {
+			return
+		}
+		fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":%q}]}}`+"\n", call.ID, strings.ToUpper(call.Params.Arguments.Text))
+	}
+}
+
+// remoteTools is the client's end: it has a live connection and a secret.
+type remoteTools struct {
+	conn   io.ReadWriteCloser
+	lines  *bufio.Scanner
+	secret string
+	id     int
+}
+
+func (c *remoteTools) tool(name string) sandbox.Tool {
+	type in struct {
+		Text string `py:"text"`
+	}
+	return sandbox.NewTool(name, "", func(_ context.Context, in in) (string, error) {
+		if c.secret == "" {
+			return "", errors.New("no credential")
+		}
+		c.id++
+		if _, err := fmt.Fprintf(c.conn, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"text":%q}}}`+"\n", c.id, name, in.Text); err != nil {
+			return "", err
+		}
+		if !c.lines.Scan() {
+			return "", io.ErrUnexpectedEOF
+		}
+		var reply struct {
+			Result struct{ Content []struct{ Text string } }
+		}
+		if err := json.Unmarshal(c.lines.Bytes(), &reply); err != nil || len(reply.Result.Content) != 1 {
+			return "", fmt.Errorf("%s: %w", c.lines.Bytes(), err)
+		}
+		return reply.Result.Content[0].Text, nil
+	}, sandbox.WithToolLimits(sandbox.ToolLimits{Concurrency: 1}))
+}
+
+// A tool with a live connection, as those of a tool server are, and one made
+// with a secret are called like any other. What they were made with is not in
+// the sandbox.
+func TestToolsOfAServer(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe()
+	served := make(chan struct{})
+	go func() { defer close(served); toolServer(there) }()
+	defer func() { here.Close(); <-served }()
+	const secret = "constructor-secret-0123456789"
+	c := &remoteTools{conn: here, lines: bufio.NewScanner(here), secret: secret}
+	sb := create(t, sandboxtest.New(t))
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{c.tool("shout"), c.tool("cry")}})
+	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
+		t.Errorf("%+v", step)
+	}
+	// The search finds what is there: its own pattern is not, thanks to the brackets.
+	observe(t, r, "import os\nos.environ['PLANTED'] = kept = 'constructor-' + 'control'\nopen('/tmp/planted', 'w').write(kept)")
+	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted\n"} {
+		if got := run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {
+			t.Errorf("%s is in %q", word, got)
+		}
+		step := observe(t, r, "import re\nbool(re.search('constructor-"+word+"', repr([globals(), In, dict(os.environ), [vars(f) for f in (shout, cry)]])))")
+		if got, want := step.Text(), map[bool]string{true: "True", false: "False"}[want != ""]; got != want {
+			t.Errorf("%s is in the kernel: %s", word, got)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// endOfInput makes Python's input() raise EOFError.
+const endOfInput = "\x04"
+
+// inputAnswer is what the handler said to a request for input.
+type inputAnswer struct {
+	to    jupyter.Header
+	value string
+	err   error
+}
+
+// questions are what the code of one execution asks. A kernel asks one at a
+// time: one that asks again has given up the question before. So the handler is
+// called once at a time, too, however often a hostile one asks.
+type questions struct {
+	input   func(ctx context.Context, prompt string, password bool) (string, error)
+	answers chan inputAnswer // has room for the one that may come
+
+	cancel context.CancelFunc // of the call that has not returned; nil without one
+	next   *jupyter.Message   // was asked meanwhile
+}
+
+func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
+	return &questions{input: input, answers: make(chan inputAnswer, 1)}
+}
+
+// ask has the handler answer m when it is done with what it was asked before.
+func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
+	if q.cancel != nil {
+		q.cancel()
+		q.next = m
+		return
+	}
+	ctx, q.cancel = context.WithCancel(ctx)
+	go func() {
+		var request jupyter.InputRequest
+		a := inputAnswer{to: m.Header, err: io.EOF}
+		if json.Unmarshal(m.Content, &request) == nil {
+			a.value, a.err = q.input(ctx, request.Prompt, request.Password)
+		}
+		q.answers <- a
+	}()
+}
+
+// answered notes that an answer was taken. It tells whether that came too late:
+// then the next question is with the handler.
+func (q *questions) answered(ctx context.Context) (late bool) {
+	m := q.next
+	q.drop()
+	q.cancel, q.next = nil, nil
+	if m != nil {
+		q.ask(ctx, m)
+	}
+	return m != nil
+}
+
+// drop ends the call that has not returned.
+func (q *questions) drop() {
+	if q.cancel != nil {
+		q.cancel()
+	}
+}
+
+// answer sends the answer to a request for input. When the websocket is cut
+// under it, the code still waits, or does not: who follows finds out.
+func (k *kernel) answer(a inputAnswer) error {
+	if errors.Is(a.err, io.EOF) {
+		a.value, a.err = endOfInput, nil
+	}
+	if a.err != nil {
+		return fmt.Errorf("answer the code's request for input: %w", a.err)
+	}
+	content, err := json.Marshal(jupyter.InputReply{Value: a.value})
+	if err != nil {
+		return err
+	}
+	if err := k.write(jupyter.Stdin, "input_reply", a.to, content); err != nil {
+		return fmt.Errorf("%w: answer the code's request for input: %w", ErrKernelLost, err)
+	}
+	return nil
+}
+
+// turnDown answers a question that nobody is there to answer, of a thread that
+// its cell left behind: it would keep whoever asks next waiting for ever. Other
+// messages, nil too, need no answer. An error is that of the connection: whoever
+// reads it finds out.
+func (k *kernel) turnDown(m *jupyter.Message) {
+	if m != nil && asks(m) {
+		_ = k.answer(inputAnswer{to: m.Header, err: io.EOF})
+	}
+}

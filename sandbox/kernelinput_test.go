@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// ask says a request for input as code of parent.
+func (k *fakeKernel) ask(parent *jupyter.Message, prompt string) {
+	k.say(parent, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: prompt})
+}
+
+// answer reads the value of an input_reply.
+func (k *fakeKernel) answer() string {
+	m := k.next()
+	var reply jupyter.InputReply
+	if m == nil || m.Header.MsgType != "input_reply" || json.Unmarshal(m.Content, &reply) != nil {
+		return fmt.Sprintf("%+v", m)
+	}
+	return reply.Value
+}
+
+// A thread may ask when its cell has ended, or is another's by now: it is told
+// that nobody answers, or gets its answer.
+func TestQuestionsOfThreads(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	late := make(chan string, 1)
+	s.kernel = func(k *fakeKernel) {
+		first := k.next()
+		k.begin(first)
+		k.reply(first, "ok")
+		k.status(first, "idle")
+		k.ask(first, "when nothing runs")
+		late <- k.answer()
+		for m := k.next(); m != nil; m = k.next() {
+			k.begin(m)
+			k.ask(first, "of the first cell")
+			k.stream(m, "stdout", k.answer())
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		}
+	}
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-late; got != endOfInput {
+		t.Errorf("when nothing ran it got %q", got)
+	}
+	execution, err := sb.RunCode(t.Context(), "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+	if err != nil || execution.Stdout != "of the first cell" {
+		t.Errorf("%+v, %v", execution, err)
+	}
+	if execution, err = sb.RunCode(t.Context(), "", nil); err != nil || execution.Stdout != endOfInput {
+		t.Errorf("without a handler: %+v, %v", execution, err)
+	}
+}
+
+// A kernel that asks again has given up the question before: that one's handler
+// ends, its answer goes nowhere, and there is never more than one.
+func TestQuestionsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	const questions = 1000
+	began := make(chan struct{})
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		k.ask(m, "0")
+		<-began
+		for i := range questions {
+			k.ask(m, fmt.Sprint(i+1))
+		}
+		k.stream(m, "stdout", k.answer())
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	running, calls := make(chan struct{}, 1), 0
+	execution, err := s.sandbox().RunCode(t.Context(), "", &RunCodeParams{Stdin: func(ctx context.Context, prompt string, _ bool) (string, error) {
+		select {
+		case running <- struct{}{}:
+			defer func() { <-running }()
+		default:
+			t.Error("two at once")
+		}
+		if calls++; calls == 1 {
+			close(began)
+		}
+		if prompt != fmt.Sprint(questions) {
+			<-ctx.Done() // until the next question is there
+			return "late", io.ErrUnexpectedEOF
+		}
+		return "the last", nil
+	}})
+	if err != nil || execution.Stdout != "the last" {
+		t.Errorf("%+v, %v", execution, err)
+	}
+}
