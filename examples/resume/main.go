@@ -25,16 +25,16 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-//go:embed epoch.py
-var epoch string
+//go:embed epochs.py
+var epochs string
 
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
-	epochs := flag.Int("epochs", 30, "how many to have done at the `end`")
+	goal := flag.Int("epochs", 30, "how many `epochs` to have done at the end")
 	file := flag.String("state", "run.state", "`file` to continue from, if it is there, and to save to")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := resume(ctx, *here, *file, *epochs)
+	err := resume(ctx, *here, *file, *goal)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "resume:", err)
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-func resume(ctx context.Context, here bool, file string, epochs int) (err error) {
+func resume(ctx context.Context, here bool, file string, goal int) (err error) {
 	st, err := load(file)
 	if err != nil {
 		return err
@@ -57,12 +57,16 @@ func resume(ctx context.Context, here bool, file string, epochs int) (err error)
 		options = cloud.Options()
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
-		return fit(ctx, os.Stdout, sb, st, epochs, func() error { return save(file, st) })
+		return fit(ctx, os.Stdout, sb, st, goal, func() error { return save(file, st) })
 	}, options...)
 }
 
-// fit does what epochs are missing in st, and saves after each ten of them.
-func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State, epochs int, save func() error) (err error) {
+// fit has ten epochs done after the other, until it is as many as the goal, and
+// saves after each ten.
+func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State, goal int, save func() error) (err error) {
+	if err := st.Set("goal", goal); err != nil {
+		return err
+	}
 	run, err := sb.Begin(ctx, &sandbox.RunParams{State: st, Stdout: w})
 	if err != nil {
 		return err
@@ -70,21 +74,18 @@ func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State,
 	defer func() { err = errors.Join(err, run.Close()) }()
 	for {
 		var done int
-		if err := get(st, "done", &done); err != nil {
+		if err := st.Get("done", &done); err != nil || done >= goal {
 			return err
 		}
-		if done >= epochs {
-			return nil
-		}
-		step, err := run.Exec(ctx, fmt.Sprintf("for _ in range(%d):\n    epoch()", min(10, epochs-done)))
+		step, err := run.Exec(ctx, epochs)
 		if err != nil {
 			return err
 		}
 		if step.Error != nil {
 			return step.Error
 		}
-		// What the code changed comes back: the line, the losses and the counter,
-		// not the points.
+		// What the code changed comes back: the line, the losses and the counter.
+		// The points do not travel again.
 		if err := run.Pull(ctx, st); err != nil {
 			return err
 		}
