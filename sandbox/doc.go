@@ -64,9 +64,10 @@
 //
 // Who has an agent already that is to run as a whole in a sandbox uploads it with
 // [Sandbox.RunProgram]. That fits any architecture, and leaves nothing of it on
-// this machine, but the key goes into the sandbox, and typed values, tools, limits
-// of steps, redaction and audit are the agent's own business there. What takes
-// snippets of a model is better a run.
+// this machine, but the key goes into the sandbox, it starts only when all of it
+// has been uploaded and installed, and typed values, tools, limits of steps,
+// redaction and audit are the agent's own business there. What takes snippets of a
+// model is better a run.
 //
 // # What bounds an agent run
 //
@@ -74,8 +75,8 @@
 // ([WithNetwork], [WithInternet]; of the local cloud, local.WithLimits). Within it:
 //
 //   - Imports: [Guard] allows [GuardModules], what Allow and Presets name, and
-//     what RunParams.Packages install; submodules by their own entry or with
-//     "numpy.*". [DangerousModules] have to be named one by one, and seldom
+//     what RunParams.Packages install, beside which nothing is installed;
+//     submodules by their own entry or with "numpy.*". [DangerousModules] have to be named one by one, and seldom
 //     should: os, subprocess, shutil and sys reach files and processes, socket
 //     the network, importlib and ctypes whatever a guard forbids, and pickle runs
 //     what it reads. Without a guard nothing is refused.
@@ -94,11 +95,15 @@
 //     Limits.MaxOutputBytes keeps head and tail of what is printed, and says
 //     how much is missing. The sandbox's own memory and disk end all else.
 //   - Tools: [ToolLimits] and [WithApproval] for each, [Budget] for agents.
-//   - Secrets: RunParams.Redact for what a run gives out. The final answer is a
-//     [state.Value]: decode it into a type, and check what must hold of it.
+//   - Secrets: a tool keeps them here. CommandParams.Envs gives one to a single
+//     command; RunCodeParams.Envs stays out of the kernel's history over the
+//     websocket, but not out of reach of the code. RunParams.Redact is for what a run gives out. The
+//     final answer is a [state.Value]: decode it into a type, and check what must
+//     hold of it.
 //   - Record: RunParams.Audit has every step with its code, imports and refusals,
-//     every call, and the counters of [RunMetrics] at the end: one JSON document a
-//     line. [RunTrace] tells the same while it happens.
+//     every call, and at the end the counters of [RunMetrics], tokens among them
+//     ([Run.AddTokens]): one JSON document a line. [RunTrace] tells of steps and
+//     calls while they happen.
 //
 // An error of Begin is one of the preparation, and the context is free then; one
 // of Exec is of the kernel, the connection, a limit or a guard that code got

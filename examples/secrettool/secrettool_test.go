@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -135,8 +136,13 @@ func TestToken(t *testing.T) {
 // What finds nothing above finds a token where there is one.
 func TestSearch(t *testing.T) {
 	sb := create(t)
-	if err := sb.Files.WriteText(t.Context(), "notes.txt", strings.Repeat("x", 1<<20-5)+token, nil); err != nil {
-		t.Fatal(err)
+	for name, content := range map[string]string{
+		"notes": strings.Repeat("x", 1<<20-5) + token, // across the border of what is read at once
+		"auth":  base64.StdEncoding.EncodeToString([]byte("user:" + token + ":")),
+	} {
+		if err := sb.Files.WriteText(t.Context(), name, content, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, start := range []struct {
 		command string
@@ -153,7 +159,7 @@ func TestSearch(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := append(places(t, sb), leak.Kernel(t, sb, token)...)
-	for _, want := range []string{"file /home/user/notes.txt", "environment of sleep", "command line of tail", "history", "variables"} {
+	for _, want := range []string{"file /home/user/notes", "file /home/user/auth", "environment of sleep", "command line of tail", "history", "variables"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("no %s in %q", want, found)
 		}
