@@ -90,7 +90,7 @@ func TestRunProgramCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result, err := sb.RunProgram(ctx, &sandbox.ProgramParams{
-		Command: `sleep 1234 & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
+		Command: `sleep 1234 & (while :; do touch $RANDOM; done) & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
 	})
 	if !errors.Is(err, context.Canceled) || result == nil || result.Stdout != credential+"\n" {
 		t.Errorf("%+v, %v", result, err)
