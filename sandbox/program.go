@@ -19,14 +19,16 @@ import (
 type ProgramParams struct {
 	// Dir is a directory of this machine that is uploaded; empty means none.
 	Dir string
+	// Exclude leaves out what it says true of, as in [UploadDirParams]. May be nil.
+	Exclude func(name string, entry fs.DirEntry) bool
 	// Files are uploaded besides, by their path in the program's directory.
 	Files map[string][]byte
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
 	// Command is run with bash, in the program's directory.
 	Command string
-	// Envs are environment variables of that command alone: not of other
-	// commands, of kernels, or of the sandbox.
+	// Envs are environment variables of that command, and so of what it starts:
+	// not of other commands, of kernels, or of the sandbox.
 	Envs map[string]string
 	// User is who runs it; empty means the default user.
 	User string
@@ -37,16 +39,19 @@ type ProgramParams struct {
 	MaxOutput      int
 }
 
-// RunProgram uploads a program to a directory of its own, installs packages,
-// runs it to its end and removes the directory. Its result and errors are those
-// of [Commands.Run], besides those of Files and of Packages.Install.
+// RunProgram uploads a program to a directory of its own in the user's home,
+// installs packages, runs it to its end and removes the directory. Its result and
+// errors are those of [Commands.Run], besides those of Files and of
+// Packages.Install.
 //
 // The price, against a [Run] with tools: what Envs hold is in the sandbox. The
 // program, every package it loads, code of a model that it executes and every
 // process of the same user (in /proc) can read it, print it, and send it where
-// the network lets it. Give it short-lived credentials and a network that
-// reaches no more than it needs ([WithNetwork]). And all that comes back is
-// output and an exit status.
+// the network lets it. Give it short-lived credentials, which you can revoke, and
+// a network that reaches no more than it needs: install packages before, without
+// Packages, and close the network with [Sandbox.SetNetwork] then. Nothing of
+// the output is redacted, and it, an exit status and files are all that comes
+// back.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
 	if p == nil || p.Command == "" {
 		return nil, errors.New("sandbox: run a program: ProgramParams.Command is empty")
@@ -62,7 +67,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 			return nil, err
 		}
 	}
-	directory := "/tmp/e2bctl-program-" + jupyter.NewID()
+	directory := ".e2bctl-program-" + jupyter.NewID()
 	// A call of the handle: what is removed afterwards, Close waits for.
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -70,13 +75,13 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 	}
 	defer end()
 	defer sb.background(ctx, func(ctx context.Context) {
-		_, _ = sb.Commands.run(ctx, []string{"rm", "-rf", directory}, &CommandParams{User: "root"})
+		_, _ = sb.Commands.run(ctx, []string{"rm", "-rf", directory}, &CommandParams{User: p.User})
 	})
 	if err := sb.Files.MakeDir(ctx, directory, &PathParams{User: p.User}); err != nil {
 		return nil, err
 	}
 	if p.Dir != "" {
-		if err := sb.Files.UploadDir(ctx, p.Dir, directory, &UploadDirParams{User: p.User}); err != nil {
+		if err := sb.Files.UploadDir(ctx, p.Dir, directory, &UploadDirParams{User: p.User, Exclude: p.Exclude}); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
@@ -39,6 +40,30 @@ func TestCommands(t *testing.T) {
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", &sandbox.CommandParams{User: "nobody-here"}); err == nil || !strings.Contains(err.Error(), "nobody-here") {
 		t.Errorf("a user who is not there: %v", err)
+	}
+}
+
+// Both users run the Python that code runs, wherever on this machine it is, and
+// have what either installs there.
+func TestPythonOfBothUsers(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	want := evaluate(t, sb, "import sys; sys.prefix") + "\n"
+	for i, user := range []string{"user", "root"} {
+		asUser := &sandbox.CommandParams{User: user}
+		result, err := sb.Commands.Run(t.Context(), "python3 -c 'import sys; print(sys.prefix)'", asUser)
+		if err != nil || result.Stdout != want {
+			t.Errorf("%s runs the Python in %q, code that in %q: %v", user, result.Stdout, want, err)
+		}
+		install := fmt.Sprintf("d=$(python3 -c 'import site; print(site.getsitepackages()[0])'); echo n=%d > $d/by_%s.py", i, user)
+		if _, err := sb.Commands.Run(t.Context(), install, asUser); err != nil {
+			t.Errorf("%s cannot install: %v", user, err)
+		}
+	}
+	for _, user := range []string{"user", "root"} {
+		if _, err := sb.Commands.Run(t.Context(), "python3 -c 'import by_user, by_root'", &sandbox.CommandParams{User: user}); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
 	}
 }
 

@@ -97,26 +97,6 @@ func errOr(failed bool) error {
 	return nil
 }
 
-func TestRunProgram(t *testing.T) {
-	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
-	const secret = "credential-of-the-program"
-	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
-		Files:   map[string][]byte{"pkg/main.py": []byte("import os\nprint(os.environ['KEY'])")},
-		Command: "python3 pkg/main.py; exit 3", Envs: map[string]string{"KEY": secret},
-	})
-	var failed *sandbox.ExitError
-	if !errors.As(err, &failed) || result.ExitCode != 3 || result.Stdout != secret+"\n" {
-		t.Errorf("%+v, %v", result, err)
-	}
-	if got := evaluate(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
-		t.Error("the kernel has the program's environment")
-	}
-	if _, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Files: map[string][]byte{"../x": nil}, Command: "true"}); err == nil {
-		t.Error("a file outside of the directory")
-	}
-}
-
 func BenchmarkToolCall(b *testing.B) {
 	sb, err := sandbox.Create(b.Context(), sandboxtest.New(b).Options()...)
 	if err != nil {

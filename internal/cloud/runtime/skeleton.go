@@ -49,6 +49,9 @@ const maxCopied = 4 << 20
 // neither a tree nor a kernel file system.
 func writeSkeleton(spec *initSpec) error {
 	for _, d := range skeletonDirectories {
+		if d.path == rootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, rootHome+"/") }) {
+			d.mode |= 0o011 // what user runs is below it: a Python of the host's root
+		}
 		if err := os.Mkdir("root"+d.path, d.mode); err != nil {
 			return err
 		}

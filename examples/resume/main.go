@@ -1,0 +1,96 @@
+// Command resume works in a sandbox that may go away at any time: after every
+// few epochs it saves the state of its run to a file, and with that file another
+// sandbox, of another process, continues where it stopped.
+//
+//	resume -local -epochs 30 -state run.state
+//	resume -local -epochs 60 -state run.state      has 30 more to do
+//
+// It fits a line through points by gradient descent. The points are a table of
+// pandas, the line an array of numpy.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+//go:embed epochs.py
+var epochs string
+
+func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
+	goal := flag.Int("epochs", 30, "how many `epochs` to have done at the end")
+	file := flag.String("state", "run.state", "`file` to continue from, if it is there, and to save to")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := resume(ctx, *here, *file, *goal)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "resume:", err)
+		os.Exit(1)
+	}
+}
+
+func resume(ctx context.Context, here bool, file string, goal int) (err error) {
+	st, err := load(file)
+	if err != nil {
+		return err
+	}
+	var options []sandbox.Option
+	if here {
+		cloud, err := local.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = cloud.Options()
+	}
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return fit(ctx, os.Stdout, sb, st, goal, func() error { return save(file, st) })
+	}, options...)
+}
+
+// fit has ten epochs done after the other, until it is as many as the goal, and
+// saves after each ten.
+func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State, goal int, save func() error) (err error) {
+	if err := st.Set("goal", goal); err != nil {
+		return err
+	}
+	run, err := sb.Begin(ctx, &sandbox.RunParams{State: st, Stdout: w})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, run.Close()) }()
+	for {
+		var done int
+		if err := st.Get("done", &done); err != nil || done >= goal {
+			return err
+		}
+		step, err := run.Exec(ctx, epochs)
+		if err != nil {
+			return err
+		}
+		if step.Error != nil {
+			return step.Error
+		}
+		// What the code changed comes back: the line, the losses and the counter.
+		// The points do not travel again.
+		if err := run.Pull(ctx, st); err != nil {
+			return err
+		}
+		if err := save(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"resume": main})
+}
+
+// outcome is what a run ends with.
+type outcome struct {
+	line   []float64
+	losses []float64
+}
+
+func outcomeOf(t *testing.T, st *state.State) outcome {
+	t.Helper()
+	var line state.Array
+	var o outcome
+	err := errors.Join(st.Get("line", &line), st.Get("losses", &o.losses))
+	if err == nil {
+		o.line, err = state.Elements[float64](line)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// without is what comes of so many epochs without a stop.
+func without(t *testing.T, cloud *sandboxtest.Cloud, goal int) outcome {
+	t.Helper()
+	st, err := beginning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return fit(ctx, io.Discard, sb, st, goal, func() error { return nil })
+	}, cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcomeOf(t, st)
+}
+
+func check(t *testing.T, got, want outcome) {
+	t.Helper()
+	if !slices.Equal(got.line, want.line) || !slices.Equal(got.losses, want.losses) {
+		t.Errorf("it ended with %v after %d epochs, without a stop with %v after %d", got.line, len(got.losses), want.line, len(want.losses))
+	}
+}
+
+// A sandbox that is killed in the middle of a run costs what came after the last
+// save, and what another continues with ends in the same to the last bit.
+func TestKilled(t *testing.T) {
+	cloud := sandboxtest.New(t)
+	file := filepath.Join(t.TempDir(), "run.state")
+	st, err := beginning()
+	if err != nil {
+		t.Fatal(err)
+	}
+	saves := 0
+	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return fit(ctx, t.Output(), sb, st, 50, func() error {
+			if saves++; saves == 2 {
+				return errors.Join(save(file, st), sb.Kill(ctx))
+			}
+			return save(file, st)
+		})
+	}, cloud.Options()...)
+	if !errors.Is(err, sandbox.ErrGone) {
+		t.Fatalf("without its sandbox the run ended with %v", err)
+	}
+	saved, err := load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := outcomeOf(t, saved); len(o.losses) != 20 {
+		t.Errorf("%d epochs were saved", len(o.losses))
+	}
+	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return fit(ctx, t.Output(), sb, saved, 50, func() error { return nil })
+	}, cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, outcomeOf(t, saved), without(t, cloud, 50))
+}
+
+// Two processes, each with a sandbox of its own, do what one does.
+func TestProcesses(t *testing.T) {
+	cloud := sandboxtest.New(t)
+	file := filepath.Join(t.TempDir(), "run.state")
+	for _, run := range []struct{ goal, first, last string }{
+		{"15", "10 epochs: ", "15 epochs: "}, {"35", "25 epochs: ", "35 epochs: y = 2.999 x"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "resume", "-state", file, "-epochs", run.goal)
+		cmd.Env = append(os.Environ(), cloud.Env()...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), run.first) || !strings.Contains(string(out), "\n"+run.last) {
+			t.Fatalf("to %s: %v\n%s", run.goal, err, out)
+		}
+	}
+	st, err := load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, outcomeOf(t, st), without(t, cloud, 35))
+}
+
+// What cannot be read is neither continued nor overwritten.
+func TestDamaged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.state")
+	st, err := beginning()
+	if err == nil {
+		err = save(file, st)
+	}
+	if err == nil {
+		err = os.Truncate(file, 1000)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = resume(t.Context(), false, file, 10)
+	if _, ok := errors.AsType[*state.FormatError](err); !ok {
+		t.Errorf("half a file: %v", err)
+	}
+	if err := save(filepath.Join(file, "below"), st); err == nil {
+		t.Error("a file was a directory")
+	}
+	if left, err := os.ReadDir(filepath.Dir(file)); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,143 @@
+// Command secrettool lets code of a model work on the issues of a repository
+// without giving it the token: the code runs in a sandbox and calls two functions
+// of this program, which alone has it.
+//
+//	GITHUB_TOKEN=… secrettool -local owner/repository
+//	secrettool -api https://issues.example.com owner/repository step1.py step2.py
+//
+// Without files it runs the snippets of this example. Before a comment is written
+// it asks at the terminal. The sandbox has no network at all: the tools are its
+// one way out.
+package main
+
+import (
+	"bufio"
+	"context"
+	"embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+//go:embed snippets/*.py
+var snippets embed.FS
+
+func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
+	address := flag.String("api", "https://api.github.com", "`address` of the issues' API")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := secrettool(ctx, *here, *address, flag.Args())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "secrettool:", err)
+		os.Exit(1)
+	}
+}
+
+func secrettool(ctx context.Context, here bool, address string, arguments []string) (err error) {
+	if len(arguments) == 0 {
+		return errors.New("which repository? See -h")
+	}
+	issues, err := newTracker(address, arguments[0], os.Getenv("GITHUB_TOKEN"))
+	if err != nil {
+		return err
+	}
+	steps, err := code(arguments[1:])
+	if err != nil {
+		return err
+	}
+	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	if here {
+		cloud, err := local.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return work(ctx, os.Stdout, sb, issues, ask(os.Stdin, os.Stderr), steps)
+	}, options...)
+}
+
+// code reads the files, or the example's own.
+func code(files []string) ([]string, error) {
+	read := os.ReadFile
+	if len(files) == 0 {
+		read, files = snippets.ReadFile, []string{"snippets/labels.py", "snippets/remind.py"}
+	}
+	var steps []string
+	for _, file := range files {
+		content, err := read(file)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, string(content))
+	}
+	return steps, nil
+}
+
+// work runs the steps, one after the other, until one gives the final answer.
+func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker, approve approval, steps []string) (err error) {
+	run, err := sb.Begin(ctx, &sandbox.RunParams{
+		Tools:  issues.tools(approve),
+		Limits: sandbox.Limits{StepTimeout: 5 * time.Minute},
+		// The tools give no token away. Should an answer of the API ever repeat it,
+		// the code gets "[redacted]" in its place.
+		Redact: []string{issues.token},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, run.Close()) }()
+	for _, code := range steps {
+		step, err := run.Exec(ctx, code)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "--- step %d\n%s", step.N, step.Observation())
+		if step.Final {
+			return nil
+		}
+	}
+	return errors.New("the code gave no final answer")
+}
+
+// approval agrees to what a question names, or is the error that says why not.
+type approval func(ctx context.Context, question string) error
+
+// ask lets who sits at the terminal decide, about one thing at a time.
+func ask(in io.Reader, out io.Writer) approval {
+	var asking sync.Mutex
+	lines := bufio.NewReader(in)
+	return func(ctx context.Context, question string) error {
+		asking.Lock()
+		defer asking.Unlock()
+		fmt.Fprintf(out, "%s? [y/N] ", question)
+		answer := make(chan string, 1)
+		go func() {
+			line, _ := lines.ReadString('\n')
+			answer <- strings.TrimSpace(line)
+		}()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case line := <-answer:
+			if line != "y" {
+				return errors.New("the user said no")
+			}
+			return nil
+		}
+	}
+}

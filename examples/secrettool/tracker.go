@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// tracker has the issues of one repository. Which one, and what may be done
+// there, is not for the code in the sandbox to choose: the token could do more.
+type tracker struct {
+	repository *url.URL // of the API
+	token      string
+}
+
+var repositoryName = regexp.MustCompile(`^[\w.-]+/[\w.-]+$`)
+
+func newTracker(address, repository, token string) (*tracker, error) {
+	if token == "" {
+		return nil, errors.New("no token: set GITHUB_TOKEN")
+	}
+	if !repositoryName.MatchString(repository) {
+		return nil, fmt.Errorf("%q is no repository: owner/name", repository)
+	}
+	base, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	return &tracker{base.JoinPath("repos", repository), token}, nil
+}
+
+// issue is what code gets of an issue.
+type issue struct {
+	Number int      `py:"number"`
+	Title  string   `py:"title"`
+	Body   string   `py:"body"`
+	Labels []string `py:"labels"`
+}
+
+// tools are what code may do. approve is asked before anything is written.
+func (t *tracker) tools(approve approval) []sandbox.Tool {
+	return []sandbox.Tool{
+		sandbox.NewTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
+			sandbox.WithToolLimits(sandbox.ToolLimits{Calls: 20, Concurrency: 2, Timeout: 30 * time.Second, MaxResultBytes: 1 << 20})),
+		sandbox.NewTool("comment", "Writes a comment to an issue, if the user agrees.", t.comment,
+			sandbox.WithToolLimits(sandbox.ToolLimits{Calls: 3, Concurrency: 1, Timeout: 30 * time.Second, MaxArgumentBytes: 4 << 10}),
+			sandbox.WithApproval(func(ctx context.Context, call sandbox.ToolCall) error {
+				var c newComment
+				if err := call.Arguments.Decode(&c); err != nil {
+					return err
+				}
+				// Quoted, so that the text plays no tricks on who reads it.
+				return approve(ctx, fmt.Sprintf("comment on #%d: %q", c.Number, c.Text))
+			})),
+	}
+}
+
+type page struct {
+	Page int `py:"page" doc:"from 1"`
+}
+
+func (t *tracker) issues(ctx context.Context, p page) ([]issue, error) {
+	var answer []struct {
+		Number int
+		Title  string
+		Body   string
+		Labels []struct{ Name string }
+	}
+	where := t.repository.JoinPath("issues")
+	where.RawQuery = url.Values{"page": {fmt.Sprint(p.Page)}}.Encode()
+	if err := t.call(ctx, http.MethodGet, where, nil, &answer); err != nil {
+		return nil, err
+	}
+	issues := make([]issue, len(answer))
+	for i, a := range answer {
+		issues[i] = issue{Number: a.Number, Title: a.Title, Body: a.Body}
+		for _, label := range a.Labels {
+			issues[i].Labels = append(issues[i].Labels, label.Name)
+		}
+	}
+	return issues, nil
+}
+
+type newComment struct {
+	Number int    `py:"number" doc:"the issue's"`
+	Text   string `py:"text" doc:"in Markdown"`
+}
+
+func (t *tracker) comment(ctx context.Context, c newComment) (struct{}, error) {
+	body, err := json.Marshal(map[string]string{"body": c.Text})
+	if err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, t.call(ctx, http.MethodPost, t.repository.JoinPath("issues", fmt.Sprint(c.Number), "comments"), body, nil)
+}
+
+// maxAnswer is more than a page of issues has.
+const maxAnswer = 16 << 20
+
+// call makes one call of the API. What it fails with is for the code to see.
+func (t *tracker) call(ctx context.Context, method string, where *url.URL, body []byte, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+t.token)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return &sandbox.ToolError{
+			Type: "HTTPError", Message: "the API answered " + response.Status,
+			Retryable: response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500,
+		}
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer)
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/examples/internal/leak"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+const key = "sk-u7WqLmX29vTzRbKd4NcY"
+
+// model is a model whose answers are written down, at http://model.test/v1 of a
+// sandbox: a proxy of this machine leads there.
+type model struct {
+	*httptest.Server
+	// answers are what it says, in order; what it was asked goes to asked.
+	answers []string
+	asked   []string
+	// during is called in the first question.
+	during func(*http.Request)
+}
+
+// newModel starts a model and the cloud that reaches it.
+func newModel(t *testing.T, answers ...string) (*model, *sandboxtest.Cloud) {
+	m := &model{answers: answers, during: func(*http.Request) {}}
+	m.Server = httptest.NewServer(m)
+	t.Cleanup(m.Close)
+	t.Setenv("HTTPS_PROXY", m.URL)
+	t.Setenv("OPENAI_API_KEY", key)
+	t.Setenv("OPENAI_BASE_URL", "http://model.test/v1")
+	t.Setenv("OPENAI_MODEL", "written-down")
+	return m, sandboxtest.New(t)
+}
+
+func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodConnect {
+		m.connect(w, r)
+		return
+	}
+	var question struct {
+		Messages []struct{ Role, Content string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&question); err != nil || r.Host != "model.test" || r.URL.Path != "/v1/chat/completions" {
+		http.Error(w, "not a question", http.StatusBadRequest)
+		return
+	}
+	if r.Header.Get("Authorization") != "Bearer "+key || len(m.answers) == 0 {
+		http.Error(w, "no such key", http.StatusUnauthorized)
+		return
+	}
+	m.asked = append(m.asked, question.Messages[len(question.Messages)-1].Content)
+	if len(m.asked) == 1 {
+		m.during(r)
+	}
+	type message struct {
+		Content string `json:"content"`
+	}
+	answer := map[string]any{"choices": []map[string]any{{"message": message{"Well.\n```python\n" + m.answers[0] + "\n```"}}}}
+	m.answers = m.answers[1:]
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// connect is the proxy: whatever it is asked for is this server.
+func (m *model) connect(w http.ResponseWriter, r *http.Request) {
+	far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", m.Listener.Addr().String())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer far.Close()
+	near, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer near.Close()
+	_, _ = io.WriteString(near, "HTTP/1.1 200 OK\r\n\r\n")
+	go func() { _, _ = io.Copy(far, near); _ = far.(*net.TCPConn).CloseWrite() }()
+	_, _ = io.Copy(near, far)
+}
+
+func create(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Sandbox {
+	t.Helper()
+	sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb
+}
+
+// program is the agent of this example with a task.
+func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramParams {
+	t.Helper()
+	p := &sandbox.ProgramParams{Command: "python3 main.py", Stdin: strings.NewReader(task), Stdout: out, Stderr: errOut}
+	if err := complete(p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A manager and the agent that it calls solve a task in the sandbox. They reach
+// the model and nothing else, and the key is nowhere but in their own environment.
+func TestAgents(t *testing.T) {
+	m, cloud := newModel(t,
+		"print(fibonacci(20))",
+		"import urllib.request\ntry:\n    urllib.request.urlopen('http://elsewhere.test/')\nexcept OSError as e:\n    print('refused', e)",
+		"n = helper('Give the 20th Fibonacci number.')",
+		"a, b = 0, 1\nfor _ in range(20): a, b = b, a + b\nfinal_answer(a)", // the helper
+		"final_answer(f'It is {n}.')",
+	)
+	sb := create(t, cloud)
+	m.during = func(*http.Request) {
+		found := leak.Search(t, sb, "user", key)
+		if !slices.Contains(found, "environment of python3") {
+			t.Errorf("the search does not find the agent's own: %q", found)
+		}
+		found = append(found, leak.Search(t, sb, "root", key)...)
+		found = append(found, leak.Kernel(t, sb, key)...)
+		for _, place := range found {
+			if place != "environment of python3" && place != "environment of bash" {
+				t.Errorf("the key is in the %s", place)
+			}
+		}
+	}
+	var out, errOut strings.Builder
+	if err := run(t.Context(), sb, nil, program(t, "What is the 20th Fibonacci number?", &out, &errOut)); err != nil {
+		t.Fatalf("%v\n%s", err, errOut.String())
+	}
+	if out.String() != "It is 6765.\n" {
+		t.Errorf("the answer is %q", out.String())
+	}
+	for i, want := range []string{
+		"What is the 20th Fibonacci number?", "NameError: name 'fibonacci' is not defined", "refused HTTP Error 403", "Give the 20th Fibonacci number.", "(no output)",
+	} {
+		if i >= len(m.asked) || !strings.Contains(m.asked[i], want) {
+			t.Fatalf("question %d has no %q in %q", i+1, want, m.asked)
+		}
+	}
+	if !strings.Contains(errOut.String(), "--- helper, step 1\na, b = 0, 1\n") {
+		t.Errorf("it tells of itself %q", errOut.String())
+	}
+	found := append(leak.Search(t, sb, "user", key), leak.Search(t, sb, "root", key)...)
+	if found = append(found, leak.Kernel(t, sb, key)...); len(found) > 0 {
+		t.Errorf("afterwards the key is in the %q", found)
+	}
+}
+
+// A status of the agent is that of the call.
+func TestStatus(t *testing.T) {
+	_, cloud := newModel(t)
+	var errOut strings.Builder
+	err := run(t.Context(), create(t, cloud), nil, program(t, "a task", nil, &errOut))
+	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.Contains(errOut.String(), "HTTP Error 401") {
+		t.Errorf("%v\n%s", err, errOut.String())
+	}
+}
+
+// An agent that is given up in the middle of a question asks no more.
+func TestCancel(t *testing.T) {
+	m, cloud := newModel(t, "final_answer(1)")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cut := make(chan struct{})
+	m.during = func(r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+		close(cut)
+	}
+	if err := run(ctx, create(t, cloud), nil, program(t, "a task", nil, nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	<-cut
+}
+
+// Another agent comes with its directory and its packages, on a service that is
+// known by its settings.
+func TestDirectory(t *testing.T) {
+	_, cloud := newModel(t)
+	for _, setting := range cloud.Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string]string{"agent.py": "import os, sys, quickstart_numbers\nprint(os.listdir(), sys.stdin.read())\n", ".env": "SECRET=1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errOut strings.Builder
+	err := wholeagent(t.Context(), false, []string{"../quickstart/wheels/quickstart_numbers-1.0-py3-none-any.whl"}, &sandbox.ProgramParams{
+		Dir: dir, Exclude: unwanted, Command: "python3 agent.py", Stdin: strings.NewReader("a task"), Stdout: &out, Stderr: &errOut,
+	})
+	if err != nil || out.String() != "['agent.py'] a task\n" {
+		t.Errorf("%q, %v\n%s", out.String(), err, errOut.String())
+	}
+	t.Setenv("OPENAI_API_KEY", "")
+	if err := wholeagent(t.Context(), false, nil, &sandbox.ProgramParams{}); err == nil || !strings.Contains(err.Error(), "OPENAI_API_KEY") {
+		t.Errorf("without a key: %v", err)
+	}
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+const (
+	credential = "credential-of-the-program"
+	wheel      = "../../examples/quickstart/wheels/quickstart_numbers-1.0-py3-none-any.whl"
+)
+
+// programDir is a directory with a program and what is not to be uploaded.
+func programDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"agent/__main__.py": "import os, sys\nimport data, quickstart_numbers\nprint(data.word, os.environ['KEY'], sys.stdin.read(), sorted(os.listdir()))\nprint('failed', file=sys.stderr)\nsys.exit(3)\n",
+		"agent/data.py":     "word = 'uploaded'\n",
+		".git/config":       "",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// A program comes with its files and packages, gets its credentials, input and
+// status through, and leaves nothing behind.
+func TestRunProgram(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	var out, errOut strings.Builder
+	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
+		Dir: programDir(t), Exclude: func(name string, _ fs.DirEntry) bool { return name == ".git" },
+		Files: map[string][]byte{"agent/data.py": []byte("word = 'given'\n"), "x/y": nil}, Packages: []string{wheel},
+		Command: "python3 agent", Envs: map[string]string{"KEY": credential},
+		Stdin: strings.NewReader("a task"), Stdout: &out, Stderr: &errOut,
+	})
+	var failed *sandbox.ExitError
+	const want = "given " + credential + " a task ['agent', 'x']\n"
+	if !errors.As(err, &failed) || result.ExitCode != 3 || result.Stdout != want || out.String() != want || errOut.String() != "failed\n" {
+		t.Errorf("%+v, %v, %q, %q", result, err, out.String(), errOut.String())
+	}
+	if got := evaluate(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
+		t.Error("the kernel has the program's environment")
+	}
+	removed(t, sb)
+	for _, p := range []*sandbox.ProgramParams{
+		nil, {}, {Files: map[string][]byte{"../x": nil}, Command: "true"}, {Dir: "no/such/directory", Command: "true"},
+		{Packages: []string{"a; b"}, Command: "touch ran"},
+	} {
+		if _, err := sb.RunProgram(t.Context(), p); err == nil {
+			t.Errorf("no error with %+v", p)
+		}
+	}
+	removed(t, sb)
+}
+
+// removed waits until nothing of programs is left in the home.
+func removed(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	eventually(t, "the program's directory is removed", func() bool {
+		entries, err := sb.Files.List(t.Context(), ".", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(entries, func(e *sandbox.FileInfo) bool { return strings.HasPrefix(e.Name, ".e2bctl-program") })
+	})
+}
+
+// A program that is given up is killed, with what it started, and removed.
+func TestRunProgramCancelled(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result, err := sb.RunProgram(ctx, &sandbox.ProgramParams{
+		Command: `sleep 1234 & (while :; do touch $RANDOM; done) & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
+	})
+	if !errors.Is(err, context.Canceled) || result == nil || result.Stdout != credential+"\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	eventually(t, "what the program started is killed", func() bool {
+		return run(t, sb, "cat /proc/[0-9]*/comm | grep -c '^sleep$' || true") == "0\n"
+	})
+	removed(t, sb)
+}
+
+// Without namespaces there is a home and no other place for files.
+func TestRunProgramRestricted(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t, local.WithIsolation(local.Restricted)))
+	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
+		Files: map[string][]byte{"greeting": []byte("hello\n")}, Command: "cat greeting",
+	})
+	if err != nil || result.Stdout != "hello\n" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	removed(t, sb)
+}
