@@ -14,7 +14,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,17 +25,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
-	model := &agent.Model{Key: api.Key(os.Getenv("OPENAI_API_KEY"))}
+	model := agent.ModelFlag(flag.CommandLine)
 	var j job
-	flag.StringVar(&model.URL, "url", cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1"), "`address` of the endpoint, above /chat/completions")
-	flag.StringVar(&model.Name, "model", os.Getenv("OPENAI_MODEL"), "`name` of the model")
 	flag.BoolVar(&j.local, "local", false, "start a local cloud in this process instead of using a service")
 	flag.StringVar(&j.documents, "dir", "", "`directory` whose text files the code may read")
 	flag.StringVar(&j.audit, "audit", "", "`file` to add the audit to, in lines of JSON")
@@ -60,11 +56,8 @@ type job struct {
 }
 
 func (j job) run(ctx context.Context, w io.Writer, model *agent.Model) (err error) {
-	switch {
-	case j.task == "":
+	if j.task == "" {
 		return errors.New("which task? See -h")
-	case model.Name == "":
-		return errors.New("which model? Set -model or OPENAI_MODEL")
 	}
 	a := &agent.Agent{Model: model, Run: sandbox.RunParams{
 		Guard:  &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis, sandbox.TextProcessing, sandbox.Utilities}},

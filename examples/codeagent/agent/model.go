@@ -74,6 +74,9 @@ const (
 // overloaded (429), fails (5xx) or cannot be reached, after the seconds that its
 // Retry-After names or a growing wait.
 func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, error) {
+	if m.Name == "" {
+		return nil, errors.New("ask a model: it has no name: set -model or OPENAI_MODEL")
+	}
 	body, err := json.Marshal(map[string]any{"model": m.Name, "messages": chat})
 	if err != nil {
 		return nil, fmt.Errorf("ask model %q: %w", m.Name, err)

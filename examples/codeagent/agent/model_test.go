@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -120,6 +121,25 @@ func TestWait(t *testing.T) {
 		if got := wait(test.after, test.attempt); got != test.want {
 			t.Errorf("wait(%q, %d) is %v", test.after, test.attempt, got)
 		}
+	}
+}
+
+func TestModelFlag(t *testing.T) {
+	for name, value := range map[string]string{"OPENAI_API_KEY": testKey, "OPENAI_BASE_URL": "http://localhost:1/v1", "OPENAI_MODEL": ""} {
+		t.Setenv(name, value)
+	}
+	flags := flag.NewFlagSet("test", flag.ContinueOnError)
+	var usage strings.Builder
+	flags.SetOutput(&usage)
+	m := ModelFlag(flags)
+	if _, err := m.Complete(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "OPENAI_MODEL") {
+		t.Errorf("without a name: %v", err)
+	}
+	if err := flags.Parse([]string{"-model", "m", "task"}); err != nil || *m != (Model{"http://localhost:1/v1", testKey, "m"}) {
+		t.Errorf("%v, %v", m, err)
+	}
+	if flags.Usage(); strings.Contains(usage.String(), testKey) {
+		t.Error(usage.String())
 	}
 }
 
