@@ -2,8 +2,8 @@
 // a sandbox runs it, and the model sees what came of it, until it has the answer.
 //
 //	export OPENAI_API_KEY=…
-//	codeagent -local -model gpt-5-mini 'What is the 100th Fibonacci number?'
-//	codeagent -local -model gpt-5-mini -dir data 'Which month of sales.csv was the best?'
+//	codeagent -local -model NAME 'What is the 100th Fibonacci number?'
+//	codeagent -local -model NAME -dir data 'Which month of sales.csv was the best?'
 //
 // The model is one of any endpoint that speaks OpenAI's chat completions:
 // OPENAI_BASE_URL and OPENAI_MODEL stand for -url and -model. The key comes from

@@ -3,8 +3,8 @@
 // process: the sandboxes hear the task, and what the agents answer each other.
 //
 //	export OPENAI_API_KEY=…
-//	multiagent -local -model gpt-5-mini
-//	multiagent -local -model gpt-5-mini 'How many primes are there below a million?'
+//	multiagent -local -model NAME
+//	multiagent -local -model NAME 'How many primes are there below a million?'
 //
 // The model is one of any endpoint that speaks OpenAI's chat completions:
 // OPENAI_BASE_URL and OPENAI_MODEL stand for -url and -model. Without -local the

@@ -92,8 +92,9 @@ type findings struct {
 // users: not even root may read the memory of another's processes.
 func (s secret) search(ctx context.Context, sb *sandbox.Sandbox) (*findings, error) {
 	program := fmt.Sprintf("%s\nrun(%s, %d, %d)\n", searchSandbox, s.masked(), mask, s.since.Unix())
-	all := &findings{}
-	for i, user := range []string{"root", "user"} {
+	all, refused := &findings{}, map[string]int{}
+	users := []string{"root", "user"}
+	for _, user := range users {
 		result, err := sb.Commands.Run(ctx, "exec python3 -I -", &sandbox.CommandParams{User: user, Stdin: strings.NewReader(program), Timeout: 5 * time.Minute})
 		if err != nil {
 			return nil, err
@@ -106,11 +107,12 @@ func (s secret) search(ctx context.Context, sb *sandbox.Sandbox) (*findings, err
 		all.Memories = append(all.Memories, f.Memories...)
 		all.Files += f.Files
 		all.Bytes += f.Bytes
-		all.Refused = slices.DeleteFunc(append(all.Refused, f.Refused...), func(place string) bool {
-			return i > 0 && !(slices.Contains(all.Refused, place) && slices.Contains(f.Refused, place))
-		})
+		for _, place := range f.Refused {
+			if refused[place]++; refused[place] == len(users) {
+				all.Refused = append(all.Refused, place)
+			}
+		}
 	}
-	all.Refused = slices.Compact(slices.Sorted(slices.Values(all.Refused)))
 	return all, nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Agent solves tasks. It may solve several at once, each in its own context.
+// Agent solves tasks. It may solve several at once, in different sandboxes.
 type Agent struct {
 	Model *Model
 	// Instructions are added to what the model is told of its task and tools.

@@ -200,3 +200,31 @@ func TestSolveFails(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
+
+// What the model costs is charged to the budget of the agent that asks it.
+func TestSolveSpendsItsBudget(t *testing.T) {
+	t.Parallel()
+	sb := create(t)
+	own, err := sb.CreateContext(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	a := &agent.Agent{Run: sandbox.RunParams{Context: own.ID}, Model: modeltest.New(t, key, func([]agent.Message) string {
+		asked++
+		return modeltest.Code("1")
+	})}
+	helper := sandbox.NewAgent("helper", "", sandbox.Budget{Tokens: 2*modeltest.Tokens + 1}, func(ctx context.Context, task string) (state.Value, error) {
+		result, err := a.Solve(ctx, sb, task)
+		return result.Answer, err
+	})
+	run, err := sb.Begin(t.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{helper}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	step, err := run.Exec(t.Context(), "helper('Do')")
+	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had 201 of tokens") || asked != 3 {
+		t.Errorf("asked %d times, %v\n%s", asked, err, step.Observation())
+	}
+}
