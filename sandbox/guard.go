@@ -83,6 +83,10 @@ var presets = map[Preset][]string{
 	Utilities:      {"json", "datetime", "collections", "itertools", "functools"},
 }
 
+// Modules are those that the preset allows, in the form of Guard.Allow: a model
+// is better told what it may import.
+func (p Preset) Modules() []string { return slices.Clone(presets[p]) }
+
 // GuardModules are the modules that every guard allows.
 func GuardModules() []string {
 	return []string{

@@ -278,6 +278,10 @@ func TestGuardReports(t *testing.T) {
 		if got := string(step.Value.Bytes()); got != `{"v":1,"value":2}` {
 			t.Errorf("value %s", got)
 		}
+		step = guarded(t, h, Guard{}, "import os")
+		if got, want := step.Observation(), "Error:\nGuardViolation: "+step.Violations[0].String()+"\n"; got != want {
+			t.Errorf("the model sees %q", got)
+		}
 		step = guarded(t, h, Guard{}, "for i in range(1000):\n    try:\n        open('f')\n    except Exception:\n        pass")
 		if len(step.Violations) != 100 {
 			t.Errorf("%d violations are kept", len(step.Violations))
@@ -465,8 +469,8 @@ func TestGuardListsAgree(t *testing.T) {
 			t.Errorf("%s is not on the list", module)
 		}
 	}
-	for preset, modules := range presets {
-		for _, module := range modules {
+	for preset := range presets {
+		for _, module := range preset.Modules() {
 			top, _, _ := strings.Cut(module, ".")
 			if slices.Contains(DangerousModules(), top) || !guardModule.MatchString(module) {
 				t.Errorf("%s: %s", preset, module)

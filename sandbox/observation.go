@@ -32,7 +32,11 @@ func (s *Step) Observation() string {
 	if s.Final {
 		part("Final answer", s.bounded(string(s.Value.Bytes())))
 	}
-	if e := s.Error; e != nil {
+	switch e := s.Error; {
+	case e == nil:
+	case e.Violation != nil: // the traceback leads through the guard, and the text has the line
+		part("Error", e.Name+": "+e.Violation.String())
+	default:
 		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
 	}
 	if b.Len() == 0 {

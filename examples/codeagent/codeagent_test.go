@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent/modeltest"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+const key = "sk-0123456789abcdef"
+
+// orders is a directory with what the task needs, and what it does not get.
+func orders(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "2026"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"2026/orders.csv": "customer,amount\nada,12\nbob,30\nada,25\n",
+		"picture.bin":     "\xff\xfe",
+		".env":            "SECRET=1\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestCodeagent(t *testing.T) {
+	for _, setting := range sandboxtest.New(t).Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+	j := job{task: "Which customer ordered most?", documents: orders(t), audit: audit, steps: 8}
+	model := modeltest.New(t, key, func(chat []agent.Message) string {
+		told := chat[len(chat)-1].Content
+		switch modeltest.Turn(chat) {
+		case 0:
+			return modeltest.Code("documents")
+		case 1:
+			if !strings.Contains(told, "['2026/orders.csv', 'picture.bin']") {
+				t.Errorf("the documents are %s", told)
+			}
+			return modeltest.Code("text = read_document('orders.csv')")
+		case 2: // the name was wrong
+			if !strings.Contains(told, "the variable documents lists them") {
+				t.Errorf("a wrong name: %s", told)
+			}
+			return modeltest.Code(`for name in ["link", "../secret", ".env", "/etc/passwd", "picture.bin"]:
+    try:
+        print("READ", read_document(name))
+    except Exception as error:
+        print(error)`)
+		case 3:
+			if strings.Contains(told, "READ") || !strings.Contains(told, "is not text") {
+				t.Errorf("what is not to be had: %s", told)
+			}
+			return "First I group, then I compare.\n" + modeltest.Code(`import collections
+totals = collections.Counter()
+for line in read_document("2026/orders.csv").splitlines()[1:]:
+    customer, amount = line.split(",")
+    totals[customer] += int(amount)`) + modeltest.Code("final_answer(totals.most_common(1)[0])")
+		}
+		t.Errorf("one question too many: %s", told)
+		return ""
+	})
+	var shown bytes.Buffer
+	if err := j.run(t.Context(), &shown, model); err != nil {
+		t.Fatalf("%v\n%s", err, shown.String())
+	}
+	for _, part := range []string{"--- step 4\n", "4 steps, 1 errors, 8 calls of tools, 400 tokens", "[ada 37]\n"} {
+		if !strings.Contains(shown.String(), part) {
+			t.Errorf("no %q in what it shows:\n%s", part, shown.String())
+		}
+	}
+	lines, err := os.ReadFile(audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last struct {
+		Event, Prompt, Status string
+		Tokens                int
+	}
+	all := bytes.Split(bytes.TrimSpace(lines), []byte("\n"))
+	if err := json.Unmarshal(all[len(all)-1], &last); err != nil || last.Event != "end" || last.Prompt != j.task || last.Status != "success" || last.Tokens != 400 {
+		t.Errorf("the audit ends with %+v, %v", last, err)
+	}
+	if strings.Contains(shown.String()+string(lines), key) {
+		t.Error("the key was shown or is in the audit")
+	}
+}
+
+// With -local nothing but the model is needed.
+func TestLocal(t *testing.T) {
+	sandboxtest.New(t) // tells whether there can be a cloud here
+	model := modeltest.New(t, key, func([]agent.Message) string { return modeltest.Code("final_answer(6 * 7)") })
+	var shown strings.Builder
+	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n42\n") {
+		t.Errorf("%v\n%s", err, shown.String())
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for want, j := range map[string]job{
+		"which task": {local: true},
+		"nowhere":    {task: "x", local: true, documents: "nowhere"},
+	} {
+		if err := j.run(t.Context(), t.Output(), &agent.Model{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Command codeagent has a language model solve a task: the model writes Python,
+// a sandbox runs it, and the model sees what came of it, until it has the answer.
+//
+//	export OPENAI_API_KEY=…
+//	codeagent -local -model NAME 'What is the 100th Fibonacci number?'
+//	codeagent -local -model NAME -dir data 'Which month of sales.csv was the best?'
+//
+// The model is one of any endpoint that speaks OpenAI's chat completions:
+// OPENAI_BASE_URL and OPENAI_MODEL stand for -url and -model. The key comes from
+// the environment alone, where no list of processes shows it. Without -local the
+// service is the one that E2B_API_KEY and its like name.
+//
+// Package agent, beside this, is the loop.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+func main() {
+	model := agent.ModelFlag(flag.CommandLine)
+	var j job
+	flag.BoolVar(&j.local, "local", false, "start a local cloud in this process instead of using a service")
+	flag.StringVar(&j.documents, "dir", "", "`directory` whose text files the code may read")
+	flag.StringVar(&j.audit, "audit", "", "`file` to add the audit to, in lines of JSON")
+	flag.IntVar(&j.steps, "steps", 10, "`number` of steps that the agent has")
+	flag.Parse()
+	j.task = strings.Join(flag.Args(), " ")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := j.run(ctx, os.Stdout, model)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "codeagent:", err)
+		os.Exit(1)
+	}
+}
+
+// job is what the command line asks for.
+type job struct {
+	task, documents, audit string
+	steps                  int
+	local                  bool
+}
+
+func (j job) run(ctx context.Context, w io.Writer, model *agent.Model) (err error) {
+	if j.task == "" {
+		return errors.New("which task? See -h")
+	}
+	a := &agent.Agent{Model: model, Run: sandbox.RunParams{
+		Guard:  &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis, sandbox.TextProcessing, sandbox.Utilities}},
+		Limits: sandbox.Limits{MaxSteps: j.steps, StepTimeout: time.Minute, MaxOutputBytes: 5000},
+		Trace:  &sandbox.RunTrace{Step: show(w)},
+	}}
+	if j.documents != "" {
+		d, err := openDocuments(j.documents)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.Close()) }()
+		if a.Run.State, err = d.state(); err != nil {
+			return err
+		}
+		a.Run.Tools = []sandbox.Tool{d.tool()}
+	}
+	if j.audit != "" {
+		file, err := os.OpenFile(j.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		a.Run.Audit = file
+	}
+	// Code of a model reaches nothing from the sandbox, and nobody the sandbox.
+	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	if j.local {
+		cloud, err := local.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		result, err := a.Solve(ctx, sb, j.task)
+		m := result.Metrics
+		fmt.Fprintf(w, "--- %d steps, %d errors, %d calls of tools, %d tokens, %s\n", m.Steps, m.Errors, m.ToolCalls, m.Tokens, m.Duration.Round(time.Millisecond))
+		if err != nil {
+			return err
+		}
+		var answer any
+		if err := result.Answer.Decode(&answer); err != nil {
+			return err
+		}
+		fmt.Fprintln(w, answer)
+		return nil
+	}, options...)
+}
+
+// show writes each step with what the model sees of it.
+func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*sandbox.Step, error)) {
+	return func(ctx context.Context, n int, code string) (context.Context, func(*sandbox.Step, error)) {
+		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)
+		return ctx, func(step *sandbox.Step, _ error) { fmt.Fprintf(w, "--- gave\n%s", step.Observation()) }
+	}
+}

@@ -1,0 +1,68 @@
+// Command multiagent has a team of agents solve a task: a manager, whose code
+// calls a programmer and a checker as functions. The model's key stays in this
+// process: the sandboxes hear the task, and what the agents answer each other.
+//
+//	export OPENAI_API_KEY=…
+//	multiagent -local -model NAME
+//	multiagent -local -model NAME 'How many primes are there below a million?'
+//
+// The model is one of any endpoint that speaks OpenAI's chat completions:
+// OPENAI_BASE_URL and OPENAI_MODEL stand for -url and -model. Without -local the
+// service is the one that E2B_API_KEY and its like name.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
+
+func main() {
+	model := agent.ModelFlag(flag.CommandLine)
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, model, *here, cmp.Or(strings.Join(flag.Args(), " "), fibonacci))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "multiagent:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, w io.Writer, model *agent.Model, here bool, task string) (err error) {
+	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	if here {
+		cloud, err := local.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
+	return sandbox.Use(ctx, func(ctx context.Context, shared *sandbox.Sandbox) error {
+		return sandbox.Use(ctx, func(ctx context.Context, apart *sandbox.Sandbox) error {
+			t := &team{model: model, log: log.New(w, "", 0), shared: shared, apart: apart}
+			answer, err := t.solve(ctx, task)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(w, text(answer))
+			return nil
+		}, options...)
+	}, options...)
+}

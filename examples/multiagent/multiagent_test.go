@@ -1,0 +1,216 @@
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent/modeltest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// roles are what the scripted model says as each of the agents.
+var roles = map[string][]string{
+	managerRole: {
+		`number = programmer("Compute the 20th Fibonacci number as an int. The first and the second are 1.")
+print(number)`,
+		`verdict = checker(f"Is {number} the 20th Fibonacci number, when the first and the second are 1?")
+verdict`,
+		`assert verdict["right"], verdict["why"]
+final_answer(number)`,
+	},
+	programmerRole: {
+		`def fibonacci(n):
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + c
+    return a
+fibonacci(20)`,
+		`def fibonacci(n):
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a
+fibonacci(20)`,
+		`final_answer(fibonacci(20))`,
+	},
+	checkerRole: {
+		`import math
+golden = (1 + math.sqrt(5)) / 2
+computed = round(golden ** 20 / math.sqrt(5))
+computed`,
+		`final_answer({"right": computed == 6765, "why": f"Binet's formula gives {computed}."})`,
+	},
+}
+
+// roleOf tells which agent asks.
+func roleOf(chat []agent.Message) string {
+	for role := range roles {
+		if strings.Contains(chat[0].Content, role) {
+			return role
+		}
+	}
+	return ""
+}
+
+// reply is the scripted model.
+func reply(chat []agent.Message) string {
+	turns := roles[roleOf(chat)]
+	return modeltest.Code(turns[min(modeltest.Turn(chat), len(turns)-1)])
+}
+
+// cloud is one whose sandboxes see nothing of this process, which has the key.
+func cloud(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	cloud := sandboxtest.New(t)
+	if cloud.Isolation() != local.Full {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("isolation is %s here: the search needs sandboxes with processes and files of their own", cloud.Isolation())
+		}
+		t.Skipf("isolation is %s here", cloud.Isolation())
+	}
+	return cloud
+}
+
+func create(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Sandbox {
+	t.Helper()
+	sb, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithPrivateTraffic())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb
+}
+
+// The team solves its task, and neither while it does nor afterwards is the key
+// of its model anywhere in its sandboxes.
+func TestNoCredentialInTheSandboxes(t *testing.T) {
+	key := newSecret()
+	t.Setenv("OPENAI_API_KEY", key.text) // as in the program
+	cloud := cloud(t)
+	members := &team{log: log.New(t.Output(), "", 0), shared: create(t, cloud), apart: create(t, cloud)}
+	look := func(when string) map[*sandbox.Sandbox][]int {
+		memories := map[*sandbox.Sandbox][]int{}
+		for _, sb := range []*sandbox.Sandbox{members.shared, members.apart} {
+			f, err := key.search(t.Context(), sb)
+			if err != nil {
+				t.Errorf("%s: %v", when, err)
+				continue
+			}
+			if len(f.Found) > 0 {
+				t.Errorf("%s the key is in %q", when, f.Found)
+			}
+			t.Logf("%s: read the memory of %d processes, %d MiB, and %d files; refused: %q", when, len(f.Memories), f.Bytes>>20, f.Files, f.Refused)
+			memories[sb] = f.Memories
+		}
+		return memories
+	}
+	var during map[*sandbox.Sandbox][]int
+	searches := 0
+	members.model = modeltest.New(t, api.Key(key.text), func(chat []agent.Message) string {
+		// At an agent's last question all that it was ever told is in its sandbox,
+		// and the code of who called it waits.
+		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {
+			during = look(fmt.Sprintf("At question %d of %.20q", turn, role))
+			searches++
+		}
+		return reply(chat)
+	})
+	answer, err := members.solve(t.Context(), fibonacci)
+	var number int
+	if err == nil {
+		err = answer.Decode(&number)
+	}
+	if err != nil || number != 6765 || searches != len(roles) {
+		t.Fatalf("the answer is %d, %v, after %d searches", number, err, searches)
+	}
+	after := look("Afterwards")
+	kernels := 0
+	for _, sb := range []*sandbox.Sandbox{members.shared, members.apart} {
+		contexts, err := sb.Contexts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range contexts {
+			kernels++
+			pid, found := key.searchContext(t, sb, c.ID)
+			if len(found) > 0 {
+				t.Errorf("a kernel has the key in %q", found)
+			}
+			if !slices.Contains(during[sb], pid) || !slices.Contains(after[sb], pid) {
+				t.Errorf("the memory of the kernel %d was not searched: %v, %v", pid, during, after)
+			}
+		}
+	}
+	if kernels != len(roles) {
+		t.Errorf("%d kernels were searched", kernels)
+	}
+}
+
+func TestMultiagent(t *testing.T) {
+	for _, setting := range sandboxtest.New(t).Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
+	const key = "sk-0123456789abcdef"
+	model := modeltest.New(t, key, reply)
+	for name, here := range map[string]bool{"local": true, "service": false} {
+		t.Run(name, func(t *testing.T) {
+			var shown strings.Builder
+			if err := run(t.Context(), &shown, model, here, fibonacci); err != nil {
+				t.Fatalf("%v\n%s", err, shown.String())
+			}
+			want := `programmer: asked: Compute the 20th Fibonacci number as an int. The first and the second are 1.
+programmer: 3 steps, 1 errors, 300 tokens: 6765
+checker: asked: Is 6765 the 20th Fibonacci number, when the first and the second are 1?
+checker: 2 steps, 0 errors, 200 tokens: map[right:true why:Binet's formula gives 6765.]
+manager: 3 steps, 0 errors, 300 tokens: 6765
+6765
+`
+			if diff := cmp.Diff(want, shown.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("another key", func(t *testing.T) {
+		stranger := *model
+		stranger.Key = "sk-fedcba9876543210"
+		if err := run(t.Context(), t.Output(), &stranger, true, fibonacci); err == nil || !strings.Contains(err.Error(), "401") {
+			t.Error(err)
+		}
+	})
+}
+
+// An agent that fails is an exception in the manager's code, and no end of its run.
+func TestAgentFails(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	members := &team{log: log.New(t.Output(), "", 0), shared: create(t, cloud), apart: create(t, cloud)}
+	members.model = modeltest.New(t, "sk-0123456789abcdef", func(chat []agent.Message) string {
+		switch told := chat[len(chat)-1].Content; {
+		case roleOf(chat) == programmerRole:
+			return modeltest.Code("1")
+		case modeltest.Turn(chat) == 0:
+			return modeltest.Code("programmer('Never end.')")
+		case !strings.Contains(told, "ToolError: programmer: sandbox: the run has no steps left"):
+			t.Errorf("the manager was told %s", told)
+		}
+		return modeltest.Code("final_answer('none')")
+	})
+	if answer, err := members.solve(t.Context(), "Do"); err != nil || text(answer) != "none" {
+		t.Errorf("%s, %v", text(answer), err)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// What the agents are told beside their tools.
+const (
+	managerRole = `You lead a team and check nothing yourself. Have the programmer find the answer, then the checker judge it; when the checker disagrees, have it done again. They know only what you write to them.`
+
+	programmerRole = `You are a programmer. Your final answer is the value that you were asked for, without words.`
+
+	checkerRole = `You check the answers of others, in another way than they would have been found. Your final answer is a dict with the keys "right", a bool, and "why", a sentence.`
+)
+
+// budget is what the team may spend each time the manager calls an agent.
+var budget = sandbox.Budget{Depth: -1, Calls: 10, Time: 5 * time.Minute, Tokens: 50_000}
+
+// team is a manager and the agents that it calls. Every agent's loop runs in this
+// process, which alone has the model's key; their code runs in sandboxes.
+type team struct {
+	model *agent.Model
+	log   *log.Logger
+	// shared is where the manager and the programmer work: each with variables
+	// of its own, on the same files.
+	shared *sandbox.Sandbox
+	// apart is the checker's own: nothing that the others left can mislead it.
+	apart *sandbox.Sandbox
+}
+
+// solve has the manager solve a task.
+func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
+	// The code of who calls an agent waits for it, so it needs another context.
+	desk, err := t.shared.CreateContext(ctx, nil)
+	if err != nil {
+		return state.Value{}, err
+	}
+	manager := t.member(managerRole)
+	manager.Run.Tools = []sandbox.Tool{
+		t.managed("programmer", "Writes programs. Gives the value that the task asks for.", programmerRole, t.shared, desk.ID),
+		t.managed("checker", "Checks an answer. Give it the question as well. Gives a dict with the keys right and why.", checkerRole, t.apart, ""),
+	}
+	result, err := manager.Solve(ctx, t.shared, task)
+	t.report("manager", result, err)
+	return result.Answer, err
+}
+
+// managed makes an agent callable. It keeps its variables from one call to the
+// next, so that one call waits for another.
+func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) sandbox.Tool {
+	a := t.member(role)
+	a.Run.Context = id
+	return sandbox.NewAgent(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {
+		t.log.Printf("%s: asked: %s", name, task)
+		result, err := a.Solve(ctx, sb, task)
+		t.report(name, result, err)
+		return result.Answer, err
+	}, sandbox.WithToolLimits(sandbox.ToolLimits{Concurrency: 1}))
+}
+
+func (t *team) member(role string) *agent.Agent {
+	return &agent.Agent{Model: t.model, Instructions: role, Run: sandbox.RunParams{
+		Guard:  &sandbox.Guard{Presets: []sandbox.Preset{sandbox.Science, sandbox.Utilities}},
+		Limits: sandbox.Limits{MaxSteps: 8, StepTimeout: 10 * time.Minute, MaxOutputBytes: 5000},
+	}}
+}
+
+func (t *team) report(name string, result agent.Result, err error) {
+	m := result.Metrics
+	outcome := fmt.Sprint(err)
+	if err == nil {
+		outcome = text(result.Answer)
+	}
+	t.log.Printf("%s: %d steps, %d errors, %d tokens: %s", name, m.Steps, m.Errors, m.Tokens, outcome)
+}
+
+// text shows a value as Go prints it.
+func text(v state.Value) string {
+	var natural any
+	if err := v.Decode(&natural); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(natural)
+}

@@ -1,0 +1,66 @@
+// Command tutorial solves three tasks step by step, as an agent does, with what a
+// model might have written in place of the model: sales figures, statistics of a
+// text, and a binary search. In each the first step goes wrong, the message says
+// why, and the next one mends it.
+//
+//	tutorial -local            in a local cloud, started in this process
+//	tutorial                   on the service that E2B_API_KEY and its like name
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, *here)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutorial:", err)
+		os.Exit(1)
+	}
+}
+
+// run solves the tasks one after the other in one sandbox.
+func run(ctx context.Context, w io.Writer, here bool) (err error) {
+	options := []sandbox.Option{sandbox.WithInternet(false)}
+	if here {
+		cloud, err := local.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		figures, err := solve[salesFigures](ctx, w, sb, sales)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "=> %s was the best month, with %.1f%% of the year; the mean was %.2f, the median %.2f\n\n",
+			figures.Best, 100*figures.Share, figures.Mean, figures.Median)
+		statistics, err := solve[textStatistics](ctx, w, sb, text)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "=> %d words in %d sentences; the most frequent is %q\n\n", statistics.Words, statistics.Sentences, statistics.Frequent[0])
+		hit, err := solve[position](ctx, w, sb, search)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "=> found at %d after %d comparisons\n", hit.Index, hit.Comparisons)
+		return nil
+	}, options...)
+}

@@ -1,0 +1,2 @@
+index, comparisons = find(numbers, target)
+final_answer({"index": index, "comparisons": comparisons})

@@ -1,0 +1,2 @@
+with open("article.txt") as file:
+    article = file.read()
