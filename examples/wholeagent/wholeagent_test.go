@@ -166,7 +166,7 @@ func TestStatus(t *testing.T) {
 	_, cloud := newModel(t)
 	var errOut strings.Builder
 	err := run(t.Context(), create(t, cloud), nil, program(t, "a task", nil, &errOut))
-	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.Contains(errOut.String(), "HTTP Error 401") {
+	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.HasPrefix(errOut.String(), "the model gives no answer: HTTP Error 401") {
 		t.Errorf("%v\n%s", err, errOut.String())
 	}
 }

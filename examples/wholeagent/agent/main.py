@@ -35,8 +35,11 @@ def ask(messages):
         json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages}).encode(),
         {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as response:
-        return json.load(response)["choices"][0]["message"]["content"]
+    try:
+        with urllib.request.urlopen(request, timeout=300) as response:
+            return json.load(response)["choices"][0]["message"]["content"]
+    except OSError as e:
+        sys.exit(f"the model gives no answer: {e}")
 
 
 def solve(name, task, prompt, tools):
