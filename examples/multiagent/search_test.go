@@ -143,6 +143,7 @@ func TestGuises(t *testing.T) {
 	s := newSecret()
 	for n, text := range []string{
 		s.text, "key=" + s.text + ";", fmt.Sprintf("%x", "a"+s.text), fmt.Sprintf("%X", s.text), fmt.Sprintf("%q", s.text),
+		strings.Join(strings.Split("x"+s.text, ""), "\x00") + "\x00", strings.Join(strings.Split("x"+s.text, ""), "\x00\x00\x00") + "\x00\x00\x00",
 		base64.StdEncoding.EncodeToString([]byte("Bearer " + s.text + ":")),
 		base64.StdEncoding.EncodeToString([]byte("Bearer  " + s.text + ":")),
 		base64.URLEncoding.EncodeToString([]byte("Bearer   " + s.text + "::")),

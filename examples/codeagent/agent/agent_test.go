@@ -163,6 +163,7 @@ func TestSolveFails(t *testing.T) {
 	t.Cleanup(closed.Close)
 	silent := modeltest.New(t, key, func([]agent.Message) string { return "I would rather not." })
 	busy := modeltest.New(t, key, func([]agent.Message) string { return modeltest.Code("1") })
+	deadly := modeltest.New(t, key, func([]agent.Message) string { return modeltest.Code("import os; os._exit(1)") })
 	stranger := *silent
 	stranger.Key = "sk-fedcba9876543210"
 	for name, test := range map[string]struct {
@@ -172,6 +173,7 @@ func TestSolveFails(t *testing.T) {
 	}{
 		"never any code":     {silent, "no steps left: no final answer in 3", 0},
 		"never an answer":    {busy, "no steps left: no final answer in 3", 3},
+		"the kernel dies":    {deadly, "kernel died", 1},
 		"another key":        {&stranger, "401 Unauthorized: check the key", 0},
 		"no such endpoint":   {&agent.Model{URL: closed.URL, Name: "m"}, "404", 0},
 		"no endpoint at all": {&agent.Model{Name: "m"}, "no http or https URL", 0},
