@@ -45,11 +45,11 @@ func (b *bench) runRows() []row {
 		},
 		{
 			name: megabytes("a run begun again"), runs: 50, measure: b.begunAgain(size, nil),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
 			name: "a run begun again, its state and packages there", runs: 5, measure: b.begunAgain(0, nil, "numpy"),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
 			name: megabytes("set again, a run begun"), runs: 5, measure: b.begunAgain(size, setAgain),
@@ -57,7 +57,7 @@ func (b *bench) runRows() []row {
 		},
 		{
 			name: "a run begun, 1 of 1,000 variables set", runs: 50, measure: b.begunAgain(0, setOne),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
 			name: "code that computes, under a guard", runs: 5, measure: b.inOne(computeWith(&sandbox.Guard{})),
