@@ -283,6 +283,10 @@ func TestFromPython(t *testing.T) {
 		{"", "datetime.timedelta.max", state.Timedelta{Days: 999999999, Seconds: 86399, Microseconds: 999999}},
 		{"", "ValueError('x')", state.Opaque{Type: "builtins.ValueError", Repr: "ValueError('x')"}},
 		{"", "re.compile('a')", state.Opaque{Type: "re.Pattern", Repr: "re.compile('a')"}},
+		{"import ipaddress", "ipaddress.ip_address('::1')", state.Opaque{Type: "ipaddress.IPv6Address", Repr: "IPv6Address('::1')"}},
+		{"", "datetime.timezone.utc", state.Opaque{Type: "datetime.timezone", Repr: "datetime.timezone.utc"}},
+		{"", "int", state.Opaque{Type: "builtins.type", Repr: "<class 'int'>"}},
+		{"import sys", "sys", state.Opaque{Type: "builtins.module", Repr: "<module 'sys' (built-in)>"}},
 		{"", "range(2**64)", state.Opaque{Type: "builtins.range", Repr: "range(0, 18446744073709551616)", Reason: "it reaches beyond 64 bits"}},
 		{"", "datetime.datetime.max", time.Date(9999, 12, 31, 23, 59, 59, 999999000, state.Naive)},
 	}

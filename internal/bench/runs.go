@@ -45,7 +45,11 @@ func (b *bench) runRows() []row {
 		},
 		{
 			name: megabytes("a run begun again"), runs: 50, measure: b.begunAgain(size, nil),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
+		},
+		{
+			name: "a run begun again, its state and packages there", runs: 5, measure: b.begunAgain(0, nil, "numpy"),
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
 			name: megabytes("set again, a run begun"), runs: 5, measure: b.begunAgain(size, setAgain),
@@ -53,7 +57,7 @@ func (b *bench) runRows() []row {
 		},
 		{
 			name: "a run begun, 1 of 1,000 variables set", runs: 50, measure: b.begunAgain(0, setOne),
-			floor: ipythonCell, floorName: "IPython over a pipe",
+			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
 			name: "code that computes, under a guard", runs: 5, measure: b.inOne(computeWith(&sandbox.Guard{})),
@@ -211,9 +215,9 @@ func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x",
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
 
-// begunAgain measures Begin with a state that the sandbox has, after a change.
-// It counts what goes over the wire.
-func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error) measurement {
+// begunAgain measures Begin with a state and packages that the sandbox has, after
+// a change. It counts what goes over the wire.
+func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error, packages ...string) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		var sent atomic.Int64
 		client, err := b.counting(&sent)
@@ -245,7 +249,7 @@ func (b *bench) begunAgain(size int64, change func(st *state.State, list []float
 				}
 			}
 			before := sent.Load()
-			err = begun(ctx, sb, &sandbox.RunParams{State: st}, func(*sandbox.Run) error {
+			err = begun(ctx, sb, &sandbox.RunParams{State: st, Packages: packages}, func(*sandbox.Run) error {
 				took = time.Since(start)
 				bytes = append(bytes, sent.Load()-before)
 				return nil

@@ -319,3 +319,71 @@ func TestKernelReplacedInARun(t *testing.T) {
 		t.Errorf("the one after it: %+v", step)
 	}
 }
+
+// A step keeps apart what was printed, displayed and raised, for a model to
+// read.
+func TestObservationInASandbox(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxOutputBytes: 400}})
+	step := observe(t, r, `import sys
+import matplotlib.pyplot as plt
+print("to stdout")
+print("to stderr", file=sys.stderr)
+plt.plot([1, 2])
+plt.show()
+1/0`)
+	if step.Stdout != "to stdout\n" || step.Stderr != "to stderr\n" || step.Error == nil || step.Error.Name != "ZeroDivisionError" || len(step.Results) != 1 {
+		t.Fatalf("%+v", step)
+	}
+	if _, ok := step.Results[0].PNG(); !ok {
+		t.Error("the figure that was shown before the error is lost")
+	}
+	text := step.Observation()
+	for _, part := range []string{"Printed:\nto stdout\n", "Printed to stderr:\nto stderr\n", "Displayed:\n", "Error:\nZeroDivisionError: division by zero"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in %q", part, text)
+		}
+	}
+	text = observe(t, r, "print('a' * 10_000)\n'b' * 10_000").Observation()
+	if strings.Count(text, "bytes dropped]") != 2 || len(text) > 1200 {
+		t.Errorf("%q", text)
+	}
+}
+
+// A sandbox that goes under a run ends its step, and the run can be closed.
+func TestSandboxGoneUnderARun(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for name, end := range map[string]func(*sandbox.Sandbox) error{
+		"killed": func(sb *sandbox.Sandbox) error { return sb.Kill(t.Context()) },
+		"closed": func(sb *sandbox.Sandbox) error { return sb.Close() },
+	} {
+		sb := create(t, cloud)
+		begun := make(chan struct{})
+		waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+			close(begun)
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		r, err := sb.Begin(t.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{waits}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { <-begun; ended <- end(sb) }()
+		step, err := r.Exec(t.Context(), "waits()")
+		if step == nil || !errors.Is(err, sandbox.ErrClosed) && !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%s: %+v, %v", name, step, err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := r.Exec(t.Context(), "1"); err == nil {
+			t.Errorf("%s: code runs afterwards", name)
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// A run works the same on the kernel that other services have, also when threads
+// call its tools at odd times.
+func TestRunOnIPykernel(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	if _, err := sb.Packages.Install(t.Context(), "ipykernel>=6"); err != nil {
+		t.Skipf("the index cannot be reached: %v", err)
+	}
+	evaluate(t, sb, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'ipykernel', 'install', '--sys-prefix', '--name', 'stock'], check=True).returncode")
+	c, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "stock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New()
+	if err := st.Set("x", 20); err != nil {
+		t.Fatal(err)
+	}
+	r := begin(t, sb, &sandbox.RunParams{Context: c.ID, State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"os.*", "threading"}, Functions: []string{"open"}}})
+	if step := observe(t, r, "import ipykernel\nadd(x, 1)"); len(step.Violations) != 1 {
+		t.Errorf("%+v", step)
+	}
+	if step := observe(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda i=i: n.append(add(i, 1))) for i in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nsum(n), await add.aio(1, 2)"); step.Text() != "(36, 3)" {
+		t.Errorf("%+v", step)
+	}
+	observe(t, r, `import os, time
+said = []
+def late():
+    while not os.path.exists('/tmp/go'):
+        time.sleep(0.01)
+    try:
+        said.append(add(1, 1))
+    except Exception as e:
+        said.append(str(e))
+    open('/tmp/said', 'w').close()
+thread = threading.Thread(target=late)
+thread.start()`)
+	run(t, sb, "touch /tmp/go")
+	eventually(t, "the thread is told", func() bool {
+		result, err := sb.Commands.Run(t.Context(), "ls /tmp/said", nil)
+		return err == nil && result.ExitCode == 0
+	})
+	if step := observe(t, r, "thread.join()\nadd(40, 2), said"); !strings.HasPrefix(step.Text(), "(42, ['add: ") {
+		t.Errorf("%+v", step)
+	}
+	if step := observe(t, r, "x += 1\nfinal_answer(add(x, x))"); !step.Final || decoded[int](t, step.Value) != 42 {
+		t.Errorf("%+v", step)
+	}
+	if err := r.Pull(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := st.Value("x"); decoded[int](t, v) != 21 {
+		t.Errorf("x is %s", v.Bytes())
+	}
+}
