@@ -23,6 +23,12 @@ const (
 	// maxSilence is after which time without a word the server is asked whether
 	// the kernel still is at it.
 	maxSilence = 30 * time.Second
+	// maxSilences in a row after a cut end code that may ask: its question may
+	// have been cut off, and then it waits for ever.
+	maxSilences = 10
+	// answerAgain is how long after a cut an answer to the code is sent again that
+	// may not have come: by then the server has said what it kept.
+	answerAgain = time.Second
 	// endOfInput makes Python's input() raise EOFError.
 	endOfInput = "\x04"
 )
@@ -45,6 +51,7 @@ type execution struct {
 	passedShell         bool // the fence was answered
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
+	silences            int  // in a row, since the last cut
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
@@ -100,7 +107,8 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	quiet := time.NewTicker(k.runner.silence)
 	defer quiet.Stop()
 	var heard bool
-	var half <-chan time.Time
+	var half, again <-chan time.Time
+	var given *inputAnswer // to the last question
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,9 +119,17 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.doubt(ctx, e, heard); err != nil {
 				return err
 			}
+			if e.silences > maxSilences && h.input != nil {
+				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrKernelLost)
+			}
 			heard = false
 		case a := <-answers:
 			if err := k.answer(a); err != nil {
+				return err
+			}
+			given = &a
+		case <-again:
+			if err := k.answer(*given); err != nil {
 				return err
 			}
 		case m := <-e.messages:
@@ -122,7 +138,13 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				if err := k.resumeOver(ctx, e); err != nil {
 					return err
 				}
+				if given != nil {
+					again = time.After(k.runner.again)
+				}
 				continue
+			}
+			if m.Parent.MsgID == e.id && (m.Channel == jupyter.Stdin || m.Channel == jupyter.Shell) {
+				given, again = nil, nil // the answer has come
 			}
 			if err := e.note(m); err != nil {
 				k.primed = false
@@ -160,12 +182,13 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 	if !asks {
 		return nil
 	}
+	input := h.input
 	var request jupyter.InputRequest
-	if err := json.Unmarshal(m.Content, &request); err != nil || h.input == nil {
-		return k.answer(inputAnswer{to: m.Header, err: io.EOF})
+	if err := json.Unmarshal(m.Content, &request); err != nil || input == nil {
+		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
 	}
 	go func() {
-		value, err := h.input(ctx, request.Prompt, request.Password)
+		value, err := input(ctx, request.Prompt, request.Password)
 		select {
 		case answers <- inputAnswer{m.Header, value, err}:
 		case <-ctx.Done():
@@ -174,8 +197,8 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 	return nil
 }
 
-// answer sends the answer to a request for input. When the websocket is cut
-// under it, the code still waits, or does not: who follows finds out.
+// answer sends the answer to a request for input. When the websocket is cut under
+// it, it is sent again over the next one.
 func (k *kernel) answer(a inputAnswer) error {
 	if errors.Is(a.err, io.EOF) {
 		a.value, a.err = endOfInput, nil
@@ -187,9 +210,7 @@ func (k *kernel) answer(a inputAnswer) error {
 	if err != nil {
 		return err
 	}
-	if err := k.write(jupyter.Stdin, "input_reply", a.to, content); err != nil {
-		return fmt.Errorf("%w: answer the code's request for input: %w", ErrKernelLost, err)
-	}
+	k.write(jupyter.Stdin, "input_reply", a.to, content)
 	return nil
 }
 
@@ -294,8 +315,11 @@ func died(why string) error {
 // websocket lives: the pings see to that.
 func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
-		e.suspected = false
+		e.suspected, e.silences = false, 0
 		return nil
+	}
+	if e.resumed {
+		e.silences++
 	}
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()
