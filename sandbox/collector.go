@@ -63,6 +63,10 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
+// queuedMessage is the type of an addition of the local cloud: how many executions
+// of the kernel go first.
+const queuedMessage = "queued"
+
 // queued is told how many executions go first.
 func (c *collector) queued(position int) error {
 	return c.tell(StatusEvent{State: CodeQueued, Position: position})
@@ -118,7 +122,7 @@ func (c *collector) message(m *jupyter.Message) error {
 			return err
 		}
 		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
-	case "queued": // an addition of the local cloud
+	case queuedMessage:
 		var at struct {
 			Position int `json:"position"`
 		}
