@@ -168,7 +168,7 @@ func (so *socket) write() {
 	defer so.shut()
 	// A write that hangs ends as well.
 	defer context.AfterFunc(so.ctx, func() { time.AfterFunc(farewell, func() { so.conn.NetConn().Close() }) })()
-	ticker := time.NewTicker(pingInterval)
+	ticker := time.NewTicker(so.server.ping)
 	defer ticker.Stop()
 	var asked uint64 // the position of the last ping that asks for acknowledgement
 	size := 0        // of what was sent since

@@ -353,6 +353,36 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// A client that answers no ping any more is gone; one that is only silent is not.
+func TestClientThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	p.ping = 250 * time.Millisecond
+	id := p.defaultID(t)
+	silent := p.dial(t, id, "", nil)
+	reads := make(chan error, 1)
+	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // which answers pings, too
+	p.dial(t, id, "", nil)                                                 // nobody reads this one
+	k := p.kernelByID(id)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for timeout := time.After(30 * time.Second); p.connections(k) != 1; {
+		select {
+		case <-tick.C:
+		case err := <-reads:
+			t.Fatalf("the silent one was cut: %v", err)
+		case <-timeout:
+			t.Fatalf("%d connections", p.connections(k))
+		}
+	}
+	if got := silent.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}); got.MsgID == "" {
+		t.Error("nothing was sent")
+	}
+	if err := <-reads; err != nil {
+		t.Errorf("the silent one was cut: %v", err)
+	}
+}
+
 func TestJupyterREST(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

@@ -87,6 +87,56 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// The default context may be removed as any other: the next code makes a new one.
+func TestDefaultContextIsReplaced(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	first := p.defaultID(t)
+	if got := merged(p.run(t, map[string]any{"code": "x = 1; x", "context_id": "default"}), "result"); got != "1" {
+		t.Errorf("the alias: %q", got)
+	}
+	if status, body := p.call(t, t.Context(), http.MethodDelete, p.interpreter+"/contexts/"+first, ""); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, code := range []string{"'x' in globals()", "y = 1", "'y' not in globals()"} {
+		if got := merged(p.run(t, map[string]any{"code": code}), "result"); got != "" && got != "False" {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+	if second := p.defaultID(t); second == first {
+		t.Error("the removed context is still listed")
+	}
+}
+
+// Browsers of any origin may use this port.
+func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	preflight, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, p.interpreter+"/execute", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Origin": "http://page.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-access-token,content-type",
+	} {
+		preflight.Header.Set(name, value)
+	}
+	response, err := p.client.Do(preflight)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if h := response.Header; response.StatusCode != 200 || h.Get("Access-Control-Allow-Origin") != "*" ||
+		!strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") || h.Get("Access-Control-Allow-Headers") != "x-access-token,content-type" {
+		t.Errorf("%d %v", response.StatusCode, h)
+	}
+	response = p.open(t, t.Context(), http.MethodGet, p.interpreter+"/health", "", "Origin", "http://page.example")
+	response.Body.Close()
+	if got := response.Header.Get("Access-Control-Allow-Origin"); got != "*" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

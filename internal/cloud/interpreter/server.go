@@ -54,8 +54,8 @@ type Server struct {
 	options Options
 	driver  string
 	began   time.Time
-	// keepalive is keepaliveInterval, but in tests.
-	keepalive time.Duration
+	// keepalive is keepaliveInterval and ping pingInterval, but in tests.
+	keepalive, ping time.Duration
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
 	cancel context.CancelFunc
@@ -102,7 +102,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
-	s := &Server{options: o, driver: driver, began: time.Now(), keepalive: keepaliveInterval, sockets: map[*socket]struct{}{}}
+	s := &Server{options: o, driver: driver, began: time.Now(), keepalive: keepaliveInterval, ping: pingInterval, sockets: map[*socket]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if _, err := s.addKernel(&runningKernel{isContext: true, isDefault: true, language: "python", cwd: o.Dir}); err != nil {
 		return nil, err
