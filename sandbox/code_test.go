@@ -175,6 +175,21 @@ func TestExecutionErrorLine(t *testing.T) {
 	}
 }
 
+func TestTracebackHasNoEscapes(t *testing.T) {
+	t.Parallel()
+	for traceback, want := range map[string]string{
+		"\x1b[0;31mE\x1b[0m: \x1b[38;5;28;01mv\x1b[39;00m": "E: v",
+		"\x1b]8;;file:///x.py\x1b\\x.py\x1b]8;;\x07:3":     "x.py:3",
+		"\x1b(B\x1b=a\x1b[?25lb\x1b[2Kc":                   "abc",
+		"\x1b]0;title\nline":                               "0;title\nline",
+		"plain [1;2m text":                                 "plain [1;2m text",
+	} {
+		if got := newExecutionError("E", "v", traceback).Traceback; got != want {
+			t.Errorf("%q gives %q, want %q", traceback, got, want)
+		}
+	}
+}
+
 func TestRunCodeAborted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -289,6 +304,48 @@ func TestRunCodeCancelled(t *testing.T) {
 	// The next waits for the interrupt and meets a kernel that is free.
 	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || calls.Load() != 2 {
 		t.Errorf("%d runs, %v", calls.Load(), err)
+	}
+}
+
+// What is given up before the kernel has begun with it is interrupted when it
+// begins, and not before: until then other code runs.
+func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interrupted, sent, begin := make(chan struct{}, 8), make(chan struct{}), make(chan struct{})
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		interrupted <- struct{}{}
+	}
+	var calls atomic.Int32
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		if calls.Add(1) == 1 {
+			close(sent)
+			<-begin
+			if len(interrupted) > 0 {
+				t.Error("interrupted before it began")
+			}
+			k.begin(m)
+			<-interrupted
+			k.reply(m, "error")
+		} else {
+			k.begin(m)
+			k.reply(m, "ok")
+		}
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	sb.code.pause = 50 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-sent; cancel() }()
+	if _, err := sb.RunCode(ctx, "while True: pass", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	next := make(chan error, 1)
+	go func() { _, err := sb.RunCode(t.Context(), "x", nil); next <- err }()
+	close(begin)
+	if err := <-next; err != nil || calls.Load() != 2 {
+		t.Errorf("the next: %d runs, %v", calls.Load(), err)
 	}
 }
 
@@ -504,6 +561,43 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 	}
 	if _, err := newService(t).sandbox(WithCodeTransport(CodeTransportWebsocket)).RunCode(t.Context(), "x", nil); err == nil || !strings.Contains(err.Error(), "port 8888") {
 		t.Errorf("no fallback was asked for: %v", err)
+	}
+}
+
+// However the answer is cut, what came whole is kept, and the error says that it
+// was cut.
+func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
+	t.Parallel()
+	const answer = `{"type":"number_of_executions","execution_count":1}
+{"type":"stdout","text":"<0>"}
+{"type":"keepalive"}
+{"type":"stdout","text":"<1>"}
+{"type":"result","text":"42","extra":{},"is_main_result":true}
+{"type":"end_of_execution"}
+`
+	for name, end := range map[string]func(http.ResponseWriter){
+		"in the middle": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"as if whole":   func(http.ResponseWriter) {},
+	} {
+		s := newService(t)
+		var size atomic.Int64
+		s.execute = func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, answer[:size.Load()])
+			_ = http.NewResponseController(w).Flush()
+			end(w)
+		}
+		sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
+		for n := range len(answer) {
+			size.Store(int64(n))
+			ex, err := sb.RunCode(t.Context(), "x", nil)
+			whole := answer[:strings.LastIndexByte(answer[:n], '\n')+1]
+			if !errors.Is(err, ErrKernelLost) || ex == nil {
+				t.Fatalf("%s, cut at %d: %v", name, n, err)
+			}
+			if got := strings.Count(ex.Stdout, "<"); got != strings.Count(whole, "<") || (ex.Text() == "42") != strings.Contains(whole, "42") {
+				t.Errorf("%s, cut at %d: %+v", name, n, ex)
+			}
+		}
 	}
 }
 

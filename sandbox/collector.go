@@ -63,7 +63,11 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
-// queued is told that other code of this handle goes first.
+// queuedMessage is the type of an addition of the local cloud: how many executions
+// of the kernel go first.
+const queuedMessage = "queued"
+
+// queued is told how many executions go first.
 func (c *collector) queued(position int) error {
 	return c.tell(StatusEvent{State: CodeQueued, Position: position})
 }
@@ -118,6 +122,14 @@ func (c *collector) message(m *jupyter.Message) error {
 			return err
 		}
 		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
+	case queuedMessage:
+		var at struct {
+			Position int `json:"position"`
+		}
+		if err := decode(m, &at); err != nil {
+			return err
+		}
+		return c.queued(at.Position)
 	case "status":
 		switch statusOf(m).ExecutionState {
 		case "busy":

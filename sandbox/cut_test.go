@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -38,9 +40,14 @@ type cuttingServer struct {
 	keeping  keeping
 	v1       bool
 	numbered bool
+	asks     bool // the code asks for input in its middle
 	cut      cut
 
 	mu          sync.Mutex
+	question    *jupyter.Message   // that waits for its answer
+	asking      *jupyter.Message   // the request that asks
+	waiting     []*jupyter.Message // what is answered when the code is done
+	answers     []string
 	said        []*jupyter.Message
 	kept        []*jupyter.Message // of it, what was said to nobody
 	handed      int                // of it, so many were sent
@@ -132,21 +139,75 @@ func (s *cuttingServer) take(so *cutSocket, m *jupyter.Message) {
 	switch m.Header.MsgType {
 	case "execute_request":
 		s.runs++
-		s.execute(m)
+		s.begin(m)
+	case "input_reply":
+		s.answer(m)
 	case "kernel_info_request":
-		s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "busy"})
-		s.say(m, jupyter.Shell, "kernel_info_reply", map[string]any{"status": "ok"})
-		s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
+		if s.question != nil {
+			s.waiting = append(s.waiting, m)
+			return
+		}
+		s.introduce(m)
 	}
 }
 
-// cutMessages is how many messages an execution has.
+func (s *cuttingServer) introduce(m *jupyter.Message) {
+	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "busy"})
+	s.say(m, jupyter.Shell, "kernel_info_reply", map[string]any{"status": "ok"})
+	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
+}
+
+// cutMessages is how many messages an execution has, without a question.
 const cutMessages = 8
 
-func (s *cuttingServer) execute(m *jupyter.Message) {
+func (s *cuttingServer) begin(m *jupyter.Message) {
 	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "busy"})
 	s.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{ExecutionCount: 1})
-	for i := range 3 {
+	s.say(m, jupyter.IOPub, "stream", jupyter.StreamContent{Name: "stdout", Text: "<0>"})
+	if s.asks {
+		s.asking = m
+		s.question = s.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "?"})
+		return
+	}
+	s.end(m)
+}
+
+// answer takes an answer as kernels do: when none is waited for it is nothing.
+func (s *cuttingServer) answer(m *jupyter.Message) {
+	if s.question == nil || m.Parent.MsgID != s.question.Header.MsgID {
+		return
+	}
+	var reply jupyter.InputReply
+	_ = json.Unmarshal(m.Content, &reply)
+	s.answers = append(s.answers, reply.Value)
+	s.question = nil
+	s.end(s.asking)
+	s.goOn()
+}
+
+// goOn answers what waited for the code.
+func (s *cuttingServer) goOn() {
+	for _, m := range s.waiting {
+		s.introduce(m)
+	}
+	s.waiting = nil
+}
+
+// interrupt ends code that waits for an answer.
+func (s *cuttingServer) interrupt(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasSuffix(r.URL.Path, "/interrupt") && s.question != nil {
+		s.question = nil
+		s.say(s.asking, jupyter.Shell, "execute_reply", map[string]any{"status": "error"})
+		s.say(s.asking, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
+		s.goOn()
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *cuttingServer) end(m *jupyter.Message) {
+	for i := 1; i < 3; i++ {
 		s.say(m, jupyter.IOPub, "stream", jupyter.StreamContent{Name: "stdout", Text: fmt.Sprintf("<%d>", i)})
 	}
 	s.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "42"}, "execution_count": 1})
@@ -154,7 +215,7 @@ func (s *cuttingServer) execute(m *jupyter.Message) {
 	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
 }
 
-func (s *cuttingServer) say(parent *jupyter.Message, channel, kind string, content any) {
+func (s *cuttingServer) say(parent *jupyter.Message, channel, kind string, content any) *jupyter.Message {
 	data, err := json.Marshal(content)
 	if err != nil {
 		s.t.Error(err)
@@ -165,6 +226,7 @@ func (s *cuttingServer) say(parent *jupyter.Message, channel, kind string, conte
 	}
 	s.said = append(s.said, m)
 	s.hand(m)
+	return m
 }
 
 // hand sends a message to who is connected, if that goes.
@@ -230,16 +292,54 @@ func cuts() (all []cut) {
 	return all
 }
 
+// The same while the code asks for input: an answer that was cut away is given
+// again, and taken once.
+func TestRunCodeCutAroundAQuestion(t *testing.T) {
+	t.Parallel()
+	const answer = 1 // of what the client sends, the second
+	for _, numbered := range []bool{true, false} {
+		for _, times := range []int{1, 2} {
+			for _, after := range []bool{false, true} {
+				for _, keeping := range []keeping{keepsAll, keepsUnattached, keepsNothing} {
+					c := cut{fromClient: true, at: answer, after: after, times: times}
+					t.Run(fmt.Sprintf("%s/numbered %v/%+v", keeping, numbered, c), func(t *testing.T) {
+						t.Parallel()
+						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: true, numbered: numbered, asks: true, cut: c})
+					})
+				}
+				for at := range cutMessages + 1 { // what was sent to a connection that is cut is kept by this one alone
+					c := cut{at: at, after: after, times: times}
+					t.Run(fmt.Sprintf("numbered %v/%+v", numbered, c), func(t *testing.T) {
+						t.Parallel()
+						testCut(t, &cuttingServer{t: t, keeping: keepsAll, numbered: numbered, asks: true, cut: c})
+					})
+				}
+			}
+		}
+	}
+}
+
 func testCut(t *testing.T, server *cuttingServer) {
 	s := newService(t)
-	s.socket = server.ServeHTTP
+	s.socket, s.rest = server.ServeHTTP, server.interrupt
 	sb := s.sandbox()
+	sb.code.again = time.Millisecond
+	if server.asks {
+		sb.code.silence, sb.code.pause = 5*time.Millisecond, time.Millisecond
+	}
 	var written strings.Builder
 	told := 0
-	ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{Stdout: &written, OnResult: func(Result) { told++ }})
+	p := &RunCodeParams{Stdout: &written, OnResult: func(Result) { told++ }}
+	if server.asks {
+		p.Stdin = func(context.Context, string, bool) (string, error) { return "yes", nil }
+	}
+	ex, err := sb.RunCode(t.Context(), "code", p)
 	server.mu.Lock()
-	runs, connections := server.runs, server.connections
+	runs, connections, answers := server.runs, server.connections, server.answers
 	server.mu.Unlock()
+	if server.asks && (len(answers) > 1 || err == nil && !slices.Equal(answers, []string{"yes"})) {
+		t.Errorf("answered %q", answers)
+	}
 	const all = "<0><1><2>"
 	switch {
 	case runs > 1:
@@ -267,7 +367,7 @@ func testCut(t *testing.T, server *cuttingServer) {
 	}
 	// What was cut away is not mixed into what comes next.
 	for range 1 + server.cut.times {
-		if ex, err := sb.RunCode(t.Context(), "code", nil); err == nil && ex.Stdout == all && ex.Text() == "42" {
+		if ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{Stdin: p.Stdin}); err == nil && ex.Stdout == all && ex.Text() == "42" {
 			return
 		} else if !errors.Is(err, ErrKernelLost) {
 			t.Errorf("the next: %+v, %v", ex, err)

@@ -27,7 +27,7 @@ type codeRunner struct {
 	dialer *websocket.Dialer
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
-	silence, pause time.Duration // maxSilence and interruptPause
+	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -42,7 +42,7 @@ type codeRunner struct {
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause,
+		silence: maxSilence, pause: interruptPause, again: answerAgain,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, lost: map[string]string{},
 	}
@@ -428,6 +428,7 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 	}
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, jupyter.MaxMessage)
+	lines.Split(wholeLines)
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
 			continue
@@ -448,4 +449,12 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)
 	}
 	return true, ErrKernelLost
+}
+
+// wholeLines is bufio.ScanLines without what is left when the end is cut off.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if atEOF && bytes.IndexByte(data, '\n') < 0 {
+		return len(data), nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
 }

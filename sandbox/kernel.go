@@ -236,12 +236,17 @@ func (k *kernel) unfinished() *execution {
 	return k.current
 }
 
-// write sends what belongs to the execution under way.
-func (k *kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) error {
+// write sends what belongs to the execution under way. A websocket that does not
+// take it is of no use any more: its end is for receive to find.
+func (k *kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn
 	k.mu.Unlock()
-	return conn.Send(&jupyter.Message{Channel: channel, Header: jupyter.NewHeader(kind, k.session, username), Parent: parent, Content: content})
+	err := conn.Send(&jupyter.Message{Channel: channel, Header: jupyter.NewHeader(kind, k.session, username), Parent: parent, Content: content})
+	if err != nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // close ends the connection and waits for what reads it.

@@ -22,6 +22,12 @@ const (
 	// maxSilence is after which time without a word the server is asked whether
 	// the kernel still is at it.
 	maxSilence = 30 * time.Second
+	// maxSilences in a row after a cut end code that may ask: its question may
+	// have been cut off, and then it waits for ever.
+	maxSilences = 10
+	// answerAgain is how long after a cut an answer to the code is sent again that
+	// may not have come: by then the server has said what it kept.
+	answerAgain = time.Second
 )
 
 // execution is a request that is under way.
@@ -42,6 +48,7 @@ type execution struct {
 	passedShell         bool // the fence was answered
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
+	silences            int  // in a row, since the last cut
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
@@ -95,7 +102,8 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	quiet := time.NewTicker(k.runner.silence)
 	defer quiet.Stop()
 	var heard bool
-	var half <-chan time.Time
+	var half, again <-chan time.Time
+	var given *inputAnswer // to the last question
 	for {
 		select {
 		case <-ctx.Done():
@@ -106,6 +114,9 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.doubt(ctx, e, heard); err != nil {
 				return err
 			}
+			if e.silences > maxSilences && h.input != nil {
+				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrKernelLost)
+			}
 			heard = false
 		case a := <-questions.answers:
 			if questions.answered(ctx) {
@@ -114,13 +125,24 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.answer(a); err != nil {
 				return err
 			}
+			given = &a
+		case <-again:
+			if err := k.answer(*given); err != nil {
+				return err
+			}
 		case m := <-e.messages:
 			heard = true
 			if m == nil {
 				if err := k.resumeOver(ctx, e); err != nil {
 					return err
 				}
+				if given != nil {
+					again = time.After(k.runner.again)
+				}
 				continue
+			}
+			if m.Parent.MsgID == e.id && (m.Channel == jupyter.Stdin || m.Channel == jupyter.Shell) {
+				given, again = nil, nil // the answer has come
 			}
 			if err := e.note(m); err != nil {
 				k.primed = false
@@ -154,10 +176,7 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 			return err
 		}
 	}
-	switch {
-	case asks(m) && h.input == nil:
-		k.turnDown(m)
-	case asks(m):
+	if asks(m) {
 		q.ask(ctx, m)
 	}
 	return nil
@@ -264,8 +283,11 @@ func died(why string) error {
 // websocket lives: the pings see to that.
 func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
-		e.suspected = false
+		e.suspected, e.silences = false, 0
 		return nil
+	}
+	if e.resumed {
+		e.silences++
 	}
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()

@@ -31,7 +31,11 @@ type questions struct {
 	next   *jupyter.Message   // was asked meanwhile
 }
 
+// newQuestions has input answer; without one there is no input.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
+	if input == nil {
+		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
+	}
 	return &questions{input: input, answers: make(chan inputAnswer, 1)}
 }
 
@@ -72,8 +76,8 @@ func (q *questions) drop() {
 	}
 }
 
-// answer sends the answer to a request for input. When the websocket is cut
-// under it, the code still waits, or does not: who follows finds out.
+// answer sends the answer to a request for input. When the websocket is cut under
+// it, it is sent again over the next one.
 func (k *kernel) answer(a inputAnswer) error {
 	if errors.Is(a.err, io.EOF) {
 		a.value, a.err = endOfInput, nil
@@ -85,9 +89,7 @@ func (k *kernel) answer(a inputAnswer) error {
 	if err != nil {
 		return err
 	}
-	if err := k.write(jupyter.Stdin, "input_reply", a.to, content); err != nil {
-		return fmt.Errorf("%w: answer the code's request for input: %w", ErrKernelLost, err)
-	}
+	k.write(jupyter.Stdin, "input_reply", a.to, content)
 	return nil
 }
 

@@ -66,8 +66,10 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			}
 		case <-tick.C:
 			tick.Reset(k.runner.pause)
-			if !e.busy {
-				tick.Reset(k.runner.pause / 50) // it waits for another client's code
+			if !e.busy && !e.resumed {
+				// It waits for another client's code. Once it was cut, it may run
+				// without having been heard to begin.
+				tick.Reset(k.runner.pause / 50)
 				continue
 			}
 			if tries++; tries > interruptTries {
@@ -114,7 +116,7 @@ func (k *kernel) interrupt(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if k.write(jupyter.Control, "interrupt_request", jupyter.Header{}, json.RawMessage("{}")) == nil {
+	if k.write(jupyter.Control, "interrupt_request", jupyter.Header{}, json.RawMessage("{}")) {
 		return nil
 	}
 	return err

@@ -88,7 +88,7 @@ func (k *kernel) whenFree(ctx context.Context, request jupyter.ExecuteRequest) (
 func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	// Deferred: a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
-	if err := k.prepare(ctx, envs); err != nil {
+	if err := k.prepare(ctx, envs, h); err != nil {
 		return jupyter.ExecuteReply{}, err
 	}
 	e, err := k.once(ctx, request, h)
@@ -131,8 +131,9 @@ func (k *kernel) release() {
 	<-k.turn
 }
 
-// prepare sets the environment of the sandbox, once, and that of the call.
-func (k *kernel) prepare(ctx context.Context, envs map[string]string) error {
+// prepare sets the environment of the sandbox, once, and that of the call. It may
+// have to wait for other clients' code, which is all that the handler is told.
+func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) error {
 	var steps []string
 	if !k.primed {
 		if common := k.runner.environment(ctx); len(common) > 0 {
@@ -143,7 +144,12 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string) error {
 		steps = append(steps, replaceEnvs(envs))
 	}
 	for _, code := range steps {
-		e, err := k.once(ctx, silently(code), executionHandler{})
+		e, err := k.once(ctx, silently(code), executionHandler{message: func(m *jupyter.Message) error {
+			if h.message == nil || m.Header.MsgType != queuedMessage {
+				return nil
+			}
+			return h.message(m)
+		}})
 		if err == nil && e.reply.Status != "ok" {
 			err = fmt.Errorf("%s: %s", e.reply.Name, shorten(e.reply.Value, 256))
 		}

@@ -103,7 +103,8 @@ func (e *ExecutionError) Error() string {
 }
 
 var (
-	ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
+	// ansi are colours and the like, links and titles, and other escapes.
+	ansi = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
 	// cellLine are the forms in which Python and IPython name a line of code
 	// that came from here: its cell, and the line.
 	// Where exceptions are in groups, a margin is before it; over HTTP the head

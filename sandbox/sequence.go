@@ -3,8 +3,8 @@ package sandbox
 import (
 	"hash/maphash"
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // Bounds of what is remembered of a foreign numbering.
@@ -41,7 +41,7 @@ func (s *sequence) begin() {
 // note is told every id. A resumed connection may repeat a message: that is not
 // fresh.
 func (s *sequence) note(id string, resumed bool) (fresh bool) {
-	prefix, n, ok := splitID(id)
+	prefix, n, ok := jupyter.SplitID(id)
 	if !ok {
 		s.unproven = true
 		return s.noteUnnumbered(id)
@@ -104,13 +104,4 @@ func (s *sequence) complete() bool {
 		}
 	}
 	return !s.unproven
-}
-
-func splitID(id string) (prefix string, n int, ok bool) {
-	at := strings.LastIndexByte(id, '_')
-	if at < 0 || len(id) > 256 {
-		return "", 0, false
-	}
-	n, err := strconv.Atoi(id[at+1:])
-	return id[:at], n, err == nil && n >= 0 && n < 1<<53
 }

@@ -177,6 +177,27 @@ func TestQueuePosition(t *testing.T) {
 	calls.Wait()
 }
 
+// What the server says of the queue behind other clients is told as well.
+func TestQueuePositionBehindOthers(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		for _, position := range []int{2, 1} {
+			k.say(m, jupyter.IOPub, "queued", map[string]int{"position": position})
+		}
+		k.begin(m)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	var got []string
+	for event := range s.sandbox().StreamCode(t.Context(), "x", nil) {
+		got = append(got, eventName(event))
+	}
+	if diff := cmp.Diff([]string{"queued 2", "queued 1", "busy 0", "idle 0", "end "}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestInterruptedError(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -217,22 +216,4 @@ func TestStdinOverHTTP(t *testing.T) {
 	if execution == nil || execution.Stdout != "before\n" {
 		t.Errorf("what came before is lost: %+v", execution)
 	}
-}
-
-func TestPicture(t *testing.T) {
-	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
-	execution, err := sb.RunCode(t.Context(), "try:\n    import matplotlib\nexcept ImportError:\n    raise SystemExit('skip')\nimport matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()", nil)
-	if exception, ok := errors.AsType[*sandbox.ExecutionError](err); ok && exception.Name == "SystemExit" {
-		t.Skip("the sandboxes' Python has no matplotlib")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, result := range execution.Results {
-		if png, ok := result.PNG(); ok && bytes.HasPrefix(png, []byte("\x89PNG\r\n\x1a\n")) {
-			return
-		}
-	}
-	t.Errorf("no picture in %+v", execution.Results)
 }

@@ -99,8 +99,16 @@ func (w *onWrite) Write(p []byte) (int, error) {
 func TestConnectionCut(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	r := newRelay(t, cloud.URL())
-	sb := create(t, cloud, sandbox.WithSandboxURL(r.url()))
+	for _, transport := range transports {
+		t.Run(string(transport), func(t *testing.T) {
+			t.Parallel()
+			r := newRelay(t, cloud.URL())
+			testConnectionCut(t, r, create(t, cloud, sandbox.WithSandboxURL(r.url()), sandbox.WithCodeTransport(transport)))
+		})
+	}
+}
+
+func testConnectionCut(t *testing.T, r *relay, sb *sandbox.Sandbox) {
 	evaluate(t, sb, "n = 0")
 	const lines = 200
 	for i := range 10 {
@@ -111,6 +119,9 @@ func TestConnectionCut(t *testing.T) {
 		}
 		if err == nil && strings.Count(w.out.String(), "\n") != lines || strings.Count(w.out.String(), "\n") > lines || execution == nil {
 			t.Errorf("%d: %d lines, %v", i, strings.Count(w.out.String(), "\n"), err)
+		}
+		if err != nil && sb.CodeTransport() == sandbox.CodeTransportWebsocket {
+			t.Errorf("%d: the session was not resumed: %v", i, err)
 		}
 	}
 	if got := evaluate(t, sb, "n"); got != "10" {

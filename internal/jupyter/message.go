@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -64,6 +66,17 @@ func NewID() string {
 	b[8] = b[8]&0x3f | 0x80
 	s := hex.EncodeToString(b[:])
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+// SplitID takes an id of the form "prefix_17" apart. Servers and many kernels
+// number what they say like this, so that it shows when a message is missing.
+func SplitID(id string) (prefix string, n int, ok bool) {
+	at := strings.LastIndexByte(id, '_')
+	if at < 0 || len(id) > 256 {
+		return "", 0, false
+	}
+	n, err := strconv.Atoi(id[at+1:])
+	return id[:at], n, err == nil && n >= 0 && n < 1<<53
 }
 
 // NewHeader gives a header with a fresh id and the present time.

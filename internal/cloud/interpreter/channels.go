@@ -30,9 +30,10 @@ const (
 	farewell = time.Second
 )
 
-// The default CheckOrigin is what is wanted: an Origin must match Host, none is
-// allowed.
-var upgrader = websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
+// Who asks has been authorized.
+var upgrader = websocket.Upgrader{
+	Subprotocols: []string{jupyter.SubprotocolV1}, CheckOrigin: func(*http.Request) bool { return true },
+}
 
 var errProtocol = errors.New("not a Jupyter message")
 
@@ -167,7 +168,7 @@ func (so *socket) write() {
 	defer so.shut()
 	// A write that hangs ends as well.
 	defer context.AfterFunc(so.ctx, func() { time.AfterFunc(farewell, func() { so.conn.NetConn().Close() }) })()
-	ticker := time.NewTicker(pingInterval)
+	ticker := time.NewTicker(so.server.ping)
 	defer ticker.Stop()
 	var asked uint64 // the position of the last ping that asks for acknowledgement
 	size := 0        // of what was sent since
@@ -245,11 +246,7 @@ func (so *socket) take(m *jupyter.Message) error {
 	case jupyter.Control:
 		return so.takeControl(m)
 	case jupyter.Stdin:
-		var reply jupyter.InputReply
-		if err := json.Unmarshal(m.Content, &reply); err != nil {
-			return fmt.Errorf("%w: %w", errProtocol, err)
-		}
-		return so.mailbox.client.Answer(reply.Value)
+		return so.takeStdin(m)
 	}
 	return fmt.Errorf("%w: channel %.20q", errProtocol, m.Channel)
 }
@@ -260,31 +257,50 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	}
 	r := &kernel.Request{Header: m.Header, Content: m.Content, Buffers: m.Buffers}
 	if err := so.mailbox.client.Submit(r); err != nil {
+		so.status(m, kernel.StateBusy)
 		so.refuse(m, err)
 	}
 	return nil
 }
 
-// refuse answers a request that the kernel did not take.
+// takeStdin takes an answer to a question. One that names an earlier question is
+// late, or comes again from a client that could not know whether it had come.
+func (so *socket) takeStdin(m *jupyter.Message) error {
+	var reply jupyter.InputReply
+	if err := json.Unmarshal(m.Content, &reply); err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	if so.mailbox.asksNoMore(m.Parent.MsgID) {
+		return nil
+	}
+	return so.mailbox.client.Answer(reply.Value)
+}
+
+// refuse answers a request that is not served.
 func (so *socket) refuse(m *jupyter.Message, err error) {
 	content, _ := json.Marshal(map[string]any{
 		"status": "error", "ename": "KernelError", "evalue": err.Error(), "traceback": []string{err.Error()}, "execution_count": 0,
 	})
 	so.answer(m, content)
-	idle, _ := json.Marshal(jupyter.StatusContent{ExecutionState: kernel.StateIdle})
-	so.mailbox.answer(&jupyter.Message{
-		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.mailbox.own, "username"), Parent: m.Header, Content: idle,
-	})
 }
 
-// answer sends the reply to m on its channel.
+// answer sends the reply to m on its channel, and idle: clients wait for both.
 func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
 	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.mailbox.own, "username")
 	so.mailbox.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
+	so.status(m, kernel.StateIdle)
+}
+
+func (so *socket) status(m *jupyter.Message, state string) {
+	content, _ := json.Marshal(jupyter.StatusContent{ExecutionState: state})
+	so.mailbox.answer(&jupyter.Message{
+		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.mailbox.own, "username"), Parent: m.Header, Content: content,
+	})
 }
 
 func (so *socket) takeControl(m *jupyter.Message) error {
 	ok := json.RawMessage(`{"status":"ok"}`)
+	so.status(m, kernel.StateBusy)
 	switch m.Header.MsgType {
 	case "interrupt_request":
 		so.kernel.Interrupt()

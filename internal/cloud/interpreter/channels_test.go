@@ -160,9 +160,14 @@ func TestChannels(t *testing.T) {
 			if reply := got[len(got)-2]; !strings.Contains(string(reply.Content), "not supported") {
 				t.Errorf("nonsense: %s %s", types(got), reply.Content)
 			}
-			control := ws.send(jupyter.Control, "kernel_info_request", struct{}{}, jupyter.Header{})
-			if m := ws.receive(); m.Channel != jupyter.Control || m.Header.MsgType != "kernel_info_reply" || m.Parent.MsgID != control.MsgID {
-				t.Errorf("control: %s %s", m.Channel, m.Header.MsgType)
+			for _, request := range []string{"kernel_info_request", "interrupt_request", "debug_request"} {
+				got = ws.until(ws.send(jupyter.Control, request, struct{}{}, jupyter.Header{}))
+				if want := "iopub:status control:" + strings.TrimSuffix(request, "request") + "reply iopub:status"; types(got) != want {
+					t.Errorf("%s: %s", request, types(got))
+				}
+				if ok := strings.Contains(string(got[1].Content), `"status":"ok"`); ok != (request != "debug_request") {
+					t.Errorf("%s: %s", request, got[1].Content)
+				}
 			}
 		})
 	}
@@ -183,6 +188,8 @@ func TestStdinAndControlChannels(t *testing.T) {
 			if m.Parent.MsgID != request.MsgID || string(m.Content) != `{"prompt":"name? ","password":false}` {
 				t.Errorf("%+v %s", m, m.Content)
 			}
+			other.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "the other"}, m.Header)
+			other.until(other.send(jupyter.Control, "kernel_info_request", struct{}{}, jupyter.Header{})) // it was read
 			ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "me"}, m.Header)
 			break
 		}
@@ -209,6 +216,28 @@ func TestStdinAndControlChannels(t *testing.T) {
 	}
 }
 
+// An answer that comes again does not answer the next question.
+func TestAnswerThatComesTwice(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	ws := p.dial(t, p.defaultID(t), "", nil)
+	request := ws.execute("input('first'), input('second')", true)
+	question := func() jupyter.Header {
+		m := ws.receive()
+		for ; m.Channel != jupyter.Stdin; m = ws.receive() {
+		}
+		return m.Header
+	}
+	first := question()
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "1"}, first)
+	question()
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "1"}, first)
+	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "2"}, jupyter.Header{}) // as most clients do
+	if got := ws.until(request); !strings.Contains(string(got[len(got)-3].Content), "('1', '2')") {
+		t.Errorf("%s", got[len(got)-3].Content)
+	}
+}
+
 func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "secret")
@@ -229,6 +258,7 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://" + host}}, 101},
 		{url + id + "/channels?token=secret", http.Header{"Origin": {"http://evil.example"}}, 403},
 		{url + "nobody/channels?token=secret", nil, 404},
+		{url + id + "/channels?token=secret", http.Header{"Origin": {"null"}}, 403},
 	} {
 		ws, response, err := gorilla.DefaultDialer.DialContext(t.Context(), test.url, test.header)
 		if response == nil {
@@ -239,6 +269,11 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 		}
 		if ws != nil {
 			ws.Close()
+		}
+	}
+	for origin, want := range map[string]int{"http://" + host: 201, "HTTP://" + strings.ToUpper(host): 201, "http://evil.example": 403, "null": 403, "%": 403} {
+		if status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels?token=secret", "{}", "Origin", origin); status != want {
+			t.Errorf("Origin %s: %d %s", origin, status, body)
 		}
 	}
 }
@@ -292,7 +327,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
 	id := p.defaultID(t)
-	p.dial(t, id, "", nil)
+	idle := p.dial(t, id, "", nil)
 	ws := p.dial(t, id, "", nil)
 	size := 0
 	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (64 << 20)); None", false)) {
@@ -306,6 +341,45 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	if size != 64<<20 {
 		t.Errorf("%d bytes came", size)
+	}
+	for {
+		if _, _, err := idle.ws.Read(t.Context()); err != nil {
+			// It can be told why only if it begins to read in time.
+			if code := coder.CloseStatus(err); code != coder.StatusPolicyViolation && code != -1 {
+				t.Errorf("the one that did not read: %v", err)
+			}
+			return
+		}
+	}
+}
+
+// A client that answers no ping any more is gone; one that is only silent is not.
+func TestClientThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	p.ping = 250 * time.Millisecond
+	id := p.defaultID(t)
+	silent := p.dial(t, id, "", nil)
+	reads := make(chan error, 1)
+	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // which answers pings, too
+	p.dial(t, id, "", nil)                                                 // nobody reads this one
+	k := p.kernelByID(id)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for timeout := time.After(30 * time.Second); p.connections(k) != 1; {
+		select {
+		case <-tick.C:
+		case err := <-reads:
+			t.Fatalf("the silent one was cut: %v", err)
+		case <-timeout:
+			t.Fatalf("%d connections", p.connections(k))
+		}
+	}
+	if got := silent.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}); got.MsgID == "" {
+		t.Error("nothing was sent")
+	}
+	if err := <-reads; err != nil {
+		t.Errorf("the silent one was cut: %v", err)
 	}
 }
 
@@ -366,6 +440,8 @@ func TestJupyterREST(t *testing.T) {
 			t.Errorf("%s: %v", path, v)
 		}
 	}
+	testKernelIDs(t, do)
+	testSessionsOfRemovedKernels(t, do)
 	for range maxKernels - 2 {
 		do("POST", "/api/kernels", "", 201)
 	}
@@ -374,6 +450,55 @@ func TestJupyterREST(t *testing.T) {
 	}
 	do("DELETE", "/api/sessions/"+session, "", 204)
 	do("GET", "/api/sessions/"+session, "", 404)
+}
+
+type restCall = func(method, path, body string, want int) map[string]any
+
+func testKernelIDs(t *testing.T, do restCall) {
+	t.Helper()
+	const chosen = "01234567-89ab-cdef-0123-456789abcdef"
+	if v := do("POST", "/api/kernels", `{"kernel_id":"`+chosen+`"}`, 201); v["id"] != chosen {
+		t.Errorf("%v", v)
+	}
+	if v := do("POST", "/api/kernels", `{"kernel_id":"`+chosen+`"}`, 409); !strings.Contains(v["message"].(string), chosen) {
+		t.Errorf("%v", v)
+	}
+	for _, id := range []string{"default", "../../x", "a-b-c-d-\\n", strings.Repeat("a-b-c-d-e", 100)} {
+		do("POST", "/api/kernels", `{"kernel_id":"`+id+`"}`, 400)
+	}
+	do("DELETE", "/api/kernels/"+chosen, "", 204)
+}
+
+// A session whose kernel is removed tells so once, and is not listed.
+func testSessionsOfRemovedKernels(t *testing.T, do restCall) {
+	t.Helper()
+	open := func(path string) (session, kernel string) {
+		v := do("POST", "/api/sessions", `{"path":"`+path+`","type":"notebook"}`, 201)
+		return v["id"].(string), v["kernel"].(map[string]any)["id"].(string)
+	}
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		session, kernel := open("gone")
+		do("DELETE", "/api/kernels/"+kernel, "", 204)
+		do(method, "/api/sessions/"+session, "", 410)
+		do(method, "/api/sessions/"+session, "", 404)
+	}
+	session, kernel := open("gone")
+	do("DELETE", "/api/kernels/"+kernel, "", 204)
+	again, _ := open("gone")
+	if again == session {
+		t.Error("the path of a session without a kernel gave that session")
+	}
+	do("GET", "/api/sessions/"+session, "", 404)
+	// Another kernel takes the place of the one before.
+	_, kernel = open("gone")
+	v := do("PATCH", "/api/sessions/"+again, `{"kernel":{"name":"python3"}}`, 200)
+	if v["kernel"].(map[string]any)["id"] == kernel {
+		t.Errorf("%v", v)
+	}
+	do("GET", "/api/kernels/"+kernel, "", 404)
+	do("PATCH", "/api/sessions/"+again, `{"kernel":{"id":"no-such-kernel"}}`, 404)
+	do("DELETE", "/api/sessions/"+again, "", 204)
+	do("DELETE", "/api/sessions/"+again, "", 404)
 }
 
 func BenchmarkExecute(b *testing.B) {

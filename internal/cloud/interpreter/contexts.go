@@ -3,16 +3,13 @@
 package interpreter
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 )
-
-// maxBody bounds the body of a request: code, mostly, with state in it at times.
-const maxBody = 64 << 20
 
 // Interpreter answers on port 49999.
 func (s *Server) Interpreter() http.Handler {
@@ -65,18 +62,11 @@ func (s *Server) listContexts(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Language *string `json:"language"`
-		CWD      *string `json:"cwd"`
-	}
-	if !readBody(w, r, &body, nil) {
+	var language, cwd string
+	if !readBody(w, r, field{name: "language", take: stringInto(&language)}, field{name: "cwd", take: stringInto(&cwd)}) {
 		return
 	}
-	cwd := s.options.Dir
-	if body.CWD != nil && *body.CWD != "" {
-		cwd = *body.CWD
-	}
-	k, err := s.newContext(normalLanguage(body.Language), cwd, false)
+	k, err := s.newContext(normalLanguage(language), cmp.Or(cwd, s.options.Dir), false)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return
@@ -149,49 +139,6 @@ func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 	}
 	return k
 }
-
-// readBody decodes the JSON of a request. What is wrong is answered with 422
-// and the words of FastAPI, which the service is made with. missing gives the
-// name of a required field that is not there.
-func readBody(w http.ResponseWriter, r *http.Request, into any, missing func() string) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody))
-		return false
-	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, "the body did not come whole")
-		return false
-	}
-	detail := map[string]any{"loc": []any{"body"}, "input": nil}
-	err = json.Unmarshal(data, into)
-	wrongType := (*json.UnmarshalTypeError)(nil)
-	switch {
-	case len(bytes.TrimSpace(data)) == 0:
-		detail["type"], detail["msg"] = "missing", "Field required"
-	case errors.As(err, &wrongType):
-		detail["type"], detail["msg"] = "type_error", fmt.Sprintf("Input should be a valid %s", wrongType.Type)
-		if wrongType.Field != "" {
-			detail["loc"] = []any{"body", wrongType.Field}
-		}
-	case err != nil:
-		detail["type"], detail["msg"], detail["ctx"] = "json_invalid", "JSON decode error", map[string]any{"error": err.Error()}
-		detail["input"] = map[string]any{}
-	case missing != nil && missing() != "":
-		detail["type"], detail["msg"], detail["loc"] = "missing", "Field required", []any{"body", missing()}
-		detail["input"] = json.RawMessage(data[:min(len(data), maxEcho)])
-		if len(data) > maxEcho {
-			detail["input"] = nil
-		}
-	default:
-		return true
-	}
-	writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"detail": []any{detail}})
-	return false
-}
-
-// maxEcho bounds how much of a bad request an error repeats.
-const maxEcho = 1 << 10
 
 // writeError answers with a message as the service does: the body is the message,
 // without the end of line that http.Error adds, for clients show or compare it.

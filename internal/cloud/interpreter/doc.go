@@ -18,8 +18,11 @@
 //     messages. One that had to be dropped begins anew, without any message of the
 //     time before: an execution of which neither reply nor idle comes before the
 //     answer to a later request has an unknown outcome.
-//   - A client that is too slow, and has missed a message, is told so: its
-//     connection ends with code 1008.
+//   - A client that is too slow, and would miss a message, is cut: its connection
+//     ends, with code 1008 if it still reads.
+//   - An answer on the stdin channel whose parent is an earlier question than the
+//     one that waits is ignored: who does not know whether its answer has come
+//     may send it again.
 //   - The msg_ids of what a session gets end in "_" and a number that grows by one.
 //   - A request that has to wait is told its position in the queue: on port 49999
 //     as a line {"type": "queued", "position": n}, on port 8888 as an iopub message

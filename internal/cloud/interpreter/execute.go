@@ -14,43 +14,43 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keepalive is how often a silent execution shows that it lives.
-const keepalive = 5 * time.Second
+// keepaliveInterval is how often a silent execution shows that it lives.
+const keepaliveInterval = 5 * time.Second
 
 func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Code      *string           `json:"code"`
-		ContextID *string           `json:"context_id"`
-		Language  *string           `json:"language"`
-		EnvVars   map[string]string `json:"env_vars"`
-	}
-	missing := func() string {
-		if body.Code == nil {
-			return "code"
-		}
-		return ""
-	}
-	if !readBody(w, r, &body, missing) {
+	var code, contextID, language string
+	var env map[string]string
+	if !readBody(w, r,
+		field{name: "code", required: true, take: stringInto(&code)},
+		field{name: "context_id", take: stringInto(&contextID)},
+		field{name: "language", take: stringInto(&language)},
+		field{name: "env_vars", take: stringsInto(&env)},
+	) {
 		return
 	}
-	hasContext, hasLanguage := body.ContextID != nil && *body.ContextID != "", body.Language != nil && *body.Language != ""
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			writeError(w, http.StatusBadRequest, fmt.Sprintf("env_vars: %.64q cannot be an environment variable", name))
+			return
+		}
+	}
 	var k *runningKernel
 	switch {
-	case hasContext && hasLanguage:
+	case contextID != "" && language != "":
 		writeError(w, http.StatusBadRequest, "Only one of context_id or language can be provided")
 		return
-	case hasContext:
-		if k = s.contextByID(w, *body.ContextID); k == nil {
+	case contextID != "":
+		if k = s.contextByID(w, contextID); k == nil {
 			return
 		}
 	default:
 		var err error
-		if k, err = s.defaultContext(normalLanguage(body.Language)); err != nil {
+		if k, err = s.defaultContext(normalLanguage(language)); err != nil {
 			writeError(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 	}
-	s.stream(w, r, k, *body.Code, body.EnvVars)
+	s.stream(w, r, k, code, env)
 }
 
 // stream runs code in k and writes what it says as lines of JSON. The client
@@ -77,7 +77,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
 	_ = flush.Flush()
-	if !e.write(ctx, w, flush) {
+	if !e.write(ctx, w, flush, s.keepalive) {
 		cancel()
 		client.Cancel(request)
 	}
@@ -169,7 +169,7 @@ func (e *execution) lines(event kernel.Event) []any {
 
 // write writes lines until the request is over; it reports false when the
 // client went away before.
-func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController) bool {
+func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController, keepalive time.Duration) bool {
 	put := func(data []byte) bool {
 		_, err := w.Write(data)
 		return err == nil && flush.Flush() == nil

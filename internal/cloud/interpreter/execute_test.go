@@ -6,11 +6,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestEnvOfOneCall(t *testing.T) {
@@ -85,6 +87,56 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// The default context may be removed as any other: the next code makes a new one.
+func TestDefaultContextIsReplaced(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	first := p.defaultID(t)
+	if got := merged(p.run(t, map[string]any{"code": "x = 1; x", "context_id": "default"}), "result"); got != "1" {
+		t.Errorf("the alias: %q", got)
+	}
+	if status, body := p.call(t, t.Context(), http.MethodDelete, p.interpreter+"/contexts/"+first, ""); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for _, code := range []string{"'x' in globals()", "y = 1", "'y' not in globals()"} {
+		if got := merged(p.run(t, map[string]any{"code": code}), "result"); got != "" && got != "False" {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+	if second := p.defaultID(t); second == first {
+		t.Error("the removed context is still listed")
+	}
+}
+
+// Browsers of any origin may use this port.
+func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	preflight, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, p.interpreter+"/execute", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Origin": "http://page.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-access-token,content-type",
+	} {
+		preflight.Header.Set(name, value)
+	}
+	response, err := p.client.Do(preflight)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if h := response.Header; response.StatusCode != 200 || h.Get("Access-Control-Allow-Origin") != "*" ||
+		!strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") || h.Get("Access-Control-Allow-Headers") != "x-access-token,content-type" {
+		t.Errorf("%d %v", response.StatusCode, h)
+	}
+	response = p.open(t, t.Context(), http.MethodGet, p.interpreter+"/health", "", "Origin", "http://page.example")
+	response.Body.Close()
+	if got := response.Header.Get("Access-Control-Allow-Origin"); got != "*" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -150,12 +202,112 @@ func TestRestartEndsAnExecution(t *testing.T) {
 	}
 }
 
+// gate is code that runs until the file "open" is there.
+const gate = "while not __import__('os').path.exists('open'): pass"
+
+func (p *ports) openGate(t testing.TB) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.options.Dir, "open"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask posts code and gives the lines as they come.
+func (p *ports) ask(t testing.TB, code string) func() (line, bool) {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{"code": code})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", string(body))
+	t.Cleanup(func() { response.Body.Close() })
+	decoder := json.NewDecoder(response.Body)
+	return func() (line, bool) {
+		var l line
+		err := decoder.Decode(&l)
+		return l, err == nil
+	}
+}
+
+// Code that runs without a word shows that it lives; what waits for it does not.
 func TestKeepalive(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
-	lines := p.run(t, map[string]any{"code": "import time; time.sleep(5.5)"})
-	if len(lines) != 2 || lines[1].Type != "keepalive" {
-		t.Errorf("%+v", lines)
+	p.keepalive = time.Millisecond
+	running, waiting := p.ask(t, gate), p.ask(t, "1")
+	for n := 0; n < 20; {
+		if l, ok := running(); !ok {
+			t.Fatal("the running code ended")
+		} else if l.Type == "keepalive" {
+			n++
+		}
+	}
+	p.openGate(t)
+	for l, ok := waiting(); l.Type != "number_of_executions"; l, ok = waiting() {
+		if !ok || l.Type == "keepalive" {
+			t.Fatalf("while it waits: %+v", l)
+		}
+	}
+}
+
+// Requests run in the order in which they came.
+func TestRequestsRunInOrder(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	first := p.ask(t, "order = []\n"+gate)
+	first()
+	var rest []func() (line, bool)
+	for i := range 12 {
+		next := p.ask(t, fmt.Sprintf("order.append(%d)", i))
+		if l, ok := next(); !ok || l.Type != "queued" {
+			t.Fatalf("request %d: %+v", i, l)
+		}
+		rest = append(rest, next)
+	}
+	p.openGate(t)
+	if got := merged(p.run(t, map[string]any{"code": "order"}), "result"); got != "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]" {
+		t.Errorf("ran as %s", got)
+	}
+	for i, next := range rest {
+		last := line{}
+		for l, ok := next(); ok; l, ok = next() {
+			last = l
+		}
+		if last.Type != "end_of_execution" {
+			t.Errorf("request %d ended with %+v", i, last)
+		}
+	}
+}
+
+// Whatever is raised is one line of the type error, its traceback without colours.
+func TestErrorLines(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	for code, want := range map[string]string{
+		"1/0":                     "ZeroDivisionError",
+		"x = (":                   "SyntaxError",
+		"  x = 1\n y = 2":         "IndentationError",
+		"import sys; sys.exit(3)": "SystemExit",
+		"raise KeyboardInterrupt": "KeyboardInterrupt",
+		"class E(BaseException): pass\nraise E('\x1b[31mred')":                                                                               "E",
+		"try: raise ExceptionGroup('g', [ValueError(1), ExceptionGroup('h', [KeyError(2)])])\nexcept NameError: raise BaseException('3.10')": "",
+		"async def f(): raise OSError(1)\nawait f()":                                                                                         "OSError",
+		"%no_such_magic": "UsageError",
+	} {
+		errors := 0
+		for _, l := range p.run(t, map[string]any{"code": code}) {
+			if l.Type != "error" {
+				continue
+			}
+			errors++
+			plain := strings.ReplaceAll(l.Traceback, "\x1b[31mred", "")
+			if want != "" && l.Name != want || l.Name == "" || strings.Contains(plain, "\x1b") {
+				t.Errorf("%q: %+v", code, l)
+			}
+		}
+		if errors != 1 {
+			t.Errorf("%q: %d errors", code, errors)
+		}
 	}
 }
 
@@ -163,16 +315,15 @@ func TestKeepalive(t *testing.T) {
 func TestOutputStreams(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
-	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", `{"code":"print('first')\nwhile not __import__('os').path.exists('go'): pass\nprint('second')"}`)
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() && !strings.Contains(lines.Text(), "first") {
+	next := p.ask(t, "print('first')\n"+gate+"\nprint('second')")
+	for l, ok := next(); l.Text != "first\n"; l, ok = next() {
+		if !ok {
+			t.Fatal("it ended")
+		}
 	}
-	if err := os.WriteFile(filepath.Join(p.options.Dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if !lines.Scan() || !strings.Contains(lines.Text(), "second") {
-		t.Errorf("%s", lines.Text())
+	p.openGate(t)
+	if l, _ := next(); l.Text != "second\n" {
+		t.Errorf("%+v", l)
 	}
 }
 

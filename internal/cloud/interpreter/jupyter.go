@@ -10,14 +10,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
-	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // jupyterVersion is the jupyter_server whose API this is.
@@ -53,25 +54,37 @@ func (s *Server) Jupyter() http.Handler {
 		writeJSON(w, http.StatusOK, s.sessionModel(o))
 	}))
 	mux.HandleFunc("PATCH /api/sessions/{id}", s.withSession(s.patchSession))
-	mux.HandleFunc("DELETE /api/sessions/{id}", s.withSession(func(w http.ResponseWriter, _ *http.Request, o *session) {
-		s.removeKernel(o.kernel)
-		w.WriteHeader(http.StatusNoContent)
-	}))
+	mux.HandleFunc("DELETE /api/sessions/{id}", s.withSession(s.deleteSession))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		jupyterError(w, http.StatusNotFound, fmt.Sprintf("%s %.100q is not served: this is a server for kernels and sessions alone", r.Method, r.URL.Path))
 	})
 	return s.authorized(mux)
 }
 
-// authorized asks for the sandbox's token, where it has one.
+// authorized asks for the sandbox's token, where it has one, and keeps out what
+// pages of other origins make a browser ask.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.options.Token != "" && !s.hasToken(r) {
-			writeJSON(w, http.StatusForbidden, map[string]any{"message": "Forbidden", "reason": nil})
+		switch {
+		case s.options.Token != "" && !s.hasToken(r):
+			jupyterError(w, http.StatusForbidden, "Forbidden")
+			return
+		case !sameOrigin(r):
+			jupyterError(w, http.StatusForbidden, "Cross origin requests are not allowed: Origin must match Host")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// sameOrigin allows no Origin as well: only browsers send it.
+func sameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
 func (s *Server) hasToken(r *http.Request) bool {
@@ -89,9 +102,12 @@ func jupyterError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, map[string]any{"message": message, "reason": nil})
 }
 
+// maxJupyterBody is far more than the name of a kernel or a session takes.
+const maxJupyterBody = 64 << 10
+
 // readJupyter decodes a body that may be empty.
 func readJupyter(w http.ResponseWriter, r *http.Request, into any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJupyterBody))
 	if err == nil && len(data) > 0 {
 		err = json.Unmarshal(data, into)
 	}
@@ -192,6 +208,10 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 	if !readJupyter(w, r, &body) {
 		return
 	}
+	if body.KernelID != "" && (len(body.KernelID) > maxKernelID || !kernelID.MatchString(body.KernelID)) {
+		jupyterError(w, http.StatusBadRequest, fmt.Sprintf("kernel_id %.64q does not have the form of a UUID", body.KernelID))
+		return
+	}
 	spec, err := s.kernelFor(strings.ToLower(body.Name))
 	if err != nil {
 		reason := err.Error()
@@ -203,12 +223,26 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 	}
 	k, err := s.addKernel(&runningKernel{id: body.KernelID, spec: spec, cwd: s.directory(body.Path)})
 	if err != nil {
-		jupyterError(w, http.StatusConflict, err.Error())
+		refuseKernel(w, err)
 		return
 	}
 	s.background(k.startQuietly)
 	w.Header().Set("Location", "/api/kernels/"+k.id)
 	writeJSON(w, http.StatusCreated, s.kernelModel(k))
+}
+
+const maxKernelID = 128
+
+// kernelID is what Jupyter's paths take for the id of a kernel.
+var kernelID = regexp.MustCompile(`^\w+-\w+-\w+-\w+-\w+$`)
+
+// refuseKernel answers a request whose kernel cannot be made.
+func refuseKernel(w http.ResponseWriter, err error) {
+	status := http.StatusConflict
+	if errors.Is(err, kernel.ErrClosed) {
+		status = http.StatusServiceUnavailable
+	}
+	jupyterError(w, status, err.Error())
 }
 
 // directory is the nearest directory to a path below the root.
@@ -243,166 +277,4 @@ func (s *Server) restartKernel(w http.ResponseWriter, r *http.Request, k *runnin
 		return
 	}
 	writeJSON(w, http.StatusOK, s.kernelModel(k))
-}
-
-// session names a kernel, as notebooks do.
-type session struct {
-	id, path, name, kind string
-	kernel               *runningKernel
-}
-
-func (s *Server) sessionModel(o *session) map[string]any {
-	s.mu.Lock()
-	model := map[string]any{
-		"id": o.id, "path": o.path, "name": o.name, "type": o.kind, "notebook": map[string]string{"path": o.path, "name": o.name},
-	}
-	k := o.kernel
-	s.mu.Unlock()
-	model["kernel"] = s.kernelModel(k)
-	return model
-}
-
-func (s *Server) getSessions(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	sessions := slices.Clone(s.sessions)
-	s.mu.Unlock()
-	list := []any{}
-	for _, o := range sessions {
-		list = append(list, s.sessionModel(o))
-	}
-	writeJSON(w, http.StatusOK, list)
-}
-
-// sessionBody is what POST and PATCH may say.
-type sessionBody struct {
-	Path   *string `json:"path"`
-	Name   *string `json:"name"`
-	Type   *string `json:"type"`
-	Kernel *struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-	} `json:"kernel"`
-}
-
-func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
-	var body sessionBody
-	if !readJupyter(w, r, &body) {
-		return
-	}
-	switch {
-	case body.Path == nil:
-		jupyterError(w, http.StatusBadRequest, "Missing field in JSON data: path")
-		return
-	case body.Type == nil:
-		jupyterError(w, http.StatusBadRequest, "Missing field in JSON data: type")
-		return
-	}
-	s.mu.Lock()
-	if i := slices.IndexFunc(s.sessions, func(o *session) bool { return o.path == *body.Path }); i >= 0 {
-		o := s.sessions[i]
-		s.mu.Unlock()
-		writeJSON(w, http.StatusCreated, s.sessionModel(o))
-		return
-	}
-	s.mu.Unlock()
-	k := s.sessionKernel(w, &body)
-	if k == nil {
-		return
-	}
-	o := &session{id: jupyter.NewID(), path: *body.Path, kind: *body.Type, kernel: k}
-	if body.Name != nil {
-		o.name = *body.Name
-	}
-	s.mu.Lock()
-	full := len(s.sessions) >= maxSessions
-	if !full {
-		s.sessions = append(s.sessions, o)
-	}
-	s.mu.Unlock()
-	if full {
-		jupyterError(w, http.StatusConflict, fmt.Sprintf("too many sessions: the limit of a sandbox is %d", maxSessions))
-		return
-	}
-	w.Header().Set("Location", "/api/sessions/"+o.id)
-	writeJSON(w, http.StatusCreated, s.sessionModel(o))
-}
-
-// sessionKernel gives the kernel that a session asks for, which may be a new
-// one. It answers and gives nil when there can be none.
-func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runningKernel {
-	language, id := "", ""
-	if body.Kernel != nil {
-		language, id = body.Kernel.Name, body.Kernel.ID
-	}
-	if id != "" {
-		k := s.kernelByID(id)
-		if k == nil {
-			jupyterError(w, http.StatusNotFound, fmt.Sprintf("Kernel does not exist: %.64s", id))
-		}
-		return k
-	}
-	spec, err := s.kernelFor(strings.ToLower(language))
-	if missing, ok := errors.AsType[errNoKernel](err); ok {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotImplemented)
-		_, _ = io.WriteString(w, missing.Error())
-		return nil
-	}
-	if err != nil {
-		jupyterError(w, http.StatusInternalServerError, err.Error())
-		return nil
-	}
-	relative := ""
-	if body.Path != nil {
-		relative = path.Dir(path.Clean("/" + *body.Path))
-	}
-	k, err := s.addKernel(&runningKernel{spec: spec, cwd: s.directory(relative)})
-	if err != nil {
-		jupyterError(w, http.StatusConflict, err.Error())
-		return nil
-	}
-	s.background(k.startQuietly)
-	return k
-}
-
-func (s *Server) patchSession(w http.ResponseWriter, r *http.Request, o *session) {
-	var body sessionBody
-	if !readJupyter(w, r, &body) {
-		return
-	}
-	var k *runningKernel
-	if body.Kernel != nil {
-		if k = s.sessionKernel(w, &body); k == nil {
-			return
-		}
-	}
-	s.mu.Lock()
-	for to, from := range map[*string]*string{&o.path: body.Path, &o.name: body.Name, &o.kind: body.Type} {
-		if from != nil {
-			*to = *from
-		}
-	}
-	if k != nil {
-		o.kernel = k
-	}
-	s.mu.Unlock()
-	writeJSON(w, http.StatusOK, s.sessionModel(o))
-}
-
-func (s *Server) withSession(do func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		id := r.PathValue("id")
-		s.mu.Lock()
-		i := slices.IndexFunc(s.sessions, func(o *session) bool { return o.id == id })
-		var o *session
-		if i >= 0 {
-			o = s.sessions[i]
-		}
-		s.mu.Unlock()
-		if o == nil {
-			jupyterError(w, http.StatusNotFound, fmt.Sprintf("Session not found: session_id=%.64q", id))
-			return
-		}
-		do(w, r, o)
-	}
 }

@@ -14,11 +14,8 @@ import (
 )
 
 // normalLanguage is the name under which a language has its context.
-func normalLanguage(language *string) string {
-	if language == nil {
-		return "python"
-	}
-	switch name := strings.ToLower(strings.TrimSpace(*language)); name {
+func normalLanguage(language string) string {
+	switch name := strings.ToLower(strings.TrimSpace(language)); name {
 	case "":
 		return "python"
 	case "js":

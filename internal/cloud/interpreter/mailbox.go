@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type mailbox struct {
 	sent     int
 	first    uint64 // the number of messages[0]
 	bytes    int
+	question string // the msg_id of the last input_request
 	reader   *socket
 	changed  chan struct{} // closed when there may be room, and then replaced
 	closed   bool
@@ -242,9 +244,20 @@ func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 		return false
 	}
 	m.Header.MsgID = b.own + "_" + strconv.FormatUint(b.first+uint64(len(b.messages)), 10)
+	if m.Channel == jupyter.Stdin {
+		b.question = m.Header.MsgID
+	}
 	b.messages, b.bytes = append(b.messages, m), b.bytes+n
 	b.poke()
 	return true
+}
+
+// asksNoMore tells that a msg_id is that of a question before the last one. Of what
+// else clients give as the parent of an answer nothing is known.
+func (b *mailbox) asksNoMore(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return id != b.question && strings.HasPrefix(id, b.own+"_")
 }
 
 // answer adds what answers the client at once; one that asks and does not read

@@ -54,6 +54,8 @@ type Server struct {
 	options Options
 	driver  string
 	began   time.Time
+	// keepalive is keepaliveInterval and ping pingInterval, but in tests.
+	keepalive, ping time.Duration
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
 	cancel context.CancelFunc
@@ -66,7 +68,7 @@ type Server struct {
 	sockets  map[*socket]struct{}
 	// mailboxes are in the order in which they were made.
 	mailboxes []*mailbox
-	// creating serialises what makes the default context of a language.
+	// creating serialises what makes the default context of a language, or a session.
 	creating sync.Mutex
 }
 
@@ -100,7 +102,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
-	s := &Server{options: o, driver: driver, began: time.Now(), sockets: map[*socket]struct{}{}}
+	s := &Server{options: o, driver: driver, began: time.Now(), keepalive: keepaliveInterval, ping: pingInterval, sockets: map[*socket]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if _, err := s.addKernel(&runningKernel{isContext: true, isDefault: true, language: "python", cwd: o.Dir}); err != nil {
 		return nil, err
@@ -163,7 +165,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 		k.id = jupyter.NewID()
 	}
 	if slices.ContainsFunc(s.kernels, func(o *runningKernel) bool { return o.id == k.id }) {
-		return nil, fmt.Errorf("%w kernels with the id %.64q", errTooMany, k.id)
+		return nil, fmt.Errorf("interpreter: a kernel with the id %.64s exists already", k.id)
 	}
 	k.Kernel = kernel.New(kernel.Spec{
 		Python: s.options.Python, Driver: s.driver, Jupyter: k.spec, Scratch: s.options.Scratch, Environ: s.options.Environ, Credential: s.options.Credential,
@@ -194,11 +196,13 @@ func (s *Server) listKernels() []*runningKernel {
 	return slices.Clone(s.kernels)
 }
 
-// removeKernel closes k with its sessions and connections.
+// removeKernel closes k and its connections.
 func (s *Server) removeKernel(k *runningKernel) {
 	s.mu.Lock()
 	s.kernels = slices.DeleteFunc(s.kernels, func(o *runningKernel) bool { return o == k })
-	s.sessions = slices.DeleteFunc(s.sessions, func(o *session) bool { return o.kernel == k })
+	for _, o := range s.sessions {
+		o.gone = o.gone || o.kernel == k
+	}
 	mailboxes := slices.Clone(s.mailboxes)
 	s.mu.Unlock()
 	_ = k.Close()

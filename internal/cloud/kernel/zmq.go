@@ -56,14 +56,17 @@ type zmq struct {
 	ctx    context.Context //nolint:containedctx // the life of the process, not of a call
 	cancel context.CancelFunc
 
+	patience time.Duration // answerTimeout, but in tests
+
 	// order serialises what is taken; it is held while it is passed on, and
-	// taken before mu. It guards the next five.
-	order sync.Mutex
-	take  func(*message) error
-	heard bool       // something came on iopub
-	info  *Info      // who the kernel is
-	ready bool       // both of the above, and told
-	talk  *exchanges // what is being asked
+	// taken before mu. It guards the next six.
+	order  sync.Mutex
+	take   func(*message) error
+	heard  bool       // something came on iopub
+	info   *Info      // who the kernel is
+	ready  bool       // both of the above, and told
+	talk   *exchanges // what is being asked
+	census census     // of what came since
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp
@@ -83,6 +86,7 @@ type exchanges struct {
 	idle        bool
 	answer      json.RawMessage // to the one that is not hidden
 	overtime    *time.Timer
+	recounted   bool // what did not come has had more time
 }
 
 // jupyterChannels maps channels to the types of this end's sockets.
@@ -96,7 +100,7 @@ func (p *process) executeJupyter(environ []string, stdio []*os.File) (err error)
 	environ = spec.Jupyter.environ(environ)
 	l := &zmq{
 		spec: spec.Jupyter, environ: variables(environ), session: jupyter.NewID(),
-		key: []byte(rand.Text()), conns: map[string]*zmtp{},
+		key: []byte(rand.Text()), conns: map[string]*zmtp{}, census: census{}, patience: answerTimeout,
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	defer func() {
@@ -376,6 +380,7 @@ func (l *zmq) hear(m *jupyter.Message) error {
 	if !l.ready {
 		return l.hearFirst(m)
 	}
+	l.census.note(m.Header.MsgID)
 	switch m.Channel {
 	case jupyter.Shell:
 		if l.talk != nil && m.Parent.MsgID == l.talk.header.MsgID {
@@ -383,7 +388,7 @@ func (l *zmq) hear(m *jupyter.Message) error {
 			if !l.talk.hidden {
 				l.talk.answer = m.Content
 			}
-			l.talk.overtime.Reset(answerTimeout)
+			l.talk.overtime.Reset(l.patience)
 			return l.proceed()
 		}
 	case jupyter.Stdin:
@@ -430,6 +435,7 @@ func (l *zmq) hearOutput(m *jupyter.Message) error {
 		switch status.ExecutionState {
 		case StateIdle:
 			l.talk.idle = true
+			l.talk.overtime.Reset(l.patience) // an interrupt makes kernels forget the reply
 			return l.proceed()
 		case StateBusy:
 			if l.talk.unannounced {
@@ -457,10 +463,22 @@ func (l *zmq) proceed() error {
 		return nil
 	}
 	t.overtime.Stop()
+	lost := l.census.lost()
+	if lost > 0 && !t.recounted && t.header.MsgType == "kernel_info_request" {
+		t.recounted = true // on another channel it may be on its way
+		t.queue = append(t.queue, l.fence)
+	}
 	if len(t.queue) > 0 {
 		return l.ask(t)
 	}
 	l.talk = nil
+	if lost > 0 {
+		notice := jupyter.StreamContent{Name: "stderr", Text: fmt.Sprintf(
+			"[%d messages of the kernel are missing: it drops what is not taken in time]\n", lost)}
+		if err := l.take(&message{Type: "stream", Content: marshal(notice)}); err != nil {
+			return err
+		}
+	}
 	if t.answer == nil {
 		t.answer = json.RawMessage(`{"status":"ok"}`)
 	}
@@ -476,7 +494,7 @@ func (l *zmq) ask(t *exchanges) (err error) {
 	if t.header.MsgType == "execute_request" && !t.hidden {
 		t.overtime.Stop()
 	} else {
-		t.overtime.Reset(answerTimeout)
+		t.overtime.Reset(l.patience)
 	}
 	return err
 }
@@ -489,7 +507,7 @@ func (l *zmq) late(t *exchanges) {
 		return
 	}
 	if !t.replied && !t.hidden {
-		t.answer = errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, answerTimeout))
+		t.answer = errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, l.patience))
 	}
 	t.replied, t.idle = true, true
 	_ = l.proceed() // fails only when the process is gone
@@ -528,8 +546,8 @@ func (l *zmq) sendRequest(c *command) error {
 	l.order.Lock()
 	defer l.order.Unlock()
 	t := &exchanges{id: c.ID, header: jupyter.Header{MsgType: c.Type}, unannounced: c.Type != "execute_request"}
-	t.overtime = time.AfterFunc(answerTimeout, func() { l.late(t) })
-	l.talk = t
+	t.overtime = time.AfterFunc(l.patience, func() { l.late(t) })
+	l.talk, l.census = t, census{}
 	if !answered[c.Type] {
 		return l.refuse(t, errorReply("NotImplementedError", fmt.Sprintf("%.40q is not supported", c.Type)))
 	}
@@ -543,14 +561,10 @@ func (l *zmq) sendRequest(c *command) error {
 			return err
 		}
 	}
-	hidden := func(msgType string, content any) func() (bool, jupyter.Header, error) {
-		return func() (bool, jupyter.Header, error) {
-			header := jupyter.NewHeader(msgType, l.session, "e2b")
-			return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
-		}
-	}
 	silent := func(code string) func() (bool, jupyter.Header, error) {
-		return hidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
+		return func() (bool, jupyter.Header, error) {
+			return l.askHidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
+		}
 	}
 	if before != "" {
 		t.queue = append(t.queue, silent(before))
@@ -564,9 +578,19 @@ func (l *zmq) sendRequest(c *command) error {
 	}
 	if c.Type == "execute_request" {
 		// Kernels exist (Deno's) that say idle a moment before the last output.
-		t.queue = append(t.queue, hidden("kernel_info_request", struct{}{}))
+		t.queue = append(t.queue, l.fence)
 	}
 	return l.ask(t)
+}
+
+// fence asks for what is answered behind all that came before.
+func (l *zmq) fence() (hidden bool, header jupyter.Header, err error) {
+	return l.askHidden("kernel_info_request", struct{}{})
+}
+
+func (l *zmq) askHidden(msgType string, content any) (hidden bool, header jupyter.Header, err error) {
+	header = jupyter.NewHeader(msgType, l.session, "e2b")
+	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
 }
 
 // refuse answers a request that the kernel is not asked. order is held.

@@ -77,6 +77,23 @@ test('contexts are listed in order and named by id', async (sandbox) => {
   await rejects(NotFoundError, sandbox.removeCodeContext(second.id))
 })
 
+test('one context runs one call at a time, several run at once', async (sandbox) => {
+  const alone = 'import time\nassert not globals().get("running")\nrunning = True\ntime.sleep(0.01)\nrunning = False'
+  const executions = await Promise.all(Array.from({ length: 8 }, () => sandbox.runCode(alone)))
+  assert.deepEqual(executions.map((one) => one.error), Array(8).fill(undefined))
+  assert.deepEqual(executions.map((one) => one.executionCount).sort(), [1, 2, 3, 4, 5, 6, 7, 8])
+  const context = await sandbox.createCodeContext()
+  const waiting = sandbox.runCode('import os\nwhile not os.path.exists("/tmp/go"): pass\n"went"')
+  await sandbox.runCode('open("/tmp/go", "w").close()', { context })
+  assert.equal((await waiting).text, 'went')
+})
+
+test('what no environment can have is refused', async (sandbox) => {
+  await sandbox.runCode('x = 41')
+  for (const envs of [{ '': 'x' }, { 'A=B': 'x' }, { A: '\0' }]) await rejects(SandboxError, sandbox.runCode('1', { envs }))
+  assert.equal((await sandbox.runCode('x + 1')).text, '42')
+})
+
 test('a language that is not there', async (sandbox) => {
   await rejects(SandboxError, sandbox.runCode('1', { language: 'cobol' }))
   await rejects(SandboxError, sandbox.createCodeContext({ language: 'cobol' }))

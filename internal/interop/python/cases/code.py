@@ -159,6 +159,23 @@ async def output_of_every_kind_of_text(sandbox):
 
 
 @interprets
+async def what_no_environment_can_have_is_refused(sandbox):
+    await sandbox.run_code("x = 41")
+    for envs in ({"": "x"}, {"A=B": "x"}, {"A": "\0"}):
+        with raises(SandboxException) as refused:
+            await sandbox.run_code("1", envs=envs)
+        assert str(refused.value).startswith("400") and "env_vars" in str(refused.value), refused.value
+    same((await sandbox.run_code("x + 1")).text, "42")
+
+
+@interprets
+async def groups_of_exceptions(sandbox):
+    error = (await sandbox.run_code("import sys\nif sys.version_info < (3, 11): ExceptionGroup = lambda name, of: of[0]\nraise ExceptionGroup('g', [KeyError(2)])")).error
+    assert error.name in ("ExceptionGroup", "KeyError"), error
+    assert "KeyError: 2" in error.traceback, error.traceback
+
+
+@interprets
 async def nobody_answers_input(sandbox):
     error = (await sandbox.run_code("input()")).error
     same(error.name, "StdinNotImplementedError")

@@ -1,0 +1,40 @@
+//go:build linux
+
+package kernel
+
+import "github.com/e2bctl/e2bctl/internal/jupyter"
+
+// census finds out how many messages of a kernel did not come. ZeroMQ drops what
+// a subscriber does not take in time, and says nothing. Kernels of ipykernel's
+// family number what they say, on all channels together. It is by what stands
+// before the number.
+type census map[string]*span
+
+type span struct{ first, last, seen int }
+
+// maxNumberings is far more than a kernel has.
+const maxNumberings = 8
+
+func (c census) note(id string) {
+	prefix, n, ok := jupyter.SplitID(id)
+	if !ok {
+		return
+	}
+	s := c[prefix]
+	if s == nil {
+		if len(c) == maxNumberings {
+			return
+		}
+		s = &span{first: n, last: n}
+		c[prefix] = s
+	}
+	s.first, s.last, s.seen = min(s.first, n), max(s.last, n), s.seen+1
+}
+
+// lost counts what is missing between the first and the last that came.
+func (c census) lost() (n int) {
+	for _, s := range c {
+		n += max(s.last-s.first+1-s.seen, 0)
+	}
+	return n
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+func TestCensus(t *testing.T) {
+	t.Parallel()
+	for ids, want := range map[string]int{
+		"": 0, "a_5": 0, "a_5 a_6 a_7": 0, "a_7 a_5 a_6": 0, "a_5 a_8": 2, "a_5 b_1 a_6 b_3": 1, "x y -1 a_ a_x": 0, "a_1 a_3 a_2": 0,
+	} {
+		c := census{}
+		for _, id := range strings.Fields(ids) {
+			c.note(id)
+		}
+		if got := c.lost(); got != want {
+			t.Errorf("%q: %d are lost, want %d", ids, got, want)
+		}
+	}
+	c := census{}
+	for i := range 100 {
+		c.note(fmt.Sprintf("p%d_1", i))
+	}
+	if len(c) > maxNumberings {
+		t.Errorf("%d numberings are kept", len(c))
+	}
+}
+
+// impatient makes a kernel's process waited for less than usual.
+func impatient(t testing.TB, k *Kernel, patience time.Duration) {
+	t.Helper()
+	if _, err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := k.proc.link.(*zmq)
+	l.order.Lock()
+	defer l.order.Unlock()
+	l.patience = patience
+}
+
+// What ZeroMQ drops because nobody takes it is counted, and told.
+func TestJupyterClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	k, _ := newJupyter(t, "python3")
+	impatient(t, k, 2*time.Second)
+	const displays = 3000
+	read := make(chan struct{})
+	s := &session{t: t, events: make(chan Event, 2*displays)}
+	s.client = k.Attach(func(ctx context.Context, e Event) {
+		if e.Type == "display_data" {
+			select {
+			case <-read:
+			case <-ctx.Done():
+			}
+		}
+		s.events <- e
+	})
+	t.Cleanup(s.client.Close)
+	done := filepath.Join(t.TempDir(), "done")
+	r := s.submit(fmt.Sprintf("for i in range(%d): display({'text/plain': 'x' * 8192}, raw=True)\nopen(%q, 'w').close()", displays, done))
+	waitForFile(t, done)
+	close(read)
+	o := s.wait(r)
+	var lost int
+	if _, err := fmt.Sscanf(o.stderr, "[%d messages of the kernel are missing", &lost); err != nil || len(o.results) == displays || len(o.results)+lost < displays {
+		t.Errorf("%d results came, stderr %q", len(o.results), o.stderr)
+	}
+	if o := s.run("1 + 1"); o.text() != "2" || o.stderr != "" {
+		t.Errorf("the next: %+v", o)
+	}
+}
+
+func waitForFile(t testing.TB, name string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(30 * time.Second)
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%s is not made", name)
+		}
+	}
+}
+
+// A kernel that forgets the reply does not hold up the queue.
+func TestJupyterKernelThatForgetsTheReply(t *testing.T) {
+	t.Parallel()
+	const program = `
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+class Forgetful(Kernel):
+    implementation = banner = "forgetful"
+    implementation_version = "0"
+    language_info = {"name": "text", "mimetype": "text/plain", "file_extension": ".txt"}
+    async def execute_request(self, stream, ident, parent):
+        pass
+IPKernelApp.launch_instance(kernel_class=Forgetful)`
+	spec := &Kernelspec{Name: "forgetful", Argv: []string{"python3", "-c", program, "-f", "{connection_file}"}, InterruptMode: "signal"}
+	k, _ := newForeign(t, spec, kerneltest.Environ(t))
+	impatient(t, k, 10*time.Millisecond)
+	s := attach(t, k)
+	for range 2 {
+		if o := s.run("x"); o.reply.Status != "error" || o.reply.Name != "TimeoutError" {
+			t.Errorf("%+v", o)
+		}
+	}
+	r := &Request{Header: jupyter.NewHeader("kernel_info_request", "test", "test")}
+	if err := s.client.Submit(r); err != nil {
+		t.Fatal(err)
+	}
+	s.wait(r)
+}

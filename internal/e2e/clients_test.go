@@ -1,0 +1,182 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// forBothHandles runs a test with two handles on one sandbox, as two programs
+// have them, on each transport.
+func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.Sandbox)) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for _, transport := range transports {
+		t.Run(string(transport), func(t *testing.T) {
+			sb := create(t, cloud, sandbox.WithCodeTransport(transport))
+			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), sandbox.WithCodeTransport(transport))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { other.Close() })
+			test(t, sb, other)
+		})
+	}
+}
+
+const untilTold = "import os\nwhile not os.path.exists('/tmp/go'): pass"
+
+// Code of several clients runs one after the other, each hears what is its own,
+// and who waits is told how many are before it.
+func TestClientsOfOneKernel(t *testing.T) {
+	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
+		evaluate(t, sb, "ran = []")
+		begun := make(chan struct{})
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			execution, err := sb.RunCode(t.Context(), "print('mine', flush=True)\n"+untilTold+"\nran.append(1)", &sandbox.RunCodeParams{Stdout: whenWritten{func() { close(begun) }}})
+			if err != nil || execution.Stdout != "mine\n" {
+				t.Errorf("%+v %v", execution, err)
+			}
+		})
+		<-begun
+		waits := make(chan int, 100)
+		calls.Go(func() {
+			for event, err := range other.StreamCode(t.Context(), "print('theirs'); ran.append(2)", nil) {
+				if err != nil {
+					t.Error(err)
+				}
+				switch e := event.(type) {
+				case sandbox.StatusEvent:
+					if e.State == sandbox.CodeQueued {
+						waits <- e.Position
+					}
+				case sandbox.EndEvent:
+					if e.Execution.Stdout != "theirs\n" {
+						t.Errorf("%+v", e.Execution)
+					}
+				}
+			}
+		})
+		if position := <-waits; position != 1 {
+			t.Errorf("told the position %d", position)
+		}
+		run(t, sb, "touch /tmp/go")
+		calls.Wait()
+		if got := evaluate(t, sb, "str(ran)"); got != "[1, 2]" {
+			t.Errorf("ran in the order %s", got)
+		}
+	})
+}
+
+// What another client does to a context is told to who runs code in it, and the
+// next call works, where there is something to work with.
+func TestContextEndedByAnotherClient(t *testing.T) {
+	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
+		for name, test := range map[string]struct {
+			end   func(id string) error
+			told  []error
+			after error
+		}{
+			"restart": {func(id string) error { return other.RestartContext(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, nil},
+			"remove":  {func(id string) error { return other.RemoveContext(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
+		} {
+			made, err := sb.CreateContext(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := &sandbox.RunCodeParams{Context: made.ID}
+			ended := make(chan error, 1)
+			hanging := *in
+			hanging.Stdout = whenWritten{func() { go func() { ended <- test.end(made.ID) }() }}
+			execution, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &hanging)
+			if !isOneOf(err, test.told) || execution == nil || execution.Stdout != "begun\n" {
+				t.Errorf("%s: %+v, %v", name, execution, err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			_, err = sb.RunCode(t.Context(), "1", in)
+			if errors.Is(err, sandbox.ErrKernelRestarted) { // once
+				_, err = sb.RunCode(t.Context(), "1", in)
+			}
+			if (err == nil) != (test.after == nil) {
+				t.Errorf("after %s: %v", name, err)
+			}
+		}
+		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			t.Errorf("another context: %q", got)
+		}
+		_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{
+			Stdout: whenWritten{func() { go func() { _ = other.Kill(context.WithoutCancel(t.Context())) }() }},
+		})
+		if !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("killed: %v", err)
+		}
+	})
+}
+
+var errAny = errors.New("any error")
+
+func isOneOf(err error, all []error) bool {
+	for _, one := range all {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// Whenever a call is given up, its code does not go on, and the next one works.
+func TestGivenUpAtAnyTime(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 41")
+		for i := range 40 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+			_, err := sb.RunCode(ctx, "while True: pass", nil)
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%d: %v", i, err)
+			}
+			if got := evaluate(t, sb, "x + 1"); got != "42" {
+				t.Fatalf("%d: %s", i, got)
+			}
+		}
+	})
+}
+
+// A question that is asked while the connection is cut is answered all the same,
+// each once.
+func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	r := newRelay(t, cloud.URL())
+	sb := create(t, cloud, sandbox.WithSandboxURL(r.url()))
+	evaluate(t, sb, "1")
+	asked := 0
+	answer := func(_ context.Context, prompt string, _ bool) (string, error) {
+		asked++
+		if asked%3 == 0 {
+			r.cut()
+		}
+		return prompt, nil
+	}
+	execution, err := sb.RunCode(t.Context(), "' '.join(input(i) for i in range(9))", &sandbox.RunCodeParams{Stdin: answer})
+	if want := "0 1 2 3 4 5 6 7 8"; err != nil || execution.Text() != want {
+		t.Errorf("%q, %v", execution.Text(), err)
+	}
+	if asked != 9 {
+		t.Errorf("%d questions were asked", asked)
+	}
+	if got := fmt.Sprint(evaluate(t, sb, "6 * 7")); got != "42" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// Every representation of a value comes over both transports, and so do those
+// that have no name here.
+func TestEveryFormOfAResult(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		execution, err := sb.RunCode(t.Context(), `
+from IPython.display import display
+display({
+    "text/plain": "'plain'", "text/html": "<b>é</b>", "text/markdown": "**m**", "image/svg+xml": "<svg/>", "image/png": "cG5n\n",
+    "image/jpeg": "anBn", "application/pdf": "cGRm", "text/latex": "$x$", "application/json": [1, {"a": None}],
+    "application/javascript": "1;", "application/vnd.own+json": {"own": [True]}, "text/own": "own",
+}, raw=True)
+{"n": 41 + 1}`, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(execution.Results) != 2 {
+			t.Fatalf("%d results", len(execution.Results))
+		}
+		r := execution.Results[0]
+		png, _ := r.PNG()
+		jpeg, _ := r.JPEG()
+		pdf, _ := r.PDF()
+		got := []string{
+			r.Text(), r.HTML(), r.Markdown(), r.SVG(), string(png), string(jpeg), string(pdf), r.LaTeX(), string(r.JSON()), r.JavaScript(),
+			string(r.Data["application/vnd.own+json"]), string(r.Data["text/own"]), fmt.Sprint(r.Main),
+		}
+		want := []string{"plain", "<b>é</b>", "**m**", "<svg/>", "png", "jpg", "pdf", "$x$", `[1,{"a":null}]`, "1;", `{"own":[true]}`, `"own"`, "false"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		var value struct{ N int }
+		if main, ok := execution.Main(); !ok || !main.Main || execution.Decode(&value) != nil || value.N != 42 {
+			t.Errorf("%+v %+v", main, value)
+		}
+	})
+}
+
+// An execution tells the order, the number, the time and what is left out.
+func TestWhatAnExecutionTells(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		before := time.Now()
+		first, err := sb.RunCode(t.Context(), "import sys\nfor i in range(3):\n  print(i, flush=True)\n  print(-i, file=sys.stderr, flush=True)\n1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		for _, l := range first.Logs {
+			order = append(order, fmt.Sprintf("%s %s", l.Stream, strings.TrimSpace(l.Text)))
+		}
+		if want := []string{"stdout 0", "stderr 0", "stdout 1", "stderr -1", "stdout 2", "stderr -2"}; !slices.Equal(order, want) {
+			t.Errorf("%q", order)
+		}
+		timing := first.Timing
+		if timing.Asked.Before(before) || timing.Started.Before(timing.Asked) || timing.Finished.Before(timing.Started) || first.Truncated() {
+			t.Errorf("%+v", timing)
+		}
+		second, err := sb.RunCode(t.Context(), "print('x' * 100, end='')", &sandbox.RunCodeParams{MaxOutput: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.Count != first.Count+1 || second.StdoutDropped != 90 || !second.Truncated() || !strings.Contains(second.Stdout, "[90 bytes dropped]") {
+			t.Errorf("%+v", second)
+		}
+		failed, err := sb.RunCode(t.Context(), "print('before')\n\nraise ValueError('why')", &sandbox.RunCodeParams{Stdout: io.Discard})
+		exception, ok := errors.AsType[*sandbox.ExecutionError](err)
+		if !ok || failed.Error != exception || exception.Line != 3 || exception.Value != "why" || failed.Stdout != "before\n" || failed.Count != second.Count+1 {
+			t.Errorf("%+v %v", failed, err)
+		}
+	})
+}
+
+// What matplotlib draws comes as a typed chart beside its picture.
+func TestCharts(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		const draw = "import matplotlib.pyplot as plt\n"
+		for code, check := range map[string]func(sandbox.Chart) bool{
+			"plt.plot([1, 2], [3, 4], label='a'); plt.xlabel('t (s)')": func(c sandbox.Chart) bool {
+				line, ok := c.(*sandbox.LineChart)
+				return ok && line.XUnit == "s" && line.Lines[0].Label == "a" && line.Lines[0].Points[1].Y.Number == 4
+			},
+			"plt.scatter([1], [2])": func(c sandbox.Chart) bool {
+				scatter, ok := c.(*sandbox.ScatterChart)
+				return ok && scatter.Groups[0].Points[0].X.Number == 1
+			},
+			"plt.bar(['a', 'b'], [1, 2])": func(c sandbox.Chart) bool {
+				bar, ok := c.(*sandbox.BarChart)
+				return ok && bar.Bars[1].Label == "b" && bar.Bars[1].Value == 2
+			},
+			"plt.pie([1, 3], labels=['a', 'b'])": func(c sandbox.Chart) bool {
+				pie, ok := c.(*sandbox.PieChart)
+				return ok && pie.Slices[1].Angle == 270
+			},
+			"plt.boxplot([[1, 2, 3, 4, 100]], patch_artist=True)": func(c sandbox.Chart) bool {
+				box, ok := c.(*sandbox.BoxAndWhiskerChart)
+				return ok && box.Boxes[0].Median == 3 && box.Boxes[0].Outliers[0] == 100
+			},
+			"_, (a, b) = plt.subplots(1, 2); a.plot([1]); b.imshow([[1]]); plt.suptitle('S')": func(c sandbox.Chart) bool {
+				all, ok := c.(*sandbox.SuperChart)
+				if !ok || all.Title != "S" || len(all.Charts) != 2 {
+					return false
+				}
+				_, unknown := all.Charts[1].(*sandbox.UnknownChart)
+				return unknown
+			},
+		} {
+			execution, err := sb.RunCode(t.Context(), draw+code+"\nplt.show()", nil)
+			if err != nil {
+				t.Fatalf("%s: %v", code, err)
+			}
+			result := execution.Results[len(execution.Results)-1]
+			if chart, ok := result.Chart(); !ok || !check(chart) {
+				t.Errorf("%s: %#v", code, chart)
+			}
+			if png, ok := result.PNG(); !ok || !bytes.HasPrefix(png, []byte("\x89PNG\r\n\x1a\n")) {
+				t.Errorf("%s: no picture", code)
+			}
+		}
+	})
+}
