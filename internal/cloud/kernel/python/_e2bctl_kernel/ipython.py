@@ -21,7 +21,7 @@ from IPython.utils.tokenutil import token_at_cursor
 from traitlets import Type
 from traitlets.config import Config
 
-from . import formatters
+from . import formatters, images
 from .kernel import failure
 from .plain import run_task
 
@@ -169,6 +169,7 @@ class Engine:
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
         self._choose_backend()
+        sys.meta_path.insert(0, images.Finder)
         directory = scratch()
         profile = ProfileDir.create_profile_dir(directory, config=config)
         self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
