@@ -13,6 +13,9 @@ import (
 // that executes. An error of any of them interrupts the execution and is
 // returned.
 type executionHandler struct {
+	// ready is called when it is the execution's turn, before anything is sent;
+	// its error is returned. May be nil.
+	ready func() error
 	// queued is told how many executions of this handle go first, when some do.
 	// May be nil.
 	queued func(position int) error
@@ -35,6 +38,12 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
 		k.inTurn.Add(-1)
 		return jupyter.ExecuteReply{}, err
+	}
+	if h.ready != nil {
+		if err := h.ready(); err != nil {
+			k.release()
+			return jupyter.ExecuteReply{}, err
+		}
 	}
 	k.mu.Lock()
 	k.used = true
