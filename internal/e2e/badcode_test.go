@@ -3,13 +3,11 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -172,29 +170,6 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// Code that heeds no interrupt costs the context its kernel, and the next call
-// is told.
-func TestCodeThatHeedsNoInterrupt(t *testing.T) {
-	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
-	evaluate(t, sb, "x = 1")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	// Deaf before it prints: an interrupt between that and a loop in C would help.
-	code := "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)"
-	var at time.Time
-	_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{func() { at = time.Now(); cancel() }}})
-	if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || time.Since(at) > time.Second {
-		t.Errorf("after %v: %v", time.Since(at), err)
-	}
-	if execution, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || execution != nil {
-		t.Errorf("the next: %+v, %v", execution, err)
-	}
-	if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
-		t.Errorf("the one after that has x: %s", got)
-	}
-}
-
 // What happens to an idle kernel is told to the next call.
 func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
@@ -343,33 +318,45 @@ func TestErrorThenRun(t *testing.T) {
 	}
 }
 
-// Two handles at one kernel take turns and see only what is theirs.
+// Two handles at one kernel, of which each has two calls under way, take turns
+// and see only what is theirs.
 func TestTwoClients(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		other := create(t, sandboxtest.New(t)) // another sandbox: nothing of it is here
-		evaluate(t, other, "n = 'theirs'")
-		evaluate(t, sb, "n = 0")
-		var clients sync.WaitGroup
-		for c := range 4 {
-			clients.Go(func() {
-				for i := range 20 {
-					want := fmt.Sprintf("%d-%d\n", c, i)
-					code := fmt.Sprintf("print('%d-%d'); n += 1", c, i)
-					if c%2 == 1 {
-						code += "\n1/0"
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	apart := create(t, cloud) // another sandbox: nothing of it is here
+	evaluate(t, apart, "n = 'theirs'")
+	for _, transport := range transports {
+		t.Run(string(transport), func(t *testing.T) {
+			way := sandbox.WithCodeTransport(transport)
+			sb := create(t, cloud, way)
+			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), way)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			evaluate(t, sb, "n = 0")
+			var clients sync.WaitGroup
+			for c, handle := range []*sandbox.Sandbox{sb, other, sb, other} {
+				clients.Go(func() {
+					for i := range 20 {
+						want := fmt.Sprintf("%d-%d\n", c, i)
+						code := fmt.Sprintf("print('%d-%d'); n += 1", c, i)
+						if i%2 == 1 {
+							code += "\n1/0"
+						}
+						execution, err := handle.RunCode(t.Context(), code, nil)
+						if isException(err, "ZeroDivisionError") != (i%2 == 1) || execution == nil || execution.Stdout != want {
+							t.Errorf("%+v, %v", execution, err)
+						}
 					}
-					execution, err := sb.RunCode(t.Context(), code, nil)
-					if err != nil && !isException(err, "ZeroDivisionError") || execution.Stdout != want {
-						t.Errorf("%+v, %v", execution, err)
-					}
-				}
-			})
-		}
-		clients.Wait()
-		if got := evaluate(t, sb, "n"); got != "80" {
-			t.Errorf("%s of 80 ran", got)
-		}
-	})
+				})
+			}
+			clients.Wait()
+			if got := evaluate(t, other, "n"); got != "80" {
+				t.Errorf("%s of 80 ran", got)
+			}
+		})
+	}
 }
 
 // A result that is too large for a message is left out, and that is said.
