@@ -93,6 +93,8 @@ class Shell(InteractiveShell):
 
     def showtraceback(self, exc_tuple=None, *arguments, **options):
         etype, error, frames = self._get_exc_info(exc_tuple)
+        if self.kernel.wire.forked:  # a child of the cell's, which ends here and has nobody to tell
+            os._exit(1)
         chain = _chain(error)
         if any(isinstance(e, GROUP) for e in chain):  # which IPython prints
             self._showtraceback(etype, error, _plainly(error, frames))
