@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"archive/zip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -199,7 +198,7 @@ import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
-	wheel := fakeNumpy(t)
+	wheel := newWheel(t, "numpy", "9.9.9", "__version__, float64 = '9.9.9', float\n")
 	const version = `__import__("numpy").__version__`
 
 	t.Run("not started", func(t *testing.T) {
@@ -276,37 +275,6 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Errorf("the new package and whether the kernel was forked: %s", got)
 		}
 	})
-}
-
-// fakeNumpy makes a wheel of a newer numpy.
-func fakeNumpy(t *testing.T) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "numpy-9.9.9-py3-none-any.whl")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	archive := zip.NewWriter(f)
-	for _, file := range [][2]string{
-		{"numpy/__init__.py", "__version__, float64 = '9.9.9', float\n"},
-		{"numpy-9.9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: numpy\nVersion: 9.9.9\n"},
-		{"numpy-9.9.9.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{"numpy-9.9.9.dist-info/top_level.txt", "numpy\n"},
-		{"numpy-9.9.9.dist-info/RECORD", "numpy/__init__.py,,\nnumpy-9.9.9.dist-info/METADATA,,\nnumpy-9.9.9.dist-info/WHEEL,,\nnumpy-9.9.9.dist-info/top_level.txt,,\nnumpy-9.9.9.dist-info/RECORD,,\n"},
-	} {
-		w, err := archive.Create(file[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(file[1])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 // TestZygoteKilled: kernels start without it, and it comes back.
