@@ -119,7 +119,7 @@ class Kernel:
             else:
                 reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
             if self.wire.forked:
-                os._exit(0)  # a child that the cell forked and let run to its end
+                os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
             if sys.modules.get("builtins") is not builtins:  # the cell has cleared them: imports would fail for good
                 sys.modules.update(self._modules)
             self._flush_all()
