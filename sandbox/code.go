@@ -173,6 +173,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		if err != nil {
 			return false, err
 		}
+		// What a call before this one left may cost the kernel while this one waits.
 		handler.turn = func() error { return r.restarted(k.id, p) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
 			if err := handler.turn(); err != nil {

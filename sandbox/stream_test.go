@@ -301,6 +301,49 @@ func TestStopEscalates(t *testing.T) {
 	}
 }
 
+// A call that waits while the one before it is interrupted is told when that
+// cost the kernel.
+func TestStopThatKills(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		interrupted <- struct{}{}
+	}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		if code(m) == "hang" {
+			k.stream(m, "stdout", "x")
+			<-interrupted
+			<-waiting
+			k.status(nil, "restarting")
+			return
+		}
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	var next error
+	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
+		if status, ok := event.(StatusEvent); ok && status.State == CodeQueued {
+			close(waiting)
+		}
+		next = err
+	}
+	if !errors.Is(next, ErrKernelRestarted) {
+		t.Errorf("the next: %v", next)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+		t.Errorf("the one after that: %v", err)
+	}
+}
+
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

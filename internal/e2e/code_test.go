@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -215,5 +216,37 @@ func TestStdinOverHTTP(t *testing.T) {
 	}
 	if execution == nil || execution.Stdout != "before\n" {
 		t.Errorf("what came before is lost: %+v", execution)
+	}
+}
+
+// A plot finds the list of fonts that was made with the Python environment: to
+// make it takes seconds, and every process of a sandbox would.
+func TestFontsAreKnown(t *testing.T) {
+	t.Parallel()
+	python, err := local.FindPython(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if python.Level != "venv" {
+		t.Skipf("%s is not the prepared Python", python.Path)
+	}
+	sb := create(t, sandboxtest.New(t), sandbox.WithEnvs(startsCold))
+	const code = "import logging; logging.basicConfig(level=logging.INFO)\nimport matplotlib.pyplot"
+	execution, err := sb.RunCode(t.Context(), code, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{"code": execution.Stderr}
+	for _, user := range []string{"user", "root"} {
+		result, err := sb.Commands.Run(t.Context(), "python3 -c '"+code+"'", &sandbox.CommandParams{User: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[user] = result.Stderr
+	}
+	for who, said := range said {
+		if strings.Contains(said, "fontManager") || strings.Contains(said, "temporary") {
+			t.Errorf("%s: %s", who, said)
+		}
 	}
 }

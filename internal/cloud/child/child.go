@@ -43,6 +43,7 @@ func Start(cmd *exec.Cmd) error {
 	}
 	started.processes[cmd.Process.Pid] = cmd.Process
 	preferAsVictim(cmd.Process.Pid)
+	leaveRoom(cmd.Process.Pid)
 	return nil
 }
 
@@ -75,6 +76,7 @@ func Adopt(pid int) (*os.Process, error) {
 	}
 	started.processes[pid] = p
 	preferAsVictim(pid)
+	leaveRoom(pid)
 	return p, nil
 }
 
@@ -166,6 +168,21 @@ func ignoringEINTR(call func() error) error {
 			return err
 		}
 	}
+}
+
+// reserve is how many processes and threads a child of the same user leaves to this
+// process, of those that both together may have.
+const reserve = 32
+
+// leaveRoom is best effort, too: the processes of another user are counted apart.
+func leaveRoom(pid int) {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Max == unix.RLIM_INFINITY {
+		return
+	}
+	l.Max -= min(reserve, l.Max/4)
+	l.Cur = min(l.Cur, l.Max)
+	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &l, nil)
 }
 
 // preferAsVictim is best effort: where /proc is masked the kernel decides by size alone.

@@ -32,6 +32,8 @@ func TestCellsThatBreakThings(t *testing.T) {
 		{code: "e = ValueError('a'); e.add_note('NOTE'); raise e", failure: "ValueError", trace: "NOTE"},
 		{code: "raise ExceptionGroup('g', [ValueError(1), TypeError(2)])", failure: "ExceptionGroup", trace: "| TypeError: 2"},
 		{code: "class E(Exception):\n    def __str__(self): raise ValueError\nraise E", failure: "E"},
+		{code: "sys.setrecursionlimit(50_000)\ndef f(): f()\nf()", failure: "RecursionError", trace: "frames are left out"},
+		{code: "try: raise ExceptionGroup('g', [ValueError(1)])\nfinally: raise KeyError(2)", failure: "KeyError", trace: "| ValueError: 1"},
 		{code: "class R:\n    def __repr__(self): raise KeyError('no repr')\nR()", failure: "KeyError"},
 		{code: "raise Exception('x' * (50 << 20))", failure: "Exception", trace: "characters left out"},
 		{code: "del __builtins__.print\nprint", failure: "NameError"},
@@ -41,6 +43,9 @@ func TestCellsThatBreakThings(t *testing.T) {
 		failure, trace := "", ""
 		if len(o.errors) > 0 {
 			failure, trace = o.errors[0].Name, strings.Join(o.errors[0].Traceback, "")
+		}
+		if len(o.errors) > 1 {
+			t.Errorf("%q: %d errors", test.code, len(o.errors))
 		}
 		if o.stdout != test.stdout || o.text() != test.text || failure != test.failure || !strings.Contains(trace, test.trace) {
 			t.Errorf("%q: stdout %q, text %q, stderr %.300q, error %q %.300q", test.code, o.stdout, o.text(), o.stderr, failure, trace)

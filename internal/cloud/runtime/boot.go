@@ -173,7 +173,11 @@ func (s *Sandbox) boot(ctx context.Context) error {
 // join makes the groups of the sandbox and puts its first process there. With an
 // error there may be groups all the same.
 func (s *Sandbox) join(pid int) (*group, error) {
-	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), s.limits)
+	limits := s.limits
+	if s.room.rung == Full { // where what the sandbox runs is bounded without the group, too
+		limits.Processes += agentThreads
+	}
+	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +314,7 @@ func (s *Sandbox) rlimits() ([]rlimit, error) {
 	if s.room.groups.how("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
-	if s.room.groups.how("pids") == "" && s.room.rung == Full { // elsewhere all processes of the id count
+	if s.room.rung == Full { // elsewhere all processes of the id count
 		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
 	}
 	return limits, nil

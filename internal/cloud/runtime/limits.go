@@ -8,6 +8,11 @@ import (
 // processors is what a sandbox may use at most.
 var processors = runtime.NumCPU()
 
+// agentThreads is how many more threads than processes are allowed the group of a
+// sandbox may have: they are the agent's, which is lost with the first one that it
+// cannot start.
+const agentThreads = 128
+
 // Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
 // memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,
 // whichever is less: what is written to disk is held in memory and counts as such.

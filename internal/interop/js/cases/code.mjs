@@ -145,6 +145,17 @@ pd.DataFrame({"a": [1, 2, 3]})`)
   assert.match(results[1].html, /<table/)
 })
 
+test('a picture that is shown, saved or the value', async (sandbox) => {
+  const { results } = await sandbox.runCode(`
+from PIL import Image
+picture = Image.new("RGB", (2, 1), "red")
+picture.show()
+picture.save("/tmp/picture.png")
+picture`)
+  assert.deepEqual(results.map((one) => one.isMainResult), [false, false, true])
+  for (const { png } of results) assert.equal(Buffer.from(png, 'base64').toString('latin1', 1, 4), 'PNG')
+})
+
 test('a killed sandbox ends the execution', async (sandbox) => {
   let started
   const printed = new Promise((resolve) => (started = resolve))

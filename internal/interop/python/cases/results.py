@@ -68,9 +68,10 @@ async def pictures(sandbox):
 from PIL import Image
 picture = Image.new("RGB", (2, 1), "red")
 picture.show()
+picture.save("/tmp/picture.png")
 picture""")
-    same([one.is_main_result for one in execution.results], [False, True])
-    same([base64.b64decode(one.png)[:4] for one in execution.results], [b"\x89PNG"] * 2)
+    same([one.is_main_result for one in execution.results], [False, False, True])
+    same([base64.b64decode(one.png)[:4] for one in execution.results], [b"\x89PNG"] * 3)
 
 
 @interprets

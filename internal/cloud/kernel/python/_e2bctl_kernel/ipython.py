@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import types
 import warnings
 
 import IPython
@@ -21,7 +22,7 @@ from IPython.utils.tokenutil import token_at_cursor
 from traitlets import Type
 from traitlets.config import Config
 
-from . import formatters
+from . import formatters, images
 from .kernel import failure
 from .plain import run_task
 
@@ -71,6 +72,7 @@ class Shell(InteractiveShell):
         self.kernel = kernel
         self.failure = None
         self.cancelled = False  # the cell was interrupted while it awaited
+        self._left_out = 0  # frames that the traceback to be shown lacks
         super().__init__(**options)
 
     def init_hooks(self):
@@ -91,10 +93,19 @@ class Shell(InteractiveShell):
 
     def showtraceback(self, exc_tuple=None, *arguments, **options):
         etype, error, frames = self._get_exc_info(exc_tuple)
-        if issubclass(etype, GROUP):  # which IPython prints
+        if self.kernel.wire.forked:  # a child of the cell's, which ends here and has nobody to tell
+            os._exit(1)
+        chain = _chain(error)
+        if any(isinstance(e, GROUP) for e in chain):  # which IPython prints
             self._showtraceback(etype, error, _plainly(error, frames))
-        else:
-            super().showtraceback(exc_tuple, *arguments, **options)
+            return
+        # IPython takes a millisecond and more for a frame, and heeds no
+        # interrupt meanwhile.
+        self._left_out = sum(_cut(e) for e in chain)
+        super().showtraceback((etype, error, error.__traceback__ or frames), *arguments, **options)
+
+    def _format_exception_for_storage(self, *arguments, **options):
+        return None  # kept by nobody, as outputs are: and it would be the same work again
 
     async def run_code(self, *arguments, **options):
         # Between here and the cell nothing swallows an interrupt.
@@ -103,6 +114,9 @@ class Shell(InteractiveShell):
 
     def _showtraceback(self, etype, evalue, stb):
         name, lines = etype.__name__, list(stb)
+        if self._left_out:
+            lines.insert(-1, "    [... %d frames are left out]\n" % self._left_out)
+            self._left_out = 0
         if self.cancelled and issubclass(etype, asyncio.CancelledError):
             # An interrupt reaches a cell that awaits as a cancellation.
             lines = [line.replace(name, "KeyboardInterrupt") for line in lines]
@@ -140,6 +154,38 @@ class Shell(InteractiveShell):
 GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 
+# A longer traceback is shown without its middle: so many frames at either end.
+MAX_FRAMES = 40
+
+
+def _cut(error):
+    """Takes the middle out of an exception's traceback; returns how many frames
+    that is."""
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    left_out = len(frames) - 2 * MAX_FRAMES
+    if left_out <= 0:
+        return 0
+    rest = frames[-MAX_FRAMES]
+    for frame in reversed(frames[:MAX_FRAMES]):
+        rest = types.TracebackType(rest, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    error.__traceback__ = rest
+    return left_out
+
+
+def _chain(error):
+    """An exception and all those behind it."""
+    found, rest = {}, [error]
+    while rest:
+        error = rest.pop()
+        if error is not None and id(error) not in found:
+            found[id(error)] = error
+            rest += error.__context__, error.__cause__
+    return list(found.values())
+
+
 def _plainly(error, frames):
     """A traceback as Python itself gives it, from where the user's code begins."""
     while frames is not None and frames.tb_frame.f_globals.get("__name__") != "__main__":
@@ -169,6 +215,7 @@ class Engine:
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
         self._choose_backend()
+        sys.meta_path.insert(0, images.Finder)
         directory = scratch()
         profile = ProfileDir.create_profile_dir(directory, config=config)
         self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)

@@ -38,6 +38,7 @@ class Kernel:
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
+        self._modules = {}  # that were loaded when the first cell came
 
     def connect(self, fd):
         """Takes over the process: from now on it speaks to the agent."""
@@ -106,6 +107,7 @@ class Kernel:
         os._exit(0)  # the agent is gone
 
     def serve(self, engine):
+        self._modules.update(sys.modules)
         while True:
             request = self._requests.get()
             content = request.get("content")
@@ -117,7 +119,9 @@ class Kernel:
             else:
                 reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
             if self.wire.forked:
-                os._exit(0)  # a child that the cell forked and let run to its end
+                os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
+            if sys.modules.get("builtins") is not builtins:  # the cell has cleared them: imports would fail for good
+                sys.modules.update(self._modules)
             self._flush_all()
             self.wire.send("reply", reply, id=request["id"])
 

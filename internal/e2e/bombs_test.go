@@ -1,0 +1,82 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Code that forks without end is stopped with all its children, and its context
+// goes on: in the same kernel where an interrupt helps, else in a fresh one.
+// The agent, which could not start a thread either, is not lost.
+func TestBombsOfCode(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{Processes: 128}))
+	if cloud.Isolation() != local.Full {
+		t.Skipf("isolation is %s here: the bound of processes is all sandboxes'", cloud.Isolation())
+	}
+	const fork = `
+def bomb():
+    while True:
+        try: os.fork()
+        except OSError: return`
+	for _, tt := range []struct {
+		name, code string
+		fresh      bool
+	}{
+		{"processes", fork + "\nbomb(); os.write(1, b'full'); time.sleep(1000)", false},
+		{"deaf processes", fork + "\nsignal.signal(signal.SIGINT, signal.SIG_IGN); bomb(); os.write(1, b'full'); time.sleep(1000)", true},
+		{"threads", "import threading\ntry:\n    while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nexcept RuntimeError: os.write(1, b'full'); time.sleep(1000)", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sb := create(t, cloud)
+			evaluate(t, sb, "import os, signal, time; x = 42")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := sb.RunCode(ctx, tt.code, &sandbox.RunCodeParams{Stdout: whenWritten{cancel}})
+			if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok {
+				t.Error(err)
+			}
+			execution, err := sb.RunCode(t.Context(), "x", nil)
+			if tt.fresh != errors.Is(err, sandbox.ErrKernelRestarted) || !tt.fresh && (err != nil || execution.Text() != "42") {
+				t.Errorf("the next: %+v, %v", execution, err)
+			}
+			if got := evaluate(t, sb, "6 * 7"); got != "42" {
+				t.Errorf("afterwards: %s", got)
+			}
+		})
+	}
+}
+
+// What code takes too much of it is refused, as commands are, and it goes on.
+func TestLimitsOfCode(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{DiskBytes: 32 << 20}))
+	if cloud.Isolation() != local.Full {
+		t.Skipf("isolation is %s here: it bounds no disk", cloud.Isolation())
+	}
+	sb := create(t, cloud)
+	for code, want := range map[string]string{
+		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
+		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",
+		"import socket\nwhile True: kept += socket.socketpair()":                           "Too many open files",
+		"import os\nwhile True: kept += os.openpty()":                                      "", // whichever is first
+	} {
+		evaluate(t, sb, "kept = []")
+		_, err := sb.RunCode(t.Context(), code, nil)
+		if !isException(err, "OSError") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", code, err)
+		}
+		const free = "import os\nfor k in kept: k.close() if hasattr(k, 'close') else os.close(k)\nkept = []; open('/home/user/big', 'wb').close(); 6 * 7"
+		if got := evaluate(t, sb, free); got != "42" {
+			t.Errorf("%s: afterwards %s", code, got)
+		}
+	}
+}
