@@ -183,6 +183,9 @@ def _default(value):
     raise TypeError("%s is not JSON" % type(value).__name__)
 
 
+# A string as JSON, in ASCII.
+quoted = json.encoder.encode_basestring_ascii
+
 _encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 
 
