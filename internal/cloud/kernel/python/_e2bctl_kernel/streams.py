@@ -10,9 +10,10 @@ import time
 from .wire import quoted
 
 # What is printed waits this long, or until it is this much (in characters), so
-# that a million tiny prints are a few hundred messages.
+# that a million tiny prints are a few hundred messages. What is larger by now
+# takes memory from the system and gives it back, for each piece.
 DELAY = 0.004
-SIZE = 1 << 16
+SIZE = 1 << 15
 
 # A text of fewer characters than SMALL is not measured, only counted: MANY of
 # them are enough.
