@@ -46,7 +46,7 @@ func main() {
 	case *get != "":
 		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
 	default:
-		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500}
+		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000}
 		err = run(ctx, os.Stdout, *readme, *command, *only, sizes)
 	}
 	stop()
@@ -58,11 +58,13 @@ func main() {
 
 // sizes say how much is measured.
 type sizes struct {
-	scale float64       // times as many runs as a row has
-	pause time.Duration // between sandboxes: enough for the cloud to have the next one ready
-	bulk  int64         // bytes that the rows about throughput move
-	crowd int           // sandboxes
-	storm int           // commands
+	scale  float64       // times as many runs as a row has
+	pause  time.Duration // between sandboxes: enough for the cloud to have the next one ready
+	bulk   int64         // bytes that the rows about throughput move
+	crowd  int           // sandboxes
+	storm  int           // commands
+	prints int           // of a line each
+	errors int           // of cells
 }
 
 // bench is what the rows measure.

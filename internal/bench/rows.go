@@ -26,13 +26,21 @@ func (b *bench) rows() []row {
 			floor: namespaces, floorName: "`/bin/true` in bare namespaces",
 		},
 		{
-			name: "create to first Python result", runs: 10, measure: b.created(0, onePlusOne),
-			floor: ipythonStart, floorName: "starting IPython on the host",
+			name: "create to first Python result, one after the other", runs: 20, measure: b.created(0, onePlusOne),
+			floor: driverStart(adding), floorName: "starting the driver on the host",
+		},
+		{
+			name: "create to first Python result, a pause before each", runs: 10, measure: b.created(b.pause, onePlusOne),
+			floor: driverStart(adding), floorName: "starting the driver on the host",
+		},
+		{
+			name: "the same with pandas", runs: 10, measure: b.created(b.pause, onePlusOneInPandas),
+			floor: driverStart(pandas), floorName: "starting the driver on the host",
 		},
 		{name: "memory of an idle sandbox, its own", runs: 1, measure: b.idle, elsewhere: "16 MiB [3]"},
 		{
 			name: "`RunCode(\"1+1\")`", runs: 200, measure: b.inOne(onePlusOne),
-			floor: ipythonCell, floorName: "IPython over a pipe", elsewhere: "64 ms [4]",
+			floor: cell(adding), floorName: "the driver over its socket", elsewhere: "64 ms [4]",
 		},
 		{
 			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
@@ -52,7 +60,15 @@ func (b *bench) rows() []row {
 		},
 		{
 			name: b.megabytes("printed by code"), runs: 3, measure: b.transfer(b.codeOutput),
-			floor: b.download, floorName: overHTTP,
+			floor: moving(b.bulk, cell(b.printBulk())), floorName: "the driver over its socket",
+		},
+		{
+			name: count(b.prints, "small prints"), runs: 3, measure: b.inOne(b.manyPrints),
+			floor: cell(b.printMany()), floorName: "the driver over its socket",
+		},
+		{
+			name: count(b.errors, "cells that fail, each with one after it"), runs: 1, measure: b.inOne(b.failures),
+			floor: driverRuns(func(d *driver) error { return d.errors(b.errors) }), floorName: "the driver over its socket",
 		},
 		{
 			name: b.megabytes("uploaded to a file"), runs: 3, measure: b.transfer(b.uploadFile),
@@ -101,7 +117,9 @@ func (b *bench) rows() []row {
 			name: count(b.storm, "commands at once"), runs: 1, measure: b.stormed,
 			floor: b.stormOnHost, floorName: "bash on the host", elsewhere: "half of them in 775 ms [6]",
 		},
-		{name: count(b.crowd, "sandboxes in a row, each with a command"), runs: 1, measure: b.crowded(1)},
-		{name: count(b.crowd, "sandboxes at once, each with a command"), runs: 1, measure: b.crowded(b.crowd), elsewhere: "20 in 1.6 s [2]"},
+		{name: count(b.crowd, "sandboxes in a row, each with a command"), runs: 1, measure: b.crowded(1, runTrue)},
+		{name: count(b.crowd, "sandboxes at once, each with a command"), runs: 1, measure: b.crowded(b.crowd, runTrue), elsewhere: "20 in 1.6 s [2]"},
+		{name: count(b.crowd, "sandboxes in a row, each with pandas"), runs: 1, measure: b.crowded(1, onePlusOneInPandas)},
+		{name: count(b.crowd, "sandboxes at once, each with pandas"), runs: 1, measure: b.crowded(b.crowd, onePlusOneInPandas)},
 	}...)
 }

@@ -27,14 +27,6 @@ func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-func onePlusOne(ctx context.Context, sb *sandbox.Sandbox) error {
-	execution, err := sb.RunCode(ctx, "1+1", nil)
-	if err == nil && execution.Text() != "2" {
-		err = fmt.Errorf("1+1 is %q", execution.Text())
-	}
-	return err
-}
-
 // created measures from before a sandbox is created to the end of its first
 // call; to close it does not count, nor does the pause before.
 func (b *bench) created(pause time.Duration, do call) measurement {
@@ -77,9 +69,9 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 	return errors.Join(do(sb), sb.Close())
 }
 
-// crowded measures until each of many sandboxes has run a command, all being
+// crowded measures until something was done in each of many sandboxes, all being
 // there by then; so many are created at once. To close them does not count.
-func (b *bench) crowded(atOnce int) measurement {
+func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		var r result
 		for range runs {
@@ -89,7 +81,7 @@ func (b *bench) crowded(atOnce int) measurement {
 				if sandboxes[i], err = b.client.Create(ctx); err != nil {
 					return err
 				}
-				return runTrue(ctx, sandboxes[i])
+				return do(ctx, sandboxes[i])
 			}))
 			r.took = append(r.took, time.Since(start))
 			memory, err := inAll()
@@ -195,10 +187,11 @@ func tally(errs []error) string {
 }
 
 func count(n int, what string) string {
-	if n >= 1000 {
-		return fmt.Sprintf("%d,%03d %s", n/1000, n%1000, what)
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return digits + " " + what
 }
 
 // bare runs a program of the host.

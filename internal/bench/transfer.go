@@ -39,12 +39,6 @@ func (b *bench) commandOutput(ctx context.Context, sb *sandbox.Sandbox) error {
 	return errors.Join(err, b.complete(int64(got)))
 }
 
-func (b *bench) codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
-	var got counter
-	_, err := sb.RunCode(ctx, fmt.Sprintf("for _ in range(%d): print('x' * 65535)", b.bulk>>16), &sandbox.RunCodeParams{Stdout: &got})
-	return errors.Join(err, b.complete(int64(got)))
-}
-
 func (b *bench) uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
 	return sb.Files.WriteFrom(ctx, "bulk", zeros(b.bulk), nil)
 }

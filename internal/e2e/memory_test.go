@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -56,6 +57,22 @@ func TestOutOfMemory(t *testing.T) {
 	_, err = sb.RunCode(t.Context(), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", nil)
 	if !errors.Is(err, sandbox.ErrKernelDied) || strings.Contains(err.Error(), "memory") {
 		t.Errorf("a kernel that killed itself: %v", err)
+	}
+}
+
+// TestMoreOutputThanMemory: what is printed goes through, and is kept nowhere on
+// its way. The sandbox would be out of memory if it were.
+func TestMoreOutputThanMemory(t *testing.T) {
+	t.Parallel()
+	const memory, output = 96 << 20, muchOutput
+	sb := create(t, withMemory(t, memory))
+	var written counter
+	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", output>>16), &sandbox.RunCodeParams{Stdout: &written})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := int64(len(execution.Stdout)); written != output || kept > sandbox.DefaultMaxOutput+256 || execution.StdoutDropped < output-kept {
+		t.Errorf("the writer got %d bytes; %d are kept, %d dropped", written, kept, execution.StdoutDropped)
 	}
 }
 

@@ -1,6 +1,7 @@
 package jupyter
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"unicode/utf16"
@@ -106,13 +107,25 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 	}
 }
 
+// plainPrefix is how many bytes stand for themselves before the first that does
+// not: eight at a time, for it is what printing much waits for.
 func plainPrefix(data []byte) int {
-	for i, c := range data {
-		if !plain[c] {
-			return i
-		}
+	n := 0
+	for len(data)-n >= 8 && isPlain(binary.LittleEndian.Uint64(data[n:])) {
+		n += 8
 	}
-	return len(data)
+	for n < len(data) && plain[data[n]] {
+		n++
+	}
+	return n
+}
+
+// isPlain tells whether all eight bytes are plain. To take a number from each
+// byte sets the highest bit of those that are smaller and have it clear.
+func isPlain(bytes uint64) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := bytes^'"'*each, bytes^'\\'*each
+	return (bytes|(bytes-' '*each)|(quote-each)|(backslash-each))&high == 0
 }
 
 // unescape reads one escape, and the other half of a surrogate pair.

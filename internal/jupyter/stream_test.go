@@ -28,6 +28,24 @@ func FuzzParseStream(f *testing.F) {
 	})
 }
 
+// Every byte is seen wherever it is.
+func TestPlainPrefix(t *testing.T) {
+	t.Parallel()
+	for c := range 256 {
+		for at := range 20 {
+			data := []byte(strings.Repeat("x", 20))
+			data[at] = byte(c)
+			want := at
+			if plain[c] {
+				want = len(data)
+			}
+			if got := plainPrefix(data); got != want {
+				t.Errorf("%q: %d, want %d", data, got, want)
+			}
+		}
+	}
+}
+
 func BenchmarkParseStream(b *testing.B) {
 	for name, text := range map[string]string{
 		"plain":                  strings.Repeat("x", 1<<16),

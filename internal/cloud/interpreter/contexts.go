@@ -54,8 +54,13 @@ func (k *runningKernel) contextModel() contextModel {
 func (s *Server) listContexts(w http.ResponseWriter, _ *http.Request) {
 	list := []contextModel{}
 	for _, k := range s.listKernels() {
-		if k.isContext {
-			list = append(list, k.contextModel())
+		if !k.isContext {
+			continue
+		}
+		list = append(list, k.contextModel())
+		if k.isDefault && k.spec == nil {
+			// Who asks for the contexts is about to use one: it starts on the way.
+			s.background(k.startQuietly)
 		}
 	}
 	writeJSON(w, http.StatusOK, list)

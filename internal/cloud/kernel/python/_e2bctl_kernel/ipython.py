@@ -27,6 +27,10 @@ from .kernel import failure
 from .plain import run_task
 
 
+# How often a cell is run before there is nothing left to be learned from it.
+ROUNDS = 20
+
+
 class Hook(DisplayHook):
     """The value of a cell is execute_result."""
 
@@ -231,15 +235,19 @@ class Engine:
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def warm(self):
-        """Does once what cells do, for what that loads, and leaves no trace."""
-        self._shell.run_cell("None", store_history=False, silent=True)
-        shown = [1, "", [1], {"a": 1}]
+        """Does what cells do, for what that loads and makes, and leaves no trace."""
+        shell, cells = self._shell, ["1+1", "print(1)"]
         if "numpy" in sys.modules:
-            shown.append(sys.modules["numpy"].ones(2))
+            cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
-            shown.append(sys.modules["pandas"].DataFrame({"a": [1.5]}))
-        for value in shown:
-            self._shell.display_formatter.format(value)
+            cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
+        names, hidden = dict(shell.user_ns), dict(shell.user_ns_hidden)
+        self.kernel.rehearse(self, ['[{"a": ""}]'] + cells * ROUNDS)
+        shell.displayhook.flush()
+        shell.last_execution_result = None
+        for kept, namespace in (names, shell.user_ns), (hidden, shell.user_ns_hidden):
+            namespace.clear()
+            namespace.update(kept)
         if "matplotlib" in sys.modules:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure

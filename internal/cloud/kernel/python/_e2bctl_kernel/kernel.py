@@ -110,20 +110,34 @@ class Kernel:
         self._modules.update(sys.modules)
         while True:
             request = self._requests.get()
-            content = request.get("content")
             if request["type"] == "check":
                 self.wire.send("checked", {"changed": self.stamp.changed()})
-                continue
-            if request["type"] == "execute_request":
-                reply = self._execute(engine, content, request.get("env") or {})
             else:
-                reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
-            if self.wire.forked:
-                os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
-            if sys.modules.get("builtins") is not builtins:  # the cell has cleared them: imports would fail for good
-                sys.modules.update(self._modules)
-            self._flush_all()
-            self.wire.send("reply", reply, id=request["id"])
+                self.answer(engine, request)
+
+    def answer(self, engine, request):
+        content = request.get("content")
+        if request["type"] == "execute_request":
+            reply = self._execute(engine, content, request.get("env") or {})
+        else:
+            reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
+        if self.wire.forked:
+            os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
+        if sys.modules.get("builtins") is not builtins:  # the cell has cleared them: imports would fail for good
+            sys.modules.update(self._modules)
+        self._flush_all()
+        self.wire.send("reply", reply, id=request["id"])
+
+    def rehearse(self, engine, codes):
+        """Runs cells to nobody's hearing, before connect: Python writes down in its
+        bytecode how it came along, until that has settled after some rounds."""
+        self.wire.mute()
+        stdout, sys.stdout = sys.stdout, Stream("stdout", 1, self.output, self.wire)
+        try:
+            for code in codes:
+                self.answer(engine, {"type": "execute_request", "id": 0, "content": {"code": code, "store_history": False}})
+        finally:
+            sys.stdout = stdout
 
     def _execute(self, engine, content, env):
         self.allow_stdin = bool(content.get("allow_stdin"))

@@ -87,6 +87,10 @@ class Wire:
         self._socket = socket.socket(fileno=fd)
         self._socket.set_inheritable(False)
 
+    def mute(self):
+        """Until connect, what is said is lost."""
+        self._socket = Mute()
+
     def lines(self):
         with self._socket.makefile("r", encoding="utf-8", newline="\n") as lines:
             for line in lines:
@@ -128,6 +132,13 @@ class Wire:
         """Leaves the socket to the kernel: a forked child has no part in it."""
         self.forked = True
         self._socket.close()
+
+
+class Mute:
+    """A socket that nobody listens to."""
+
+    def sendall(self, data):
+        pass
 
 
 def dumps(value):
@@ -182,6 +193,9 @@ def _default(value):
             return plain
     raise TypeError("%s is not JSON" % type(value).__name__)
 
+
+# A string as JSON, in ASCII.
+quoted = json.encoder.encode_basestring_ascii
 
 _encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 

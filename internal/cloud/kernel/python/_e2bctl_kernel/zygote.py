@@ -209,6 +209,7 @@ def _fork(control):
         return None
     order = None
     try:
+        _differ()
         order = _take(control, zygote, write)
         _divide(order)
     except BaseException:
@@ -251,8 +252,9 @@ def _divide(order):
     order.enter()
     parent = os.fork()
     if parent:
-        _, status = os.waitpid(parent, 0)
-        os._exit(0 if status == 0 else 1)  # which closes PARENT_WRITE
+        os.waitpid(parent, 0)
+        os.close(PARENT_WRITE)  # not left to the exit, which first gives back all memory
+        os._exit(0)
     os.close(PARENT_WRITE)
     if os.fork():
         os._exit(0)
@@ -298,9 +300,20 @@ def _live(engine, stamp, blas, order):
     driver.run(engine, setup["dir"])
 
 
+def _differ():
+    """Makes anew what is not to be the same in all kernels: each has a process of
+    its own to be forked from."""
+    modules = sys.modules
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
+    if "uuid" in modules:
+        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+    if "multiprocessing.process" in modules:
+        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+
+
 def _forget(environ):
-    """Replaces what is remembered of the zygote's surroundings, and what is not
-    to be the same in all kernels."""
+    """Replaces what is remembered of the zygote's surroundings."""
     if "LC_CTYPE" in os.environ:  # Python's own doing, in the absence of a locale
         environ.setdefault("LC_CTYPE", os.environ["LC_CTYPE"])
     os.environ.clear()
@@ -309,15 +322,8 @@ def _forget(environ):
     tempfile.tempdir = tempfile._name_sequence = None
     site.USER_BASE = site.USER_SITE = None
     site.getusersitepackages()
-    modules = sys.modules
-    if "numpy.random" in modules:
-        modules["numpy.random"].seed()
-    if "uuid" in modules:
-        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
-    if "platform" in modules:
-        modules["platform"]._uname_cache = None
-    if "multiprocessing.process" in modules:
-        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    if "platform" in sys.modules:
+        sys.modules["platform"]._uname_cache = None
 
 
 def _blas():

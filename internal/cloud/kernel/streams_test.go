@@ -1,0 +1,109 @@
+//go:build linux
+
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// However it is cut and buffered, what is printed comes whole and in order, also
+// between the two streams.
+func TestOrderOfOutput(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		r := s.submit("import sys\nfor i in range(20000):\n" +
+			"    print(i, 'x' * (i % 300), file=sys.stderr if i % 7 == 0 else sys.stdout)\n    if i % 5000 == 0: sys.stdout.flush()")
+		var got, want strings.Builder
+		for i := range 20000 {
+			name := "stdout"
+			if i%7 == 0 {
+				name = "stderr"
+			}
+			fmt.Fprintf(&want, "%s: %d %s\n", name, i, strings.Repeat("x", i%300))
+		}
+		// A piece may begin within a line.
+		begun := false
+		for done := false; !done; {
+			e := s.next()
+			switch {
+			case e.Request != r:
+			case e.Type == "stream":
+				var c jupyter.StreamContent
+				s.decode(e, &c)
+				for line := range strings.Lines(c.Text) {
+					if !begun {
+						got.WriteString(c.Name + ": ")
+					}
+					got.WriteString(line)
+					begun = !strings.HasSuffix(line, "\n")
+				}
+			case e.Type == "execute_reply":
+				done = true
+			}
+		}
+		if got.String() != want.String() {
+			t.Errorf("the output is not what was printed: %d bytes, want %d", got.Len(), want.Len())
+		}
+	})
+}
+
+func TestOutputOfThreads(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		o := s.run("import sys, threading\ndef write(name):\n    for i in range(5000): sys.stdout.write('%s %d\\n' % (name, i))\n" +
+			"threads = [threading.Thread(target=write, args=(name,)) for name in 'abcd']\nfor t in threads: t.start()\nfor t in threads: t.join()")
+		next := map[string]int{}
+		for line := range strings.Lines(o.stdout) {
+			name, rest, _ := strings.Cut(line, " ")
+			if want := fmt.Sprintf("%d\n", next[name]); rest != want {
+				t.Fatalf("%q came, want %s %s", line, name, want)
+			}
+			next[name]++
+		}
+		if len(next) != 4 || next["a"]+next["b"]+next["c"]+next["d"] != 20000 {
+			t.Errorf("%v lines came", next)
+		}
+		// One that outlives its cell is heard as well, though nothing flushes for it.
+		s.run("def late():\n    go.wait(); print('late')\ngo = threading.Event()\nthreading.Thread(target=late).start()")
+		s.started(s.submit("go.set(); import time; time.sleep(60)"), "late")
+		s.client.kernel.Interrupt()
+	})
+}
+
+// The streams take what those of Python take.
+func TestTextsOfOutput(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		s.run("import os, sys\nclass Loud(str):\n    def __str__(self): return 'loud'")
+		for _, stream := range []string{"stdout", "stderr"} {
+			for code, want := range map[string]string{
+				"f.write('abc')":           "abc3",
+				"f.write('')":              "0",
+				"f.write(Loud('soft'))":    "soft4",
+				"f.write('y' * 300)":       strings.Repeat("y", 300) + "300",
+				"f.write('z' * 70000)":     strings.Repeat("z", 70000) + "70000",
+				"f.writelines(['a', 'b'])": "abNone",
+			} {
+				o := s.run("f = sys." + stream + "\nn = " + code + "\nprint(n, end='', file=f)")
+				if got := o.stdout + o.stderr; got != want || (o.stdout == "") != (stream == "stderr") {
+					t.Errorf("%s.%s: stdout %.99q, stderr %.99q, errors %v", stream, code, o.stdout, o.stderr, o.errors)
+				}
+			}
+			if o := s.run("sys." + stream + ".write(5)"); len(o.errors) != 1 || o.errors[0].Name != "TypeError" {
+				t.Errorf("%s takes a number: %v", stream, o.errors)
+			}
+			// In a child there is nobody to flush: text goes to the descriptor at once.
+			o := s.run("w = sys." + stream + ".write; w('parent ')\npid = os.fork()\nif pid == 0:\n    w('child '); os._exit(0)\nos.waitpid(pid, 0); w('again'); None")
+			if got := o.stdout + o.stderr; got != "parent child again" {
+				t.Errorf("%s of a parent and its child: %q, errors %v", stream, got, o.errors)
+			}
+		}
+	})
+}
