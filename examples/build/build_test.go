@@ -13,7 +13,7 @@ import (
 )
 
 func TestBuild(t *testing.T) {
-	setEnv(t, sandboxtest.New(t).Env())
+	sandboxtest.New(t).Setenv(t)
 	out := t.TempDir()
 	var shown strings.Builder
 	if err := build(t.Context(), &shown, "testdata/project", out); err != nil {
@@ -32,7 +32,7 @@ func TestBuild(t *testing.T) {
 
 // A project whose tests fail is not built, and one may see why.
 func TestBuildFails(t *testing.T) {
-	setEnv(t, sandboxtest.New(t).Env())
+	sandboxtest.New(t).Setenv(t)
 	project, out := t.TempDir(), t.TempDir()
 	if err := os.CopyFS(project, os.DirFS("testdata/project")); err != nil {
 		t.Fatal(err)
@@ -50,13 +50,5 @@ func TestBuildFails(t *testing.T) {
 	}
 	if err := build(t.Context(), &shown, "", out); err == nil {
 		t.Error("no project was no error")
-	}
-}
-
-func setEnv(t *testing.T, settings []string) {
-	t.Helper()
-	for _, setting := range settings {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
 	}
 }

@@ -38,10 +38,7 @@ func orders(t *testing.T) string {
 }
 
 func TestCodeagent(t *testing.T) {
-	for _, setting := range sandboxtest.New(t).Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	sandboxtest.New(t).Setenv(t)
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	j := job{task: "Which customer ordered most?", documents: orders(t), audit: audit, steps: 8}
 	model := modeltest.New(t, key, func(chat []agent.Message) string {

@@ -15,7 +15,7 @@ import (
 )
 
 func TestPreview(t *testing.T) {
-	setEnv(t, sandboxtest.New(t).Env())
+	sandboxtest.New(t).Setenv(t)
 	site := t.TempDir()
 	if err := os.WriteFile(filepath.Join(site, "index.html"), []byte("<h1>Hello</h1>\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func page(t *testing.T, address string) string {
 
 // A server that ends is the end of the preview, and says why.
 func TestPreviewEnds(t *testing.T) {
-	setEnv(t, sandboxtest.New(t).Env())
+	sandboxtest.New(t).Setenv(t)
 	err := preview(t.Context(), listen(t), t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such app") {
 		t.Error(err)
@@ -80,12 +80,4 @@ func listen(t *testing.T) net.Listener {
 		t.Fatal(err)
 	}
 	return listener
-}
-
-func setEnv(t *testing.T, settings []string) {
-	t.Helper()
-	for _, setting := range settings {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
 }

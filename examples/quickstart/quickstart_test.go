@@ -31,17 +31,14 @@ func TestLocal(t *testing.T) {
 // TestService runs the same program against a service that it only knows by its
 // settings: in the environment, and in a .env file.
 func TestService(t *testing.T) {
-	settings := sandboxtest.New(t).Env()
+	cloud := sandboxtest.New(t)
 	t.Run("environment", func(t *testing.T) {
-		for _, setting := range settings {
-			name, value, _ := strings.Cut(setting, "=")
-			t.Setenv(name, value)
-		}
+		cloud.Setenv(t)
 		serve(t)
 	})
 	t.Run("file", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		if err := os.WriteFile(".env", []byte(strings.Join(settings, "\n")+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(".env", []byte(strings.Join(cloud.Env(), "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		serve(t)

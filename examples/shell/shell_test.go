@@ -21,10 +21,7 @@ import (
 // A person at a terminal: types, makes the window larger, and leaves.
 func TestShell(t *testing.T) {
 	cloud := sandboxtest.New(t)
-	for _, setting := range cloud.Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	cloud.Setenv(t)
 	person, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)

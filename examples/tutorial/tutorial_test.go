@@ -12,10 +12,7 @@ import (
 )
 
 func TestTutorial(t *testing.T) {
-	for _, setting := range sandboxtest.New(t).Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	sandboxtest.New(t).Setenv(t)
 	for name, here := range map[string]bool{"local": true, "service": false} {
 		t.Run(name, func(t *testing.T) {
 			var shown strings.Builder
@@ -41,7 +38,7 @@ func TestTutorial(t *testing.T) {
 
 func TestTasks(t *testing.T) {
 	t.Parallel()
-	sb := create(t)
+	sb := sandboxtest.New(t).Create(t)
 	t.Run("sales", func(t *testing.T) {
 		got, err := solve[salesFigures](t.Context(), t.Output(), sb, sales)
 		want := salesFigures{Mean: 168.33, Median: 165.5, Deviation: 34.82, Growth: 1.0042, Best: "Dec", Share: 240.5 / 2020}
@@ -66,7 +63,7 @@ func TestTasks(t *testing.T) {
 // Every task is run under a guard and with an end of its steps.
 func TestSafeguards(t *testing.T) {
 	t.Parallel()
-	sb := create(t)
+	sb := sandboxtest.New(t).Create(t)
 	for most, list := range map[int][]task{8: {sales}, 6: {text, search}} {
 		for _, task := range list {
 			run, err := task.begin(t.Context(), sb)
@@ -104,21 +101,7 @@ func TestSafeguards(t *testing.T) {
 
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	if _, err := solve[int](t.Context(), t.Output(), create(t), task{name: "none"}); err == nil || !strings.Contains(err.Error(), "no final answer") {
+	if _, err := solve[int](t.Context(), t.Output(), sandboxtest.New(t).Create(t), task{name: "none"}); err == nil || !strings.Contains(err.Error(), "no final answer") {
 		t.Error(err)
 	}
-}
-
-func create(t *testing.T) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), sandboxtest.New(t).Options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
 }

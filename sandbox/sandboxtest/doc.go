@@ -2,8 +2,7 @@
 // net/http/httptest:
 //
 //	func TestAgent(t *testing.T) {
-//		cloud := sandboxtest.New(t)
-//		sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+//		sb := sandboxtest.New(t).Create(t)
 //		...
 //	}
 //

@@ -4,14 +4,17 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Cloud is a cloud that lives as long as its test. Besides Options and Env it
-// has what tests of failures need: Advance moves the clock of lifetimes,
-// Inject makes requests fail, and Requests tells what was sent.
+// Cloud is a cloud that lives as long as its test. Create gives sandboxes in it;
+// Options and Env are for programs that create their own. It has what tests of
+// failures need: Advance moves the clock of lifetimes, Inject makes requests
+// fail, and Requests tells what was sent.
 type Cloud struct{ *local.Cloud }
 
 // New starts a cloud that logs to t and is closed when t ends, with all its
@@ -33,6 +36,34 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 		}
 	})
 	return &Cloud{cloud}
+}
+
+// Create creates a sandbox that is closed when t ends, before the cloud is. t
+// fails at once when there is no sandbox, and as it ends when closing is an error.
+// opts come after those of the cloud. Like t.Fatal it is for the goroutine of t.
+func (c *Cloud) Create(t testing.TB, opts ...sandbox.Option) *sandbox.Sandbox {
+	t.Helper()
+	sb, err := sandbox.Create(t.Context(), append(c.Options(), opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sb
+}
+
+// Setenv sets the variables of Env until t ends, for programs that find the cloud
+// by them: in this process, and those that it starts. Like t.Setenv it is not for
+// parallel tests.
+func (c *Cloud) Setenv(t testing.TB) {
+	t.Helper()
+	for _, setting := range c.Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		t.Setenv(name, value)
+	}
 }
 
 // impossible tells that the machine, not the program, is the reason.

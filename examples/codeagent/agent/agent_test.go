@@ -19,20 +19,6 @@ import (
 
 const key = "sk-0123456789abcdef"
 
-func create(t *testing.T) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), sandboxtest.New(t).Options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
-}
-
 // scripted is a model that says one thing after the other, each only when it was
 // told what came of the one before.
 func scripted(t *testing.T, turns ...turn) *agent.Model {
@@ -60,7 +46,7 @@ type turn struct {
 // A model that does everything wrong once is told so each time, and mends it.
 func TestSolve(t *testing.T) {
 	t.Parallel()
-	sb := create(t)
+	sb := sandboxtest.New(t).Create(t)
 	st := state.New()
 	if err := st.Set("cities", []string{"Oslo", "Rome"}); err != nil {
 		t.Fatal(err)
@@ -132,7 +118,7 @@ func TestPrompt(t *testing.T) {
 		State: st, Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.Utilities}, Allow: []string{"numpy.*"}},
 		Tools: []sandbox.Tool{sandbox.NewTool("degrees", "Gives the temperature in a city.", func(context.Context, struct{ City string }) (float64, error) { return 0, nil })},
 	}}
-	if _, err := a.Solve(t.Context(), create(t), "Do"); err != nil {
+	if _, err := a.Solve(t.Context(), sandboxtest.New(t).Create(t), "Do"); err != nil {
 		t.Error(err)
 	}
 }
@@ -146,7 +132,7 @@ func TestSolveAfterStepTimeout(t *testing.T) {
 			turn{[]string{"begun", "took longer than"}, modeltest.Code("final_answer(x)")}),
 		Run: sandbox.RunParams{Limits: sandbox.Limits{StepTimeout: 2 * time.Second}},
 	}
-	result, err := a.Solve(t.Context(), create(t), "Do")
+	result, err := a.Solve(t.Context(), sandboxtest.New(t).Create(t), "Do")
 	var x int
 	if err == nil {
 		err = result.Answer.Decode(&x)
@@ -158,7 +144,7 @@ func TestSolveAfterStepTimeout(t *testing.T) {
 
 func TestSolveFails(t *testing.T) {
 	t.Parallel()
-	sb := create(t)
+	sb := sandboxtest.New(t).Create(t)
 	closed := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(closed.Close)
 	silent := modeltest.New(t, key, func([]agent.Message) string { return "I would rather not." })
@@ -206,7 +192,7 @@ func TestSolveFails(t *testing.T) {
 // What the model costs is charged to the budget of the agent that asks it.
 func TestSolveSpendsItsBudget(t *testing.T) {
 	t.Parallel()
-	sb := create(t)
+	sb := sandboxtest.New(t).Create(t)
 	own, err := sb.CreateContext(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

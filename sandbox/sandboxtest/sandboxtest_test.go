@@ -1,0 +1,106 @@
+package sandboxtest_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// A sandbox is there as long as its test, though the cloud is there for longer.
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	var id string
+	t.Run("its test", func(t *testing.T) {
+		sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+		result, err := sb.Commands.Run(t.Context(), `printf "$GREETING"`, nil)
+		if err != nil || result.Stdout != "hello" {
+			t.Errorf("%q, %v", result.Stdout, err)
+		}
+		id = sb.ID()
+	})
+	if _, err := sandbox.Connect(t.Context(), id, cloud.Options()...); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("after its test: %v", err)
+	}
+}
+
+func TestCreateFails(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	for _, fault := range []local.Fault{
+		{Method: http.MethodPost, Path: "/v2/sandboxes", Status: http.StatusBadRequest, Message: "no sandbox today"},
+		{Method: http.MethodDelete, Path: "/sandboxes/*", Status: http.StatusBadRequest, Message: "it stays"},
+	} {
+		cloud.Inject(fault)
+		went := false
+		failures := failing(t, func(t testing.TB) {
+			cloud.Create(t)
+			went = true
+		})
+		if len(failures) != 1 || !strings.Contains(failures[0], fault.Message) {
+			t.Errorf("after %q the test failed with %q", fault.Message, failures)
+		}
+		if created := fault.Method == http.MethodDelete; went != created {
+			t.Errorf("after %q the test went on: %v", fault.Message, went)
+		}
+	}
+}
+
+func TestSetenv(t *testing.T) {
+	cloud := sandboxtest.New(t)
+	t.Setenv("E2B_API_KEY", "another's")
+	t.Run("its test", func(t *testing.T) {
+		cloud.Setenv(t)
+		sb, err := sandbox.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if key := os.Getenv("E2B_API_KEY"); key != "another's" {
+		t.Error("after its test the key is not the one of before")
+	}
+}
+
+// expected is a test of which failures are expected.
+type expected struct {
+	testing.TB
+	failures []string
+	cleanup  []func()
+}
+
+func (t *expected) Error(args ...any) { t.failures = append(t.failures, fmt.Sprint(args...)) }
+func (t *expected) Cleanup(f func())  { t.cleanup = append(t.cleanup, f) }
+
+func (t *expected) Fatal(args ...any) {
+	t.Error(args...)
+	runtime.Goexit()
+}
+
+// failing runs a test and returns its failures.
+func failing(t *testing.T, test func(testing.TB)) []string {
+	t.Helper()
+	run := &expected{TB: t}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		test(run)
+	}()
+	<-ended
+	for _, f := range slices.Backward(run.cleanup) {
+		f()
+	}
+	return run.failures
+}
