@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
 	"github.com/e2bctl/e2bctl/examples/codeagent/agent/modeltest"
+	"github.com/e2bctl/e2bctl/examples/internal/leak"
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -68,44 +67,25 @@ func reply(chat []agent.Message) string {
 	return modeltest.Code(turns[min(modeltest.Turn(chat), len(turns)-1)])
 }
 
-// cloud is one whose sandboxes see nothing of this process, which has the key.
-func cloud(t *testing.T) *sandboxtest.Cloud {
+// newTeam gives a team whose sandboxes are as in the program.
+func newTeam(t *testing.T, cloud *sandboxtest.Cloud) *team {
 	t.Helper()
-	cloud := sandboxtest.New(t)
-	if cloud.Isolation() != local.Full {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("isolation is %s here: the search needs sandboxes with processes and files of their own", cloud.Isolation())
-		}
-		t.Skipf("isolation is %s here", cloud.Isolation())
+	create := func() *sandbox.Sandbox {
+		return cloud.Create(t, sandbox.WithInternet(false), sandbox.WithPrivateTraffic())
 	}
-	return cloud
-}
-
-func create(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithPrivateTraffic())...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
+	return &team{log: log.New(t.Output(), "", 0), shared: create(), apart: create()}
 }
 
 // The team solves its task, and neither while it does nor afterwards is the key
 // of its model anywhere in its sandboxes.
 func TestNoCredentialInTheSandboxes(t *testing.T) {
-	key := newSecret()
-	t.Setenv("OPENAI_API_KEY", key.text) // as in the program
-	cloud := cloud(t)
-	members := &team{log: log.New(t.Output(), "", 0), shared: create(t, cloud), apart: create(t, cloud)}
+	key := leak.New("sk-")
+	t.Setenv("OPENAI_API_KEY", key.Text) // as in the program
+	members := newTeam(t, leak.Cloud(t))
 	look := func(when string) map[*sandbox.Sandbox][]int {
 		memories := map[*sandbox.Sandbox][]int{}
 		for _, sb := range []*sandbox.Sandbox{members.shared, members.apart} {
-			f, err := key.search(t.Context(), sb)
+			f, err := key.Search(t.Context(), sb)
 			if err != nil {
 				t.Errorf("%s: %v", when, err)
 				continue
@@ -120,7 +100,7 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	}
 	var during map[*sandbox.Sandbox][]int
 	searches := 0
-	members.model = modeltest.New(t, api.Key(key.text), func(chat []agent.Message) string {
+	members.model = modeltest.New(t, api.Key(key.Text), func(chat []agent.Message) string {
 		// At an agent's last question all that it was ever told is in its sandbox,
 		// and the code of who called it waits.
 		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {
@@ -138,33 +118,29 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 		t.Fatalf("the answer is %d, %v, after %d searches", number, err, searches)
 	}
 	after := look("Afterwards")
-	kernels := 0
+	searched := 0
 	for _, sb := range []*sandbox.Sandbox{members.shared, members.apart} {
-		contexts, err := sb.Contexts(t.Context())
+		kernels, err := key.SearchKernels(t.Context(), sb)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range contexts {
-			kernels++
-			pid, found := key.searchContext(t, sb, c.ID)
-			if len(found) > 0 {
-				t.Errorf("a kernel has the key in %q", found)
+		for _, kernel := range kernels {
+			searched++
+			if len(kernel.Found) > 0 {
+				t.Errorf("a kernel has the key in %q", kernel.Found)
 			}
-			if !slices.Contains(during[sb], pid) || !slices.Contains(after[sb], pid) {
-				t.Errorf("the memory of the kernel %d was not searched: %v, %v", pid, during, after)
+			if !slices.Contains(during[sb], kernel.PID) || !slices.Contains(after[sb], kernel.PID) {
+				t.Errorf("the memory of the kernel %d was not searched: %v, %v", kernel.PID, during, after)
 			}
 		}
 	}
-	if kernels != len(roles) {
-		t.Errorf("%d kernels were searched", kernels)
+	if searched != len(roles) {
+		t.Errorf("%d kernels were searched", searched)
 	}
 }
 
 func TestMultiagent(t *testing.T) {
-	for _, setting := range sandboxtest.New(t).Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	sandboxtest.New(t).Setenv(t)
 	const key = "sk-0123456789abcdef"
 	model := modeltest.New(t, key, reply)
 	for name, here := range map[string]bool{"local": true, "service": false} {
@@ -197,8 +173,7 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 // An agent that fails is an exception in the manager's code, and no end of its run.
 func TestAgentFails(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
-	members := &team{log: log.New(t.Output(), "", 0), shared: create(t, cloud), apart: create(t, cloud)}
+	members := newTeam(t, sandboxtest.New(t))
 	members.model = modeltest.New(t, "sk-0123456789abcdef", func(chat []agent.Message) string {
 		switch told := chat[len(chat)-1].Content; {
 		case roleOf(chat) == programmerRole:

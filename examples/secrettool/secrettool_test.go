@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-const token = "ghp_5dBvTnq8RkWz2LxYcJ0a"
+var token = leak.New("ghp_")
 
 // service is an API of issues on this machine, for who has the token.
 type service struct {
@@ -40,7 +39,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, r.Method+" "+r.URL.RequestURI())
-	if r.Header.Get("Authorization") != "Bearer "+token {
+	if r.Header.Get("Authorization") != "Bearer "+token.Text {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -61,23 +60,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func create(t *testing.T) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), append(sandboxtest.New(t).Options(), sandbox.WithInternet(false))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
-}
-
 func newIssues(t *testing.T, s *service) *tracker {
 	t.Helper()
-	issues, err := newTracker(s.URL, "octo/cat", token)
+	issues, err := newTracker(s.URL, "octo/cat", token.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +72,12 @@ func newIssues(t *testing.T, s *service) *tracker {
 // The code works with what only the token opens, and the token is nowhere in the
 // sandbox: not while a tool is called, and not afterwards.
 func TestToken(t *testing.T) {
-	s, sb := newService(t), create(t)
+	s, sb := newService(t), leak.Cloud(t).Create(t, sandbox.WithInternet(false))
 	var asked []string
 	approve := func(_ context.Context, question string) error {
 		if asked = append(asked, question); len(asked) == 1 {
-			if found := places(t, sb); len(found) > 0 {
-				t.Errorf("while the code waits for a tool, the token is in: %v", found)
+			if f, err := token.Search(t.Context(), sb); err != nil || len(f.Found) > 0 {
+				t.Errorf("while the code waits for a tool, the token is in: %+v, %v", f, err)
 			}
 		}
 		if strings.Contains(question, "#5") {
@@ -119,8 +104,8 @@ func TestToken(t *testing.T) {
 	if len(s.comments) != 1 || s.comments[0] != `{"body":"Has this been answered? Then please close it."}` {
 		t.Errorf("comments: %q", s.comments)
 	}
-	if found := append(places(t, sb), leak.Kernel(t, sb, token)...); len(found) > 0 {
-		t.Errorf("the token is in: %v", found)
+	if found, err := token.Everywhere(t.Context(), sb); err != nil || len(found) > 0 {
+		t.Errorf("the token is in: %q, %v", found, err)
 	}
 
 	// The API had repeated the token in an issue.
@@ -128,53 +113,14 @@ func TestToken(t *testing.T) {
 	if err != nil || execution.Text() != "It was called with Bearer [redacted]" {
 		t.Errorf("%s, %v", execution.Text(), err)
 	}
-	if strings.Contains(shown.String(), token) {
+	if strings.Contains(shown.String(), token.Text) {
 		t.Errorf("the token is in what is shown:\n%s", shown.String())
 	}
 }
 
-// What finds nothing above finds a token where there is one.
-func TestSearch(t *testing.T) {
-	sb := create(t)
-	for name, content := range map[string]string{
-		"notes": strings.Repeat("x", 1<<20-5) + token, // across the border of what is read at once
-		"auth":  base64.StdEncoding.EncodeToString([]byte("user:" + token + ":")),
-	} {
-		if err := sb.Files.WriteText(t.Context(), name, content, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, start := range []struct {
-		command string
-		params  sandbox.CommandParams
-	}{
-		{"exec sleep 1000", sandbox.CommandParams{Envs: map[string]string{"KEY": "Bearer " + token}}},
-		{"exec tail -f /dev/null --pid=1 --retry '" + token + "'", sandbox.CommandParams{User: "root"}},
-	} {
-		if _, err := sb.Commands.Start(t.Context(), start.command, &start.params); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := sb.RunCode(t.Context(), "key = '"+token+"'", nil); err != nil {
-		t.Fatal(err)
-	}
-	found := append(places(t, sb), leak.Kernel(t, sb, token)...)
-	for _, want := range []string{"file /home/user/notes", "file /home/user/auth", "environment of sleep", "command line of tail", "history", "variables"} {
-		if !slices.Contains(found, want) {
-			t.Errorf("no %s in %q", want, found)
-		}
-	}
-}
-
-// places are those that either user sees.
-func places(t *testing.T, sb *sandbox.Sandbox) []string {
-	t.Helper()
-	return append(leak.Search(t, sb, "user", token), leak.Search(t, sb, "root", token)...)
-}
-
 // The code cannot do more than the tools offer, nor more often, and learns why.
 func TestBounds(t *testing.T) {
-	s, sb := newService(t), create(t)
+	s, sb := newService(t), sandboxtest.New(t).Create(t, sandbox.WithInternet(false))
 	yes := func(context.Context, string) error { return nil }
 	var shown strings.Builder
 	err := work(t.Context(), &shown, sb, newIssues(t, s), yes, []string{`
@@ -211,17 +157,14 @@ final_answer(None)`})
 // The whole example, on a service that it knows by its environment.
 func TestSecrettool(t *testing.T) {
 	s := newService(t)
-	for _, setting := range sandboxtest.New(t).Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	sandboxtest.New(t).Setenv(t)
 	t.Setenv("GITHUB_TOKEN", "")
 	for _, arguments := range [][]string{nil, {"octo/cat"}} {
 		if err := secrettool(t.Context(), false, s.URL, arguments); err == nil {
 			t.Errorf("no error with %q", arguments)
 		}
 	}
-	t.Setenv("GITHUB_TOKEN", token)
+	t.Setenv("GITHUB_TOKEN", token.Text)
 	if err := secrettool(t.Context(), false, s.URL, []string{"octo/cat/.."}); err == nil {
 		t.Error("a path was taken for a repository")
 	}

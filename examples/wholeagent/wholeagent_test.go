@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-const key = "sk-u7WqLmX29vTzRbKd4NcY"
+var key = leak.New("sk-")
 
 // model is a model whose answers are written down, at http://model.test/v1 of a
 // sandbox: a proxy of this machine leads there.
@@ -28,7 +28,7 @@ type model struct {
 	// answers are what it says, in order; what it was asked goes to asked.
 	answers []string
 	asked   []string
-	// during is called in the first question.
+	// during is called in each question, which is the last of asked.
 	during func(*http.Request)
 }
 
@@ -38,10 +38,10 @@ func newModel(t *testing.T, answers ...string) (*model, *sandboxtest.Cloud) {
 	m.Server = httptest.NewServer(m)
 	t.Cleanup(m.Close)
 	t.Setenv("HTTPS_PROXY", m.URL)
-	t.Setenv("OPENAI_API_KEY", key)
+	t.Setenv("OPENAI_API_KEY", key.Text)
 	t.Setenv("OPENAI_BASE_URL", "http://model.test/v1")
 	t.Setenv("OPENAI_MODEL", "written-down")
-	return m, sandboxtest.New(t)
+	return m, leak.Cloud(t)
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -56,14 +56,12 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a question", http.StatusBadRequest)
 		return
 	}
-	if r.Header.Get("Authorization") != "Bearer "+key || len(m.answers) == 0 {
+	if r.Header.Get("Authorization") != "Bearer "+key.Text || len(m.answers) == 0 {
 		http.Error(w, "no such key", http.StatusUnauthorized)
 		return
 	}
 	m.asked = append(m.asked, question.Messages[len(question.Messages)-1].Content)
-	if len(m.asked) == 1 {
-		m.during(r)
-	}
+	m.during(r)
 	type message struct {
 		Content string `json:"content"`
 	}
@@ -90,20 +88,6 @@ func (m *model) connect(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(near, far)
 }
 
-func create(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), cloud.Options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
-}
-
 // program is the agent of this example with a task.
 func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramParams {
 	t.Helper()
@@ -115,27 +99,27 @@ func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramP
 }
 
 // A manager and the agent that it calls solve a task in the sandbox. They reach
-// the model and nothing else, and the key is nowhere but in their own environment.
+// the model and nothing else, and the key is nowhere but in their own process.
 func TestAgents(t *testing.T) {
 	m, cloud := newModel(t,
+		"import os\nprint(os.getpid())",
 		"print(fibonacci(20))",
 		"import urllib.request\ntry:\n    urllib.request.urlopen('http://elsewhere.test/')\nexcept OSError as e:\n    print('refused', e)",
 		"n = helper('Give the 20th Fibonacci number.')",
 		"a, b = 0, 1\nfor _ in range(20): a, b = b, a + b\nfinal_answer(a)", // the helper
 		"final_answer(f'It is {n}.')",
 	)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	m.during = func(*http.Request) {
-		found := leak.Search(t, sb, "user", key)
-		if !slices.Contains(found, "environment of python3") {
-			t.Errorf("the search does not find the agent's own: %q", found)
+		if len(m.asked) != 2 {
+			return
 		}
-		found = append(found, leak.Search(t, sb, "root", key)...)
-		found = append(found, leak.Kernel(t, sb, key)...)
-		for _, place := range found {
-			if place != "environment of python3" && place != "environment of bash" {
-				t.Errorf("the key is in the %s", place)
-			}
+		// The agent has told which process it is, as what its code printed.
+		pid := strings.TrimSpace(m.asked[1])
+		want := []string{"environ of " + pid, "memory of " + pid}
+		found, err := key.Everywhere(t.Context(), sb)
+		if slices.Sort(found); err != nil || !slices.Equal(found, want) {
+			t.Errorf("the agent is process %s, and the key is in %q, %v", pid, found, err)
 		}
 	}
 	var out, errOut strings.Builder
@@ -146,7 +130,7 @@ func TestAgents(t *testing.T) {
 		t.Errorf("the answer is %q", out.String())
 	}
 	for i, want := range []string{
-		"What is the 20th Fibonacci number?", "NameError: name 'fibonacci' is not defined", "refused HTTP Error 403", "Give the 20th Fibonacci number.", "(no output)",
+		"What is the 20th Fibonacci number?", "", "NameError: name 'fibonacci' is not defined", "refused HTTP Error 403", "Give the 20th Fibonacci number.", "(no output)",
 	} {
 		if i >= len(m.asked) || !strings.Contains(m.asked[i], want) {
 			t.Fatalf("question %d has no %q in %q", i+1, want, m.asked)
@@ -155,9 +139,8 @@ func TestAgents(t *testing.T) {
 	if !strings.Contains(errOut.String(), "--- helper, step 1\na, b = 0, 1\n") {
 		t.Errorf("it tells of itself %q", errOut.String())
 	}
-	found := append(leak.Search(t, sb, "user", key), leak.Search(t, sb, "root", key)...)
-	if found = append(found, leak.Kernel(t, sb, key)...); len(found) > 0 {
-		t.Errorf("afterwards the key is in the %q", found)
+	if found, err := key.Everywhere(t.Context(), sb); err != nil || len(found) > 0 {
+		t.Errorf("afterwards the key is in %q, %v", found, err)
 	}
 }
 
@@ -165,7 +148,7 @@ func TestAgents(t *testing.T) {
 func TestStatus(t *testing.T) {
 	_, cloud := newModel(t)
 	var errOut strings.Builder
-	err := run(t.Context(), create(t, cloud), nil, program(t, "a task", nil, &errOut))
+	err := run(t.Context(), cloud.Create(t), nil, program(t, "a task", nil, &errOut))
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.HasPrefix(errOut.String(), "the model gives no answer: HTTP Error 401") {
 		t.Errorf("%v\n%s", err, errOut.String())
 	}
@@ -182,7 +165,7 @@ func TestCancel(t *testing.T) {
 		<-r.Context().Done()
 		close(cut)
 	}
-	if err := run(ctx, create(t, cloud), nil, program(t, "a task", nil, nil)); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, cloud.Create(t), nil, program(t, "a task", nil, nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	<-cut
@@ -192,10 +175,7 @@ func TestCancel(t *testing.T) {
 // known by its settings.
 func TestDirectory(t *testing.T) {
 	_, cloud := newModel(t)
-	for _, setting := range cloud.Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
+	cloud.Setenv(t)
 	dir := t.TempDir()
 	for name, content := range map[string]string{"agent.py": "import os, sys, quickstart_numbers\nprint(os.listdir(), sys.stdin.read())\n", ".env": "SECRET=1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {

@@ -1,8 +1,22 @@
-def _places(secret):
-    shell = get_ipython()
-    history = [list(shell.history_manager.get_range(raw=raw, output=True)) for raw in (True, False)]
-    everything = {"history": (history, In, Out), "variables": dict(shell.user_ns), "environment": dict(__import__("os").environ)}
-    return [place for place, content in everything.items() if secret in repr(content)]
+# Looks for a secret in a kernel, as code in it can: in its environment, its history
+# and its variables. It comes masked: see sandbox.py.
+def _search(masked, mask):
+    import gc, os
 
-
-_places(bytes(0xFF ^ byte for byte in bytes.fromhex("%s")).decode())
+    # The texts are masked, not the secret unmasked: it would be here from then on.
+    guises = [bytes.fromhex(guise) for guise in masked]
+    table = bytes(b ^ mask for b in range(256))
+    history = get_ipython().history_manager
+    places = {
+        "environment": repr(dict(os.environ)),
+        "In": repr(In) + repr(Out),
+        "history": repr([history.input_hist_raw, history.input_hist_parsed, history.output_hist, list(history.search("*"))]),
+        "variables": repr(globals()),
+        "objects": repr([x for o in gc.get_objects() for x in gc.get_referents(o) if type(x) in (str, bytes)]),
+    }
+    found = []
+    for place, text in places.items():
+        text = text.encode("utf-8", "backslashreplace").translate(table)
+        if any(guise in text for guise in guises):
+            found.append(place)
+    return {"pid": os.getpid(), "found": found}

@@ -1,55 +1,152 @@
-// Package leak looks for a secret in a sandbox, for tests of examples that promise
+// Package leak looks for a secret in sandboxes, for tests of examples that promise
 // that it never gets there.
 package leak
 
 import (
+	"context"
+	"crypto/rand"
 	_ "embed"
-	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 var (
-	//go:embed search.py
-	search string
+	//go:embed sandbox.py
+	sandboxSearch string
 	//go:embed kernel.py
-	kernel string
+	kernelSearch string
 )
 
-// Search lists where the secret is, as it is, reversed, in hex or in base64: in
-// the environments and the command lines of processes, and in files, as far as the
-// user can read them. It does not disturb code that runs.
-func Search(t *testing.T, sb *sandbox.Sandbox, user, secret string) []string {
+// Cloud gives a cloud whose sandboxes see nothing of this process, which has the
+// secret. Where the machine cannot have one the test is skipped, or fails when the
+// variable CI is "true".
+func Cloud(t testing.TB) *sandboxtest.Cloud {
 	t.Helper()
-	// The secret comes on the standard input, where nobody else sees it, and the
-	// search does not find itself.
-	result, err := sb.Commands.Run(t.Context(), `exec python3 -c "$SCRIPT"`, &sandbox.CommandParams{
-		User: user, Stdin: strings.NewReader(secret), Envs: map[string]string{"SCRIPT": search},
-	})
-	if err != nil {
-		t.Fatal(err)
+	cloud := sandboxtest.New(t)
+	if cloud.Isolation() != local.Full {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("isolation is %s here: the search needs sandboxes with processes and files of their own", cloud.Isolation())
+		}
+		t.Skipf("isolation is %s here", cloud.Isolation())
 	}
-	return strings.Split(strings.TrimSuffix(result.Stdout, "\n"), "\n")[1:]
+	return cloud
 }
 
-// Kernel lists where the secret is in the default context: in what was run, in
-// what came of it, in variables and in the environment.
-func Kernel(t *testing.T, sb *sandbox.Sandbox, secret string) []string {
-	t.Helper()
-	disguised := []byte(secret) // or the search finds itself
-	for i := range disguised {
-		disguised[i] ^= 0xff
+// Secret is what sandboxes are searched for: as it is, reversed, in hex, in base64
+// and as Python keeps strings in memory.
+type Secret struct {
+	Text  string
+	since time.Time // nothing that is older holds it
+}
+
+// New makes a secret that is nowhere yet, also not in the program's file: a
+// constant is in the memory of all that run it. It begins with prefix.
+func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()} }
+
+// Findings are what a search of a sandbox gave.
+type Findings struct {
+	// Found are the places where the secret is: "environ of 12", "cmdline of 12",
+	// "memory of 12" of a process, "file /path", and "name /path" of what is called
+	// so or links to what is.
+	Found    []string
+	Refused  []string // places where neither root nor the user may look
+	Memories []int    // processes whose memory was read
+	Files    int      // how many were read
+	Bytes    int      // of memory
+}
+
+// Search looks through a sandbox as code in it could that has a shell, as each of
+// its users: not even root may read the memory of another's processes. Code that
+// runs meanwhile is not disturbed.
+func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, error) {
+	program := fmt.Sprintf("%s\nrun(%s, %d, %d)\n", sandboxSearch, s.masked(), mask, s.since.Unix())
+	all, refused := &Findings{}, map[string]int{}
+	users := []string{"root", "user"}
+	for _, user := range users {
+		result, err := sb.Commands.Run(ctx, "exec python3 -I -", &sandbox.CommandParams{User: user, Stdin: strings.NewReader(program), Timeout: 5 * time.Minute})
+		if err != nil {
+			return nil, err
+		}
+		var f Findings
+		if err := json.Unmarshal([]byte(result.Stdout), &f); err != nil {
+			return nil, err
+		}
+		all.Found = append(all.Found, f.Found...)
+		all.Memories = append(all.Memories, f.Memories...)
+		all.Files += f.Files
+		all.Bytes += f.Bytes
+		for _, place := range f.Refused {
+			if refused[place]++; refused[place] == len(users) {
+				all.Refused = append(all.Refused, place)
+			}
+		}
 	}
-	var places []string
-	execution, err := sb.RunCode(t.Context(), fmt.Sprintf(kernel, hex.EncodeToString(disguised)), nil)
-	if err == nil {
-		err = execution.Decode(&places)
-	}
+	return all, nil
+}
+
+// Kernel is what a search of a kernel gave.
+type Kernel struct {
+	Context string // its id
+	PID     int
+	Found   []string // in "In", "history", "variables", "objects", "environment"
+}
+
+// SearchKernels looks from inside of every kernel of a sandbox, as code in it could:
+// in what was run there and what came of it, in the variables, all objects and the
+// environment. It waits for code that runs, and starts the kernel of the default
+// context if it does not run yet. That there is no kernel is an error.
+func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
+	contexts, err := sb.Contexts(ctx)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return places
+	if len(contexts) == 0 {
+		return nil, fmt.Errorf("the sandbox %s has no kernel to search", sb.ID())
+	}
+	code := fmt.Sprintf("%s\n_search(%s, %d)", kernelSearch, s.masked(), mask)
+	var kernels []Kernel
+	for _, c := range contexts {
+		execution, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Context: c.ID})
+		if err != nil {
+			return nil, err
+		}
+		kernel := Kernel{Context: c.ID}
+		if err := execution.Decode(&kernel); err != nil {
+			return nil, err
+		}
+		kernels = append(kernels, kernel)
+	}
+	return kernels, nil
+}
+
+// Everywhere lists where the secret is in a sandbox and in its kernels, by Search
+// and SearchKernels. A kernel whose memory was not read is an error.
+func (s Secret) Everywhere(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
+	kernels, err := s.SearchKernels(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.Search(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	found := f.Found
+	for _, kernel := range kernels {
+		if !slices.Contains(f.Memories, kernel.PID) {
+			return nil, fmt.Errorf("the memory of the kernel %d was not read: refused were %q", kernel.PID, f.Refused)
+		}
+		for _, place := range kernel.Found {
+			found = append(found, fmt.Sprintf("%s of the kernel %d", place, kernel.PID))
+		}
+	}
+	return found, nil
 }

@@ -1,0 +1,143 @@
+package leak
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func TestGuises(t *testing.T) {
+	t.Parallel()
+	s := New("sk-")
+	for n, text := range []string{
+		s.Text, "key=" + s.Text + ";", fmt.Sprintf("%x", "a"+s.Text), fmt.Sprintf("%X", s.Text), fmt.Sprintf("%q", s.Text),
+		base64.StdEncoding.EncodeToString([]byte("Bearer " + s.Text + ":")),
+		base64.StdEncoding.EncodeToString([]byte("Bearer  " + s.Text + ":")),
+		base64.URLEncoding.EncodeToString([]byte("Bearer   " + s.Text + "::")),
+	} {
+		found := slices.ContainsFunc(s.guises(), func(guise []byte) bool { return bytes.Contains([]byte(text), guise) })
+		none := slices.ContainsFunc(New("sk-").guises(), func(guise []byte) bool { return bytes.Contains([]byte(text), guise) })
+		if !found || none {
+			t.Errorf("%d: found %v, another found %v", n, found, none)
+		}
+	}
+}
+
+// What is hidden in a sandbox, the search finds, each in its place.
+func TestSearchFinds(t *testing.T) {
+	t.Parallel()
+	sb := Cloud(t).Create(t)
+	s := New("sk-")
+	reversed := []byte(s.Text)
+	slices.Reverse(reversed)
+
+	var places []string
+	start := func(kind, command string, p *sandbox.CommandParams) {
+		t.Helper()
+		started, err := sb.Commands.Start(t.Context(), command, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, fmt.Sprintf("%s of %d", kind, started.PID()))
+	}
+	start("environ", "exec sleep 600", &sandbox.CommandParams{Envs: map[string]string{"TOKEN": s.Text}})
+	start("environ", "exec sleep 600", &sandbox.CommandParams{Envs: map[string]string{"TOKEN": s.Text}, User: "root"})
+	start("cmdline", "exec -a "+s.Text+" sleep 600", nil)
+	for path, content := range map[string]string{
+		"/tmp/.config/token": base64.StdEncoding.EncodeToString([]byte("me:" + s.Text)),
+		"/dev/shm/token":     hex.EncodeToString([]byte(s.Text)),
+		"/tmp/log":           strings.Repeat("-", 4<<20-5) + string(reversed), // across the border of two pieces
+	} {
+		if err := sb.Files.WriteText(t.Context(), path, content, nil); err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, "file "+path)
+	}
+	if _, err := sb.Commands.Run(t.Context(), "mkdir /tmp/"+s.Text+"; ln -s "+s.Text+" /tmp/link", nil); err != nil {
+		t.Fatal(err)
+	}
+	places = append(places, "name /tmp/"+s.Text, "name /tmp/link")
+
+	inside := map[string]map[string]bool{} // by context: where code finds it
+	for _, kernel := range []struct {
+		code string
+		in   map[string]bool
+	}{
+		{"print('" + s.Text + "')", map[string]bool{"In": true, "history": true, "environment": false}},
+		{"wide = " + unmasked(s) + ".decode() + '\u20ac'", map[string]bool{"In": false, "history": false, "variables": true}},
+		{"import os; os.environ['TOKEN'] = " + unmasked(s) + ".decode()", map[string]bool{"In": false, "environment": true}},
+		{"import mmap, tempfile\nf = tempfile.TemporaryFile(); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096)\nm[:" + fmt.Sprint(len(s.Text)) + "] = " + unmasked(s),
+			map[string]bool{"In": false, "variables": false}},
+	} {
+		c, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execution, err := sb.RunCode(t.Context(), kernel.code+"\nimport os; os.getpid()", &sandbox.RunCodeParams{Context: c.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside[c.ID] = kernel.in
+		places = append(places, "memory of "+execution.Text())
+	}
+
+	f, err := s.Search(t.Context(), sb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range places {
+		if !slices.Contains(f.Found, place) {
+			t.Errorf("not found: %s", place)
+		}
+	}
+	kernels, err := s.SearchKernels(t.Context(), sb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	searched := 0
+	for _, kernel := range kernels {
+		in, planted := inside[kernel.Context]
+		if !planted { // the default one
+			continue
+		}
+		searched++
+		for place, want := range in {
+			if slices.Contains(kernel.Found, place) != want {
+				t.Errorf("in the kernel with %v it is in %q", in, kernel.Found)
+			}
+		}
+		if !slices.Contains(f.Memories, kernel.PID) {
+			t.Errorf("the memory of the kernel %d was not read", kernel.PID)
+		}
+	}
+	if searched != len(inside) {
+		t.Errorf("%d kernels were searched", searched)
+	}
+	if t.Failed() {
+		t.Logf("%+v", f)
+	}
+}
+
+// A search does not find the one before it: none brings the secret along.
+func TestSearchLeavesNothing(t *testing.T) {
+	t.Parallel()
+	sb := Cloud(t).Create(t)
+	s := New("sk-")
+	for range 2 {
+		if found, err := s.Everywhere(t.Context(), sb); err != nil || len(found) > 0 {
+			t.Errorf("found: %q, %v", found, err)
+		}
+	}
+}
+
+// unmasked is an expression in Python whose value is the secret, though its text
+// is not.
+func unmasked(s Secret) string {
+	return fmt.Sprintf("bytes(b ^ %d for b in bytes.fromhex('%s'))", mask, masked([]byte(s.Text)))
+}
