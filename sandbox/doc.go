@@ -116,11 +116,13 @@
 // An interpreter that walks the syntax tree and knows a part of Python: it is slow,
 // refuses much that is harmless, and has been broken out of; a guard in a real
 // kernel says as much to the model, and the sandbox holds what gets around it.
-// Python in WebAssembly: few packages, and smolagents, which had it, took it out
-// again. Pickle: what comes from a sandbox is data, never code. Images built
-// from a Dockerfile: the service's templates ([WithTemplate]) and packages at the
-// start of a run take their place; the local cloud has no others than its own.
-// A client of a model, and prompts: examples/codeagent is a loop to copy.
+// Pickle: what comes from a sandbox is data, never code. Images built from a
+// Dockerfile: the service's templates ([WithTemplate]) and packages at the start
+// of a run take their place; the local cloud has no others than its own. A client
+// of a model, and prompts: examples/codeagent is a loop to copy.
+//
+// Not yet here are two more places to run: Docker containers, and Python in
+// WebAssembly, which has few packages, and which smolagents had and took out again.
 //
 // # Errors
 //
