@@ -54,9 +54,9 @@ func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()}
 
 // Findings are what a search of a sandbox gave.
 type Findings struct {
-	// Found are the places where the secret is: "environ of 12", "cmdline of 12",
-	// "memory of 12" of a process, "file /path", and "name /path" of what is called
-	// so or links to what is.
+	// Found are the places where the secret is, sorted: "environ of 12", "cmdline
+	// of 12" and "memory of 12" of a process, "file /path", and "name /path" of what
+	// is called so or links to what is.
 	Found    []string
 	Refused  []string // places where neither root nor the user may look
 	Memories []int    // processes whose memory was read
@@ -90,6 +90,9 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 			}
 		}
 	}
+	// Where both users are one id, each finds what the other does.
+	slices.Sort(all.Found)
+	all.Found = slices.Compact(all.Found)
 	return all, nil
 }
 
