@@ -17,6 +17,7 @@ func TestGuises(t *testing.T) {
 	s := New("sk-")
 	for n, text := range []string{
 		s.Text, "key=" + s.Text + ";", fmt.Sprintf("%x", "a"+s.Text), fmt.Sprintf("%X", s.Text), fmt.Sprintf("%q", s.Text),
+		strings.Join(strings.Split("x"+s.Text, ""), "\x00") + "\x00", strings.Join(strings.Split("x"+s.Text, ""), "\x00\x00\x00") + "\x00\x00\x00",
 		base64.StdEncoding.EncodeToString([]byte("Bearer " + s.Text + ":")),
 		base64.StdEncoding.EncodeToString([]byte("Bearer  " + s.Text + ":")),
 		base64.URLEncoding.EncodeToString([]byte("Bearer   " + s.Text + "::")),
