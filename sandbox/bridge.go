@@ -21,8 +21,11 @@ const (
 	bridgePrefix = "\x00e2bctl:"
 	// maxExchange bounds the calls that come at once, and so their memory.
 	maxExchange = 64 << 20
-	// maxCalls bounds how many calls may be under way.
+	// maxCalls bounds how many calls may be under way, those included that nobody
+	// waits for any more and whose function has not returned.
 	maxCalls = 1024
+	// maxWaiting bounds the replies that code has asked for and not taken.
+	maxWaiting = 4 * maxExchange
 	// replyPart is how long a part of a reply may be.
 	replyPart = 4 << 20
 	// An exchange is held until something is finished, but not longer than a
@@ -41,6 +44,7 @@ type bridge struct {
 	run   *Run
 	tools map[string]*boundTool
 	work  sync.WaitGroup // functions that have not returned
+	slots chan struct{}  // one for each
 
 	mu    sync.Mutex
 	final *state.Value
@@ -56,7 +60,7 @@ type boundTool struct {
 }
 
 func newBridge(r *Run, tools []Tool) *bridge {
-	b := &bridge{run: r, tools: map[string]*boundTool{}}
+	b := &bridge{run: r, tools: map[string]*boundTool{}, slots: make(chan struct{}, maxCalls)}
 	for _, t := range tools {
 		bound := &boundTool{Tool: t}
 		if n := t.limits.Concurrency; n > 0 {
@@ -292,6 +296,9 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 		defer c.cancel()
 		start := time.Now()
 		status, line, err := s.made(ctx, name, document)
+		if err == nil && !s.fits(len(line)) {
+			err = errToolLimit("the results that were not taken yet would have more than %d bytes", maxWaiting)
+		}
 		record := toolRecord{Name: shorten(name, 64), Milliseconds: milliseconds(time.Since(start)), OK: err == nil, BytesIn: len(document), BytesOut: len(line)}
 		if err != nil {
 			seen := errorSeen(err)
@@ -311,6 +318,16 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 		default:
 		}
 	})
+}
+
+// fits tells whether a reply of so many bytes may wait beside the others.
+func (s *stepCalls) fits(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		n += len(c.reply)
+	}
+	return n <= maxWaiting
 }
 
 // made makes a call and gives its line of the reply.
@@ -393,6 +410,17 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	if err := chargeCall(ctx); err != nil {
 		return state.Value{}, err
 	}
+	select {
+	case s.bridge.slots <- struct{}{}:
+	default:
+		return state.Value{}, errToolLimit("more than %d calls are under way", maxCalls)
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			<-s.bridge.slots
+		}
+	}()
 	call := ToolCall{Run: s.bridge.run.ID, Step: s.n, Tool: t.name, Arguments: arguments}
 	ctx = waitingFor(ctx, s.bridge.run)
 	if t.approve != nil {
@@ -419,8 +447,10 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 		err   error
 	}
 	outcomes := make(chan outcome, 1)
+	begun = true
 	s.bridge.work.Go(func() {
 		defer cancel()
+		defer func() { <-s.bridge.slots }()
 		v, err := s.protected(ctx, t, arguments)
 		if t.slots != nil {
 			<-t.slots

@@ -227,12 +227,18 @@ func (c *runContext) get(ctx context.Context, host runHost, name string) (state.
 	if !reply.Found {
 		return state.Value{}, state.ErrNotFound
 	}
-	var value state.Value
-	err = c.receive(ctx, host, reply, func(_ string, v state.Value) error { value = v; return nil })
-	if err == nil && reply.File != "" {
+	var values []state.Value
+	err = c.receive(ctx, host, reply, func(_ string, v state.Value) error { values = append(values, v); return nil })
+	if err == nil && len(values) != 1 {
+		err = errFrame
+	}
+	if err != nil {
+		return state.Value{}, err
+	}
+	if reply.File != "" {
 		_, err = c.call(ctx, host, pyshim.Call("acknowledge", ""))
 	}
-	return value, err
+	return values[0], err
 }
 
 func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) error {

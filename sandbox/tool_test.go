@@ -422,6 +422,43 @@ func TestToolsNeedPrivateKernels(t *testing.T) {
 	}
 }
 
+// Code that gives up its calls over and over has no more of them running here
+// than it may have.
+func TestCallsGivenUp(t *testing.T) {
+	t.Parallel()
+	var running, most atomic.Int32
+	release := make(chan struct{})
+	stuck := NewTool("stuck", "", func(context.Context, struct{}) (int, error) {
+		n := running.Add(1)
+		defer running.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-release // it does not heed its context
+		return 0, nil
+	})
+	r := &Run{context: &runContext{}}
+	r.bridge, r.log = newBridge(r, []Tool{stuck}), newRunLog(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := r.bridge.step(ctx, 1, func() {})
+	for exchange := range 8 {
+		var heads, documents []string
+		for i := range 512 {
+			heads = append(heads, fmt.Sprintf(`[%d,"stuck"]`, exchange*512+i))
+			documents = append(documents, `{"v":1,"value":{}}`)
+		}
+		question := fmt.Sprintf("%s%d.{\"calls\":[%s],\"waiting\":[]}\n%s", bridgePrefix, exchange, strings.Join(heads, ","), strings.Join(documents, "\n"))
+		if _, err := s.input(ctx, question, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	close(release)
+	r.bridge.work.Wait()
+	if n := most.Load(); n == 0 || n > maxCalls {
+		t.Errorf("%d ran at once", n)
+	}
+}
+
 // What comes as a question is the sandbox's to make up.
 func FuzzBridge(f *testing.F) {
 	f.Add("1.{\"calls\":[[1,\"f\"]],\"waiting\":[2]}\n{\"v\":1,\"value\":{}}")

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -517,54 +516,52 @@ func (e *encoder) items(v reflect.Value) error {
 
 // packed writes a long list of nothing but floats as one block.
 func (e *encoder) packed(v reflect.Value) (done bool, err error) {
-	n := v.Len()
-	if n < packFrom {
+	floats := floatsOf(v)
+	switch {
+	case len(floats) < packFrom:
 		return false, nil
-	}
-	var at func(i int) float64
-	switch element := v.Type().Elem(); {
-	case element == float64Type:
-		floats := v.Convert(floatsType).Interface().([]float64)
-		at = func(i int) float64 { return floats[i] }
-	case (element.Kind() == reflect.Float32 || element.Kind() == reflect.Float64) && reflect.PointerTo(element).NumMethod() == 0:
-		at = func(i int) float64 { return v.Index(i).Float() }
-	case v.Type() == anySliceType:
-		items := v.Interface().([]any)
-		for _, x := range items {
-			if _, ok := x.(float64); !ok {
-				return false, nil
-			}
-		}
-		at = func(i int) float64 { return items[i].(float64) }
-	default:
-		return false, nil
-	}
-	if !e.room(8 * n) {
+	case !e.room(8 * len(floats)):
 		return false, errLarge()
 	}
 	e.text(`{"$":"list","float64":`)
-	if e.detached && 8*n >= blobFrom {
-		data := make([]byte, 0, 8*n)
-		for i := range n {
-			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(at(i)))
-		}
-		e.leaf(data)
+	if e.detached && 8*len(floats) >= blobFrom {
+		e.leaf(raw(floats))
 		e.text(`}`)
 		return true, nil
 	}
 	e.text(`"`)
-	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*n)+2)
+	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*len(floats))+2)
 	// Three words at a time are 24 bytes, which base64 divides evenly.
-	var block [3 * 8 * 64]byte
-	for i := 0; i < n; {
-		b := block[:0]
-		for ; i < n && len(b) < len(block); i++ {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(at(i)))
-		}
-		e.buf = base64.StdEncoding.AppendEncode(e.buf, b)
+	for block := range slices.Chunk(floats, 3*64) {
+		e.buf = base64.StdEncoding.AppendEncode(e.buf, raw(block))
 	}
 	e.text(`"}`)
 	return true, nil
+}
+
+// floatsOf gives the elements of a list of nothing but floats; nil of another.
+func floatsOf(v reflect.Value) []float64 {
+	switch element := v.Type().Elem(); {
+	case element == float64Type:
+		return v.Convert(floatsType).Interface().([]float64)
+	case (element.Kind() == reflect.Float32 || element.Kind() == reflect.Float64) && reflect.PointerTo(element).NumMethod() == 0:
+		floats := make([]float64, v.Len())
+		for i := range floats {
+			floats[i] = v.Index(i).Float()
+		}
+		return floats
+	case v.Type() == anySliceType:
+		items := v.Interface().([]any)
+		if slices.ContainsFunc(items, func(x any) bool { _, ok := x.(float64); return !ok }) {
+			return nil
+		}
+		floats := make([]float64, len(items))
+		for i, x := range items {
+			floats[i] = x.(float64)
+		}
+		return floats
+	}
+	return nil
 }
 
 // set writes items sorted by their encoding: sets have no order.

@@ -84,10 +84,11 @@ func step(ctx context.Context, r *sandbox.Run, code string) (*sandbox.Step, erro
 	return s, err
 }
 
+var add = sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+
 // toolCalls measures one of many calls that code makes, of so many threads.
 func (b *bench) toolCalls(threads int) measurement {
 	const calls = 200 // of each thread
-	add := sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 	code := fmt.Sprintf("for i in range(%d): add(i, 1)", calls)
 	if threads > 1 {
 		code = fmt.Sprintf(`import threading
@@ -249,7 +250,7 @@ func (b *bench) begunAgain(size int64, change func(st *state.State, list []float
 				}
 			}
 			before := sent.Load()
-			err = begun(ctx, sb, &sandbox.RunParams{State: st, Packages: packages}, func(*sandbox.Run) error {
+			err = begun(ctx, sb, &sandbox.RunParams{State: st, Packages: packages, Tools: []sandbox.Tool{add}}, func(*sandbox.Run) error {
 				took = time.Since(start)
 				bytes = append(bytes, sent.Load()-before)
 				return nil

@@ -1,0 +1,42 @@
+//go:build linux
+
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// A thread that asks when its cell has ended is told at once that nobody
+// answers: the next question would wait behind it for ever.
+func TestQuestionAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		file := filepath.Join(t.TempDir(), "go")
+		allow := func(r *jupyter.ExecuteRequest) { r.AllowStdin = true }
+		s.wait(s.submit(fmt.Sprintf(`
+import os, threading, time
+def late():
+    while not os.path.exists(%q):
+        time.sleep(0.01)
+    try:
+        input('late')
+    except EOFError:
+        print('nobody answers')
+threading.Thread(target=late).start()`, file), allow))
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for e := s.next(); !strings.Contains(string(e.Content), "nobody answers"); e = s.next() {
+			if e.Channel == jupyter.Stdin {
+				t.Fatal("the client was asked")
+			}
+		}
+	})
+}
