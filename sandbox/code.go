@@ -40,6 +40,9 @@ type RunCodeParams struct {
 	// Stdin answers when the code asks for input; nil means that it cannot.
 	// [io.EOF] is an end of file to the code; any other error interrupts it and
 	// is returned. Over HTTP the code runs, and asking is [ErrNeedsWebsocket].
+	// Where the connection was cut, and the code says nothing for five minutes
+	// after that, it is interrupted with [ErrKernelLost]: a question of it may
+	// have been lost.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call alone.
 	Envs map[string]string

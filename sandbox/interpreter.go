@@ -451,9 +451,10 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 	return true, ErrKernelLost
 }
 
-// wholeLines is bufio.ScanLines without what is left when the end is cut off.
+// wholeLines is bufio.ScanLines without the beginning of a line that is left when
+// the end is cut off.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if atEOF && bytes.IndexByte(data, '\n') < 0 {
+	if atEOF && bytes.IndexByte(data, '\n') < 0 && !json.Valid(data) {
 		return len(data), nil, nil
 	}
 	return bufio.ScanLines(data, atEOF)

@@ -135,6 +135,33 @@ func TestPackages(t *testing.T) {
 	}
 }
 
+// Code for what is not there is refused alike on both ways, and nothing is left.
+func TestCodeThatCannotRun(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		evaluate(t, sb, "x = 41")
+		for name, test := range map[string]struct {
+			params sandbox.RunCodeParams
+			want   error
+			says   string
+		}{
+			"language":            {sandbox.RunCodeParams{Language: "klingon"}, nil, "klingon not found"},
+			"context":             {sandbox.RunCodeParams{Context: "no-such-context"}, api.ErrNotFound, "no-such-context"},
+			"a path":              {sandbox.RunCodeParams{Context: "../health"}, api.ErrNotFound, "../health"},
+			"both":                {sandbox.RunCodeParams{Context: "default", Language: "python"}, api.ErrInvalidArgument, "Context and Language"},
+			"a nameless variable": {sandbox.RunCodeParams{Envs: map[string]string{"": "x"}}, api.ErrInvalidArgument, "no environment variable"},
+			"NUL in a variable":   {sandbox.RunCodeParams{Envs: map[string]string{"A": "\x00"}}, api.ErrInvalidArgument, "no environment variable"},
+		} {
+			execution, err := sb.RunCode(t.Context(), "1", &test.params)
+			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) || execution != nil {
+				t.Errorf("%s: %+v, %v", name, execution, err)
+			}
+		}
+		if got := evaluate(t, sb, "x + 1"); got != "42" {
+			t.Errorf("after them: %q", got)
+		}
+	})
+}
+
 func TestStateThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
 	sb := create(t, sandboxtest.New(t))

@@ -507,10 +507,12 @@ func (l *zmq) late(t *exchanges) {
 		return
 	}
 	if !t.replied && !t.hidden {
-		t.answer = errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, l.patience))
+		answer := errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, l.patience))
+		_ = l.refuse(t, answer) // fails only when the process is gone
+		return
 	}
 	t.replied, t.idle = true, true
-	_ = l.proceed() // fails only when the process is gone
+	_ = l.proceed() // as above
 }
 
 func errorReply(name, value string) json.RawMessage {
@@ -593,7 +595,7 @@ func (l *zmq) askHidden(msgType string, content any) (hidden bool, header jupyte
 	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
 }
 
-// refuse answers a request that the kernel is not asked. order is held.
+// refuse answers a request in place of the kernel. order is held.
 func (l *zmq) refuse(t *exchanges, answer json.RawMessage) error {
 	t.replied, t.idle, t.answer = true, true, answer
 	if t.header.MsgType == "execute_request" {

@@ -116,7 +116,7 @@ IPKernelApp.launch_instance(kernel_class=Forgetful)`
 	impatient(t, k, 10*time.Millisecond)
 	s := attach(t, k)
 	for range 2 {
-		if o := s.run("x"); o.reply.Status != "error" || o.reply.Name != "TimeoutError" {
+		if o := s.run("x"); o.reply.Status != "error" || o.reply.Name != "TimeoutError" || len(o.errors) != 1 || o.errors[0].Name != "TimeoutError" {
 			t.Errorf("%+v", o)
 		}
 	}
