@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -51,5 +52,31 @@ def bomb():
 				t.Errorf("afterwards: %s", got)
 			}
 		})
+	}
+}
+
+// What code takes too much of it is refused, as commands are, and it goes on.
+func TestLimitsOfCode(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{DiskBytes: 32 << 20}))
+	if cloud.Isolation() != local.Full {
+		t.Skipf("isolation is %s here: it bounds no disk", cloud.Isolation())
+	}
+	sb := create(t, cloud)
+	for code, want := range map[string]string{
+		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
+		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",
+		"import socket\nwhile True: kept += socket.socketpair()":                           "Too many open files",
+		"import os\nwhile True: kept += os.openpty()":                                      "", // whichever is first
+	} {
+		evaluate(t, sb, "kept = []")
+		_, err := sb.RunCode(t.Context(), code, nil)
+		if !isException(err, "OSError") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", code, err)
+		}
+		const free = "import os\nfor k in kept: k.close() if hasattr(k, 'close') else os.close(k)\nkept = []; open('/home/user/big', 'wb').close(); 6 * 7"
+		if got := evaluate(t, sb, free); got != "42" {
+			t.Errorf("%s: afterwards %s", code, got)
+		}
 	}
 }

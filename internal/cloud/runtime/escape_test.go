@@ -4,103 +4,12 @@ package runtime
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime/escapetest"
 )
-
-// escape is something that code in a sandbox must not be able to do. Success would
-// print ESCAPED.
-type escape struct {
-	name, command string
-	// fullOnly are what isolation without namespaces does not promise: there a
-	// sandbox is among the host's processes and has no network of its own.
-	fullOnly bool
-}
-
-// host is what the escapes look for outside of their sandbox.
-type host struct {
-	secret        string // a file that says ESCAPED
-	port          int    // of a listener on the loopback
-	keeper, agent int    // processes, as the host counts them
-	segment       int    // of System V memory
-}
-
-func newHost(t *testing.T, r *Room) host {
-	t.Helper()
-	h := host{secret: filepath.Join(t.TempDir(), "secret"), keeper: r.keeper.cmd.Process.Pid, agent: agentPID(r)}
-	if err := os.WriteFile(h.secret, []byte("ESCAPED"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	h.port = listener.Addr().(*net.TCPAddr).Port
-	if h.segment, err = unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := unix.SysvShmCtl(h.segment, unix.IPC_RMID, nil); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
-}
-
-// inPython runs a script in which no exception means that it got out.
-func inPython(script string) string {
-	return "python3 -c '" + strings.ReplaceAll(script, "'", `"`) + "' 2>/dev/null && echo ESCAPED"
-}
-
-// escapes are written for /bin/sh, so that anything that runs in a sandbox can try them.
-func escapes(h host) []escape {
-	return []escape{
-		// Read.
-		{"host file", "cat " + h.secret, false},
-		{"host file through the agent's root", "cat /proc/1/root" + h.secret, false},
-		{"host directories", "for d in /root/.ssh /var/lib/systemd /boot /sys/kernel /etc/apt/auth.conf.d; do ls $d >/dev/null 2>&1 && echo ESCAPED $d; done", false},
-		{"host accounts", "grep -v '^root:\\*\\?:\\|^user:\\*\\?:' /etc/shadow && echo ESCAPED", false},
-		{"host's environment", "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -i 'E2B_API_KEY\\|GOPATH' && echo ESCAPED", true},
-		{"agent's environment", "cat /proc/1/environ && echo ESCAPED", false},
-		{"agent's memory", "head -c 1 /proc/1/mem && echo ESCAPED", false},
-		{"agent's memory by call", inPython("import ctypes; b = ctypes.create_string_buffer(64); v = (ctypes.c_size_t * 2)(ctypes.addressof(b), 64); r = (ctypes.c_size_t * 2)(0x400000, 64); assert ctypes.CDLL(None).process_vm_readv(1, v, 1, r, 1, 0) > 0"), false},
-		{"agent's descriptors", "for f in /proc/1/fd/*; do readlink $f; done | grep . && echo ESCAPED; cat /proc/1/fd/2 && echo ESCAPED", false},
-		{"kernel's memory", "head -c 1 /proc/kcore | grep -q . && echo ESCAPED; head -c 1 /dev/mem && echo ESCAPED; grep -v '^0000000000000000' /proc/kallsyms && echo ESCAPED", false},
-		{"kernel's keys", "grep -q . /proc/keys && echo ESCAPED", true},
-		{"kernel log", "dmesg && echo ESCAPED", false},
-		{"the old root", "ls /proc/1/root/lower /lower /proc/self/root/../lower && echo ESCAPED", false},
-		{"chroot and up", "mkdir -p $TMPDIR/j && chroot $TMPDIR/j /bin/sh -c 'cd ../../..; cat ." + h.secret + "'", false},
-		{"host limits of the sandbox", "ls /sys/fs/cgroup/memory && echo ESCAPED", false},
-		// Reach.
-		{"host process", fmt.Sprintf("kill -0 %d && echo ESCAPED; kill -0 %d && echo ESCAPED", h.keeper, h.agent+1<<16), true},
-		{"host processes", "test $(ls /proc | grep -c '^[0-9]') -lt 10 || echo ESCAPED", true},
-		{"host loopback", fmt.Sprintf("bash -c 'exec 5<>/dev/tcp/127.0.0.1/%d' && echo ESCAPED", h.port), false},
-		{"host interfaces", "grep -v -e lo: -e face -e Inter /proc/net/dev && echo ESCAPED", true},
-		{"host's System V memory", inPython(fmt.Sprintf("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_ssize_t; assert l.shmat(%d, None, 0) != -1", h.segment)), false},
-		{"families of sockets", inPython("import socket\nfor f in (16, 17, 29, 30, 31, 38, 40, 44):\n for p in (0, 9, 12, 15, 16):\n  try:\n   socket.socket(f, 3 if f in (16, 17) else 5, p)\n   assert (f, p) == (16, 0)\n   continue\n  except OSError: continue\n  except AssertionError: raise SystemExit(0)\nraise SystemExit(1)"), false},
-		// Change.
-		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED", false},
-		{"sysrq", "echo h > /proc/sysrq-trigger && grep -q . /proc/sysrq-trigger && echo ESCAPED", false},
-		{"agent's executable", "echo x >> /proc/1/exe && echo ESCAPED; cp /bin/true /proc/1/exe && echo ESCAPED", false},
-		{"agent's name", "find / -xdev -name 'e2bctl-agent*' -o -xdev -name agent -type f -size +1M 2>/dev/null | grep . && echo ESCAPED", true},
-		{"a clock", "date -s 2001-01-01 && echo ESCAPED", false},
-		// Kill and trace.
-		{"killing the agent", "for s in HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT STOP TSTP XCPU XFSZ VTALRM PROF IO PWR SYS 34 64; do kill -$s 1; done; ls / >/dev/null || echo ESCAPED", true},
-		{"tracing the agent", inPython("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
-		// Mount and nest.
-		{"nested user namespace", "unshare -U true && echo ESCAPED; unshare -r true && echo ESCAPED", false},
-		{"other namespaces", "for n in -m -n -p -u -i -C; do unshare $n true && echo ESCAPED $n; done", false},
-		{"joining a namespace", "nsenter -t 1 -m true && echo ESCAPED", false},
-		{"a mount", "mount -t tmpfs none /mnt && echo ESCAPED; mount -o remount,rw /proc/sys && echo ESCAPED; umount /proc/sys && echo ESCAPED", false},
-		{"a device", "mknod $TMPDIR/vda b 254 0 && cat $TMPDIR/vda && echo ESCAPED; mknod $TMPDIR/mem c 1 1 && head -c 1 $TMPDIR/mem && echo ESCAPED", false},
-	}
-}
 
 // TestEscape has code in a sandbox try what it must not be able to do, as both of
 // its users, with namespaces and without.
@@ -111,17 +20,17 @@ func TestEscape(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, rung)
 			s := newSandbox(t, r, SandboxOptions{})
-			h := newHost(t, r)
+			escapes := escapetest.List(t, r.keeper.cmd.Process.Pid)
 			for _, user := range []string{"root", "user"} {
-				for _, e := range escapes(h) {
-					if e.fullOnly && rung != Full {
+				for _, e := range escapes {
+					if e.FullOnly && rung != Full {
 						continue
 					}
-					t.Run(user+"/"+e.name, func(t *testing.T) {
+					t.Run(user+"/"+e.Name, func(t *testing.T) {
 						// A command that did not run proves nothing.
-						got := call(t, s, "/run", testRequest{Command: "export TMPDIR=$(mktemp -d); (" + e.command + "); echo tried", User: user})
+						got := call(t, s, "/run", testRequest{Command: "export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried", User: user})
 						if strings.Contains(got.Output, "ESCAPED") || !strings.HasSuffix(got.Output, "tried\n") {
-							t.Errorf("%s\n%+v", e.command, got)
+							t.Errorf("%s\n%+v", e.Command, got)
 						}
 					})
 				}

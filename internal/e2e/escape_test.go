@@ -1,0 +1,56 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime/escapetest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// TestEscapeFromKernel has code try what commands must not be able to do: a
+// kernel was forked outside of its sandbox, or its user is another one.
+func TestEscapeFromKernel(t *testing.T) {
+	t.Parallel()
+	escapes := escapetest.List(t, os.Getpid())
+	for name, start := range map[string]func(t *testing.T) *sandbox.Sandbox{
+		"forked": func(t *testing.T) *sandbox.Sandbox {
+			sb := create(t, warmCloud(t))
+			if got := evaluate(t, sb, forked); got != "True" {
+				t.Fatal("the kernel was not forked")
+			}
+			return sb
+		},
+		"started": func(t *testing.T) *sandbox.Sandbox {
+			return create(t, sandboxtest.New(t, local.WithIsolation(local.Full)), sandbox.WithEnvs(startsCold))
+		},
+		"without namespaces": func(t *testing.T) *sandbox.Sandbox {
+			return create(t, sandboxtest.New(t, local.WithIsolation(local.Restricted)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := start(t)
+			for _, e := range escapes {
+				if e.FullOnly && name == "without namespaces" {
+					continue
+				}
+				script, err := json.Marshal("export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried")
+				if err != nil {
+					t.Fatal(err)
+				}
+				code := "import subprocess; print(subprocess.run(" + string(script) + ", shell=True, stdin=-3, stdout=-1, stderr=-2).stdout.decode(errors='replace'))"
+				execution, err := sb.RunCode(t.Context(), code, nil)
+				// What did not run proves nothing.
+				if err != nil || strings.Contains(execution.Stdout, "ESCAPED") || !strings.HasSuffix(strings.TrimSpace(execution.Stdout), "tried") {
+					t.Errorf("%s: %s\n%+v, %v", e.Name, e.Command, execution, err)
+				}
+			}
+		})
+	}
+}
