@@ -122,6 +122,9 @@ func TestBadCode(t *testing.T) {
 			}},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
+				if strings.Contains(tt.code, "ExceptionGroup") && evaluate(t, sb, "__import__('sys').version_info >= (3, 11)") == "False" {
+					t.Skip("this Python has no groups of exceptions")
+				}
 				execution, err := sb.RunCode(t.Context(), tt.code, nil)
 				exception, raised := errors.AsType[*sandbox.ExecutionError](err)
 				switch {
