@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestContexts(t *testing.T) {
@@ -65,6 +66,28 @@ func TestContexts(t *testing.T) {
 			t.Errorf("an id that is a path: %v", err)
 		}
 	})
+}
+
+// What code left running ends with its kernel, and holds up no restart.
+func TestRestartEndsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	pid := evaluate(t, sb, `
+import atexit, asyncio, subprocess, threading, time
+_ = atexit.register(time.sleep, 3600)
+threading.Thread(target=time.sleep, args=(3600,)).start()
+left = asyncio.ensure_future(asyncio.sleep(3600))
+await asyncio.sleep(0)
+int(subprocess.Popen(["sh", "-c", "trap '' INT TERM HUP; echo $$; while :; do sleep 3600; done"], stdout=subprocess.PIPE).stdout.readline())`)
+	if err := sb.RestartContext(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone\n" {
+		t.Errorf("process %s is %s", pid, got)
+	}
+	if got := evaluate(t, sb, "'left' in globals()"); got != "False" {
+		t.Errorf("the variables are still there: %s", got)
+	}
 }
 
 func isException(err error, name string) bool {

@@ -38,11 +38,11 @@ func newHost(t testing.TB, process int) host {
 	if err := os.WriteFile(h.secret, []byte("ESCAPED"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	h.port = listener.Addr().(*net.TCPAddr).Port
 	if h.segment, err = unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o666); err != nil {
 		t.Fatal(err)

@@ -271,6 +271,9 @@ class Engine:
         if not silent:
             self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
+        if "_oh" not in shell.user_ns:  # a cell has cleared its globals, without which the shell shows no value
+            shell.user_ns.setdefault("__name__", "__main__")
+            shell.init_user_ns()
         count = shell.execution_count
         self.kernel.interrupts.defer()
         result = shell.run_cell(request["code"], store_history=store, silent=silent)

@@ -123,8 +123,8 @@ class Kernel:
             reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
         if self.wire.forked:
             os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
-        if sys.modules.get("builtins") is not builtins:  # the cell has cleared them: imports would fail for good
-            sys.modules.update(self._modules)
+        if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
+            sys.modules.update(self._modules)  # the cell has cleared them: imports would fail for good
         self._flush_all()
         self.wire.send("reply", reply, id=request["id"])
 
