@@ -28,9 +28,9 @@ type Warm struct {
 	Environ []string
 }
 
-// forkTimeout bounds the wait for a forked process to speak: longer than that, a
-// cold one is sooner there.
-const forkTimeout = 5 * time.Second
+// forkTimeout bounds the wait for a forked process to speak. It is there for one
+// that hangs: on a machine where many wait, cold ones would take longer still.
+const forkTimeout = 20 * time.Second
 
 // setup is the first that a forked process is told, after its descriptors 0 to 2.
 type setup struct {

@@ -39,6 +39,12 @@ const (
 
 func init() { runtime.Reexec(serve, warm) }
 
+// linearAlgebra is how it is loaded by the zygote. A second thread would forbid it
+// to fork. Kernels start theirs, which look for work for so many cycles, as a power
+// of two, before they sleep: as many as there are by default would take a
+// processor for as long as the rest of a kernel's start does.
+var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
+
 // warm prepares the zygote; what it is configured with is that of a sandbox.
 func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 	var config Config
@@ -49,7 +55,7 @@ func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return append(config.Python, script, "--zygote"), append(config.warmEnviron(), "OPENBLAS_NUM_THREADS=1"), nil
+	return append(config.Python, script, "--zygote"), append(config.warmEnviron(), linearAlgebra...), nil
 }
 
 // serve is the agent of a sandbox. The sandbox ends when it returns, with every

@@ -38,6 +38,13 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 		}
 		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
 	}
+	// All at once they would take as long in all, and each of them too long.
+	select {
+	case r.boots <- struct{}{}:
+		defer func() { <-r.boots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	s, err := r.prepare(ctx, limits)
 	if err != nil {
 		return nil, err

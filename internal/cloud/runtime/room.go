@@ -15,6 +15,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -76,6 +77,7 @@ type Room struct {
 	flows    flowBudget
 	way      way // out of sandboxes, as this machine has it
 	zygote   zygote
+	boots    chan struct{} // one for each sandbox that starts without a spare
 
 	mu        sync.Mutex
 	closed    bool
@@ -106,6 +108,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		options:   o,
 		slots:     make(map[uint32]bool),
 		sandboxes: make(map[uint64]*Sandbox),
+		boots:     make(chan struct{}, 4*runtime.NumCPU()),
 	}
 	r.close = sync.OnceValue(r.end)
 	if err := r.flows.fill(); err != nil {

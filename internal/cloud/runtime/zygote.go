@@ -18,8 +18,10 @@ import (
 const (
 	// warmTimeout bounds what the zygote loads: a cold disk, a busy machine.
 	warmTimeout = 2 * time.Minute
-	// orderPatience bounds how long an order waits for those before it to be taken.
-	orderPatience = 50 * time.Millisecond
+	// orderPatience bounds how long an order waits for those before it to be taken:
+	// a cold kernel takes a second of a processor, which on a busy machine is what
+	// these wait for, too. Once it was too long, others wait a moment only.
+	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
 	// One that dies is replaced after a pause, which grows while that goes on.
 	minZygotePause = 100 * time.Millisecond
 	maxZygotePause = time.Minute
@@ -33,6 +35,7 @@ type zygote struct {
 	mu      sync.Mutex
 	line    *control           // nil while none is warm
 	taken   time.Time          // when it last took an order, or became warm
+	late    bool               // it did not take the last one in time
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
 }
@@ -139,7 +142,7 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 func (z *zygote) set(line *control) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.line, z.taken = line, time.Now()
+	z.line, z.taken, z.late = line, time.Now(), false
 }
 
 // fork orders a kernel. That it was made is seen at the other end of its socket:
@@ -150,14 +153,19 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	if z.line == nil {
 		return errNoZygote
 	}
-	err := z.line.sendWithin(orderPatience, message{Kind: kindKernel, Spec: encode(order)}, files...)
+	patience := orderPatience
+	if z.late {
+		patience = shortPatience
+	}
+	err := z.line.sendWithin(patience, message{Kind: kindKernel, Spec: encode(order)}, files...)
+	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
 		return nil
 	}
 	// So many orders wait for it that a cold kernel is there sooner; unless it
 	// takes none any more, and has to be replaced.
-	if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(z.taken) > warmTimeout {
+	if !z.late || time.Since(z.taken) > warmTimeout {
 		z.line.close()
 		z.line = nil
 	}

@@ -4,8 +4,13 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
@@ -92,6 +97,43 @@ func TestZygoteWithoutPython(t *testing.T) {
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestZygoteThatTakesNothing: who orders is told, after a while; when that has
+// gone on for long there is no zygote.
+func TestZygoteThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	line, peer, err := controlPair(maxAgentMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	defer line.close()
+	var z zygote
+	z.set(line)
+	order := kernelOrder{Filter: strings.Repeat("0", 16<<10)}
+	for err == nil {
+		err = z.fork(order)
+	}
+	for range 10 { // which have not got to wait as long
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
+			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
+		}
+		err = z.fork(order)
+	}
+	if _, _, err := unix.Recvfrom(int(peer.Fd()), make([]byte, 64<<10), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.fork(order); err != nil || z.late {
+		t.Errorf("it takes orders again: %v, late: %v", err, z.late)
+	}
+	z.taken = time.Now().Add(-2 * warmTimeout)
+	if err := z.fork(order); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
+		t.Errorf("it takes nothing for good: %v", err)
+	}
+	if err := z.fork(order); !errors.Is(err, errNoZygote) {
+		t.Errorf("after that: %v", err)
 	}
 }
 
