@@ -15,7 +15,7 @@ import (
 
 const (
 	pingInterval = 15 * time.Second
-	// silence is how long a peer may leave pings unanswered.
+	// silence is how long a peer may leave pings unanswered while it is listened to.
 	silence = 45 * time.Second
 	// writeTimeout bounds one write: a peer that takes nothing for so long is
 	// lost.
@@ -77,7 +77,6 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 		return err
 	})
 	socket.SetReadLimit(MaxMessage)
-	_ = socket.SetReadDeadline(time.Now().Add(silence))
 	socket.SetPongHandler(func(string) error { return socket.SetReadDeadline(time.Now().Add(silence)) })
 	c.pinging.Go(c.ping)
 	return c, nil
@@ -136,7 +135,6 @@ func (c *Conn) Receive() (*Message, error) {
 		c.failed = fmt.Errorf("jupyter: receive: %w", err)
 		return nil, c.failed
 	}
-	_ = c.socket.SetReadDeadline(time.Now().Add(silence))
 	var m *Message
 	if c.v1 && kind == websocket.BinaryMessage {
 		m, err = UnmarshalV1(frame)
@@ -156,6 +154,8 @@ const keptBuffer = 1 << 20
 // receive reads a frame into memory of its own. On its way it is gathered in a
 // buffer that has grown to the usual size.
 func (c *Conn) receive() (kind int, frame []byte, err error) {
+	// Who has not asked for a while has not seen the pongs either.
+	_ = c.socket.SetReadDeadline(time.Now().Add(silence))
 	kind, r, err := c.socket.NextReader()
 	if err != nil {
 		return 0, nil, err

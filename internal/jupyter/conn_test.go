@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
@@ -90,6 +91,23 @@ func TestConnTakesManyWriters(t *testing.T) {
 		}
 	}
 	writers.Wait()
+}
+
+// A reader may let a message wait for as long as it likes.
+func TestConnWaitsForItsReader(t *testing.T) {
+	t.Parallel()
+	c := dial(t, nil, func(socket *websocket.Conn) {
+		frame, _, err := Marshal(&Message{Channel: IOPub, Header: NewHeader("x", "s", "u")})
+		if err != nil {
+			t.Error(err)
+		}
+		_ = socket.WriteMessage(websocket.TextMessage, frame)
+		echo(socket)
+	})
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // which is what has passed by then
+	if m, err := c.Receive(); err != nil || m.Header.MsgType != "x" {
+		t.Errorf("%+v, %v", m, err)
+	}
 }
 
 func TestConnEnds(t *testing.T) {
