@@ -71,8 +71,8 @@ type RunParams struct {
 	Prompt string
 	// Audit gets JSON lines: the begin, every tool call, every step with its
 	// code, what a guard saw in a step that was cut off, and the end with the
-	// counters. It stays the caller's. A failed Write
-	// is an error of Close. May be nil.
+	// counters. It stays the caller's. A failed Write is an error of Close. May be
+	// nil.
 	Audit io.Writer
 	// Trace is told of steps and tool calls. May be nil.
 	Trace *RunTrace
@@ -306,7 +306,7 @@ func (r *Run) revive(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.died = false
+	r.died, r.cut = false, 0
 	return nil
 }
 
@@ -369,7 +369,9 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	}
 	if err != nil {
 		r.mu.Lock()
-		r.cut = step.N
+		if !errors.Is(err, errNotSent) {
+			r.cut = step.N
+		}
 		r.mu.Unlock()
 		return records, r.failed(ctx, err)
 	}
@@ -384,15 +386,16 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	if step.Final || step.Error != nil {
 		return records, nil
 	}
-	if hasMain(step.Results) {
-		doc, err := expressionValue(reply, valueKey)
+	doc, err := expressionValue(reply, valueKey)
+	main := hasMain(step.Results)
+	if main {
 		if err == nil {
 			step.Value, err = state.Parse(doc, state.Limits{MaxBytes: 2 * maxStepValue})
 		}
-		if err != nil {
-			return records, fmt.Errorf("sandbox: value of step %d: %w", step.N, lost(err))
-		}
 		step.Value = r.redact.value(step.Value)
+	}
+	if err = lost(err); err != nil && (main || errors.Is(err, ErrKernelDied)) {
+		return records, r.failed(ctx, fmt.Errorf("sandbox: value of step %d: %w", step.N, err))
 	}
 	return records, nil
 }

@@ -632,6 +632,24 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 	})
 }
 
+// Code that removes what the run has in the kernel is told that the run began
+// with another one, and the next step begins again.
+func TestRunWhoseModulesAreRemoved(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		var rs runs
+		st := state.New()
+		set(t, st, "x", 1)
+		double := NewTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
+		r := h.begin(t, &rs, RunParams{State: st, Tools: []Tool{double}})
+		if _, err := r.Exec(t.Context(), "import sys\nfor m in ('codec', 'state', 'tools'): del sys.modules['_e2bctl_' + m]\n5"); !errors.Is(err, ErrKernelDied) {
+			t.Fatalf("%v", err)
+		}
+		if got := mustExec(t, r, "double(x)").Text(); got != "2" {
+			t.Error(got)
+		}
+	})
+}
+
 // State never travels as source.
 func TestStateIsNotSource(t *testing.T) {
 	t.Parallel()
