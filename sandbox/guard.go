@@ -225,11 +225,11 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 		c.Turns = 0
 	}
 	if len(packages) > 0 {
-		_, names, err := parseRequirements(packages)
+		parsed, err := parseRequirements(packages)
 		if err != nil {
 			return nil, err
 		}
-		c.Distributions = names
+		c.Distributions = namesOf(parsed)
 	}
 	return c, nil
 }
