@@ -100,7 +100,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	if err != nil {
 		return nil, err
 	}
-	arguments := []string{"install"}
+	arguments := slices.Clone(installing)
 	installation := &Installation{}
 	for _, r := range parsed {
 		if r.wheel {

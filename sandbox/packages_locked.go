@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -115,7 +116,7 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 			return err
 		}
 	}
-	arguments := []string{"install", "--no-deps", "--require-hashes"}
+	arguments := append(slices.Clone(installing), "--no-deps", "--require-hashes")
 	remote := len(absent.Packages) - len(toKeep.Packages)
 	if remote < len(lock.Packages) {
 		arguments = append(arguments, "--find-links", wheels)

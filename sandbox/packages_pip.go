@@ -20,6 +20,11 @@ var pipEnvs = map[string]string{
 	"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_PROGRESS_BAR": "off",
 }
 
+// installing are the arguments of an installation. Python compiles a module when
+// it is imported; pip would compile all of them, which takes several times as
+// long as the rest.
+var installing = []string{"install", "--no-compile"}
+
 // fewerRetries runs its arguments. pip's own five retries make an index that
 // cannot be reached a matter of many seconds; what the sandbox says goes first,
 // for one without internet has none.

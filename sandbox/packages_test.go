@@ -82,7 +82,7 @@ func TestInstall(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"install", "numpy>=2", "same", uploaded}, pip[8:]); diff != "" || !strings.HasSuffix(uploaded, "/my_pkg-1.0-py3-none-any.whl") {
+	if diff := cmp.Diff([]string{"install", "--no-compile", "numpy>=2", "same", uploaded}, pip[8:]); diff != "" || !strings.HasSuffix(uploaded, "/my_pkg-1.0-py3-none-any.whl") {
 		t.Errorf("%s %s", uploaded, diff)
 	}
 	if diff := cmp.Diff([]string{"My.pkg", "numpy"}, verified); diff != "" {
