@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Packages installs packages of Python. It is safe for concurrent use.
+// Packages installs packages of Python. It is safe for concurrent use;
+// installations are made one after the other.
 //
 // What is installed is decided in the sandbox, by its own pip, and lasts as long
 // as the sandbox. To have the same again elsewhere, and fast, take a [Lock].
@@ -19,12 +20,21 @@ type Packages struct {
 	// credentials says that addresses with a password in them may go along.
 	credentials bool
 	wheels      wheelCache
+	// turn holds one place: two pips at a time spoil each other's work.
+	turn chan struct{}
 
 	mu sync.Mutex
 	// done is what calls of this handle did, while the directory of packages is
 	// as they left it.
 	done map[string]*Installation
 	left siteDirectory
+}
+
+func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
+	return &Packages{
+		sb: sb, index: cfg.index, credentials: cfg.pipCredentials,
+		wheels: wheelCacheOf(cfg.wheels, sb.client.api.SandboxURL()), turn: make(chan struct{}, 1),
+	}
 }
 
 // Installation is what an installation did.
@@ -81,7 +91,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := p.sb.begin(ctx)
+	ctx, end, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +129,21 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 		return nil, err
 	}
 	return installation, p.finish(ctx, key, installation, before, namesOf(parsed))
+}
+
+// begin opens a call that has pip to itself, as far as this handle goes.
+func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	ctx, done, err := p.sb.begin(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	select {
+	case p.turn <- struct{}{}:
+		return ctx, func() { <-p.turn; done() }, nil
+	case <-ctx.Done():
+		defer done()
+		return nil, nil, p.sb.failed(ctx, "wait for another installation", context.Cause(ctx))
+	}
 }
 
 // finish fills in what an installation did, and remembers it.

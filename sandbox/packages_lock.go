@@ -63,7 +63,7 @@ func (p *Packages) Lock(ctx context.Context, requirements ...string) (*Lock, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, end, err := p.sb.begin(ctx)
+	ctx, end, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}

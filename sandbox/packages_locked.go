@@ -39,7 +39,7 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 			return nil, err
 		}
 	}
-	ctx, end, err := p.sb.begin(ctx)
+	ctx, end, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}

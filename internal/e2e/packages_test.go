@@ -203,6 +203,46 @@ func TestInstallFromAnIndex(t *testing.T) {
 	}
 }
 
+// Installations wait for each other, as long as their contexts last.
+func TestInstallTakesTurns(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "words", "1.5", "n = 1\n")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	x.pages["/simple/slow/"] = func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-answer
+		http.NotFound(w, r)
+	}
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	first := make(chan error, 1)
+	go func() {
+		_, err := sb.Packages.Install(t.Context(), "slow")
+		first <- err
+	}()
+	select {
+	case <-asked:
+	case err := <-first:
+		t.Fatalf("it ended before it asked: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() {
+		_, err := sb.Packages.Install(ctx, "words")
+		second <- err
+	}()
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("one that was given up: %v", err)
+	}
+	close(answer)
+	if _, ok := errors.AsType[*sandbox.InstallError](<-first); !ok {
+		t.Error("the first found a package that is not there")
+	}
+	if _, err := sb.Packages.Install(t.Context(), "words"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A run whose packages are there already begins without pip.
 func TestRunWithPackages(t *testing.T) {
 	x := newIndex(t)
