@@ -50,7 +50,9 @@ type RunMetrics struct {
 	Tokens int64
 	// CodeBytes is the length of all code.
 	CodeBytes int64
-	// Imports are the modules that import statements of the code name, sorted.
+	// Imports are the modules that the code imported, sorted. Without a guard
+	// they are those that its import statements name, as far as single lines show
+	// it: what __import__ and importlib bring is seen under a guard alone.
 	Imports []string
 	// Duration is the run's, until now or its end.
 	Duration time.Duration

@@ -47,6 +47,14 @@
 // again. [PTY.Open] gives a [Terminal], an [io.ReadWriteCloser]. What was started
 // and not ended ends with the sandbox.
 //
+// # Packages
+//
+// [Packages.Install] installs what requirements name; [Packages.Lock] pins them,
+// and [Packages.InstallLock] installs what a [Lock] says, by content, from this
+// machine where it was kept. [WithPackageIndex] says where else they come from.
+// A requirement that is refused is a [*RequirementError], what pip fails at an
+// [*InstallError].
+//
 // # Agent runs
 //
 // [Sandbox.Begin] starts a [Run]: state sent, packages there, tools callable.

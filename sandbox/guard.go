@@ -21,12 +21,19 @@ import (
 // A guard is a guardrail and a record, not isolation: it tells a model early and
 // in its own words what it is not to do. The boundary is the sandbox with its
 // network rules. The guard is in the same process as the code, which can get
-// around it: by objects of libraries that keep a module in a public attribute,
-// by libraries that run what they are given (pandas.eval, DataFrame.query), by
-// format strings, which show what an attribute is ('{0.__class__}') though they
-// do not give it, by extension modules, and by any module that was allowed and
-// leads there (sys, gc, inspect, ctypes). Functions that were defined before the
-// run keep what they could do.
+// around it. These ways are known:
+//
+//   - objects of libraries that keep a module in an attribute, by self in a class
+//     that is derived from theirs;
+//   - format strings, which show what an attribute is ('{0.__class__}') though
+//     they do not give it;
+//   - functions that take the name of an attribute as text (operator.attrgetter);
+//   - libraries that run what they are given (DataFrame.eval and query);
+//   - functions in C that import what they are told, which is what unpickling
+//     does (pickle, pandas.read_pickle, numpy.load);
+//   - extension modules, and any module that was allowed and leads there (sys,
+//     gc, inspect, ctypes);
+//   - functions that were defined before the run keep what they could do.
 //
 // What a cell spells out is checked before any of it runs: imports that are not
 // in a try with a handler, double-underscore attributes, frames, commands of the
@@ -87,7 +94,9 @@ var presets = map[Preset][]string{
 // is better told what it may import.
 func (p Preset) Modules() []string { return slices.Clone(presets[p]) }
 
-// GuardModules are the modules that every guard allows.
+// GuardModules are the modules that every guard allows. Others of Python's own
+// (json, functools, string, textwrap, copy, enum, typing) are for Guard.Allow or
+// a preset.
 func GuardModules() []string {
 	return []string{
 		"collections", "datetime", "itertools", "math", "queue", "random", "re", "stat", "statistics", "time", "unicodedata",
@@ -225,11 +234,11 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 		c.Turns = 0
 	}
 	if len(packages) > 0 {
-		_, names, err := parseRequirements(packages)
+		parsed, err := parseRequirements(packages)
 		if err != nil {
 			return nil, err
 		}
-		c.Distributions = names
+		c.Distributions = namesOf(parsed)
 	}
 	return c, nil
 }

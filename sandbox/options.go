@@ -52,6 +52,8 @@ type sandboxConfig struct {
 	httpsPorts      []int
 	requestHost     string
 	pipCredentials  bool
+	index           *PackageIndex
+	wheels          *wheelCache
 	code            CodeTransport
 }
 
@@ -189,13 +191,6 @@ func WithRequestHost(host string) Option {
 	return func(c *config) error { c.requestHost = host; return nil }
 }
 
-// WithPipCredentials lets [Packages.Install] pass on addresses of package
-// indexes with a user or a password in them, as this machine's pip has them.
-// Code in the sandbox can read them while pip runs.
-func WithPipCredentials() Option {
-	return func(c *config) error { c.pipCredentials = true; return nil }
-}
-
 // WithCodeTransport sets how RunCode reaches the kernel. The default is to
 // find out: websocket, and HTTP where that is closed.
 func WithCodeTransport(t CodeTransport) Option {
@@ -223,7 +218,7 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	if c.lifetime == 0 && c.lease == 0 {
 		c.lifetime, c.lease = base.lifetime, base.lease
 	}
-	return c, nil
+	return c, c.checkCredentials()
 }
 
 // timeout is what the service is told: how long the sandbox may live from now.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -39,9 +40,10 @@ var pipSettingNames = map[string][]string{
 }
 
 // readPipSettings reads the environment and, for what is not set there, pip's
-// configuration files. Addresses with credentials are left out unless they are
-// asked for: code in the sandbox can read them.
-func readPipSettings(credentials bool) (pipSettings, error) {
+// configuration files; what index has goes over both. Addresses with credentials
+// of this machine are left out unless they are asked for: code in the sandbox can
+// read them.
+func readPipSettings(index *PackageIndex, credentials bool) (pipSettings, error) {
 	files, err := readPipFiles()
 	if err != nil {
 		return pipSettings{}, err
@@ -59,12 +61,14 @@ func readPipSettings(credentials bool) (pipSettings, error) {
 			s.envs[variable] = value
 		}
 	}
-	if path := s.envs["PIP_CERT"]; path != "" {
-		delete(s.envs, "PIP_CERT")
+	path := s.envs["PIP_CERT"]
+	delete(s.envs, "PIP_CERT")
+	if path != "" && (index == nil || index.Certificates == nil) {
 		if s.certificates, err = readCertificates(path); err != nil {
 			return pipSettings{}, err
 		}
 	}
+	index.settings(&s)
 	return s, nil
 }
 
@@ -141,13 +145,47 @@ func readCertificates(path string) ([]byte, error) {
 		return nil, fmt.Errorf("sandbox: the certificates that pip's settings name, %s: not a file of at most %d bytes", path, maxCertificates)
 	}
 	content, err := os.ReadFile(path)
-	if err == nil && !bytes.Contains(content, []byte("-----BEGIN CERTIFICATE-----")) {
-		err = fmt.Errorf("%s has no certificate", path)
+	if err == nil {
+		err = checkCertificates(content)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: read the certificates that pip's settings name: %w", err)
+		return nil, fmt.Errorf("sandbox: read the certificates that pip's settings name, %s: %w", path, err)
 	}
 	return content, nil
+}
+
+// checkCertificates keeps a file that was named by mistake, a key for instance,
+// out of the sandbox.
+func checkCertificates(content []byte) error {
+	switch {
+	case len(content) > maxCertificates:
+		return fmt.Errorf("certificates of more than %d bytes", maxCertificates)
+	case !bytes.Contains(content, []byte("-----BEGIN CERTIFICATE-----")):
+		return errors.New("there is no certificate in PEM in it")
+	}
+	return nil
+}
+
+// masks gives what to replace in what pip says, and by what: all that tells a
+// user or a password of an address. pip itself masks most of it.
+func (s pipSettings) masks() *strings.Replacer {
+	var pairs []string
+	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {
+		for word := range strings.FieldsSeq(s.envs[variable]) {
+			address, err := url.Parse(word)
+			if err != nil || address.User == nil {
+				continue
+			}
+			written, _, _ := strings.Cut(word[strings.Index(word, "//")+2:], "@")
+			password, _ := address.User.Password()
+			for _, secret := range []string{written, address.User.String(), address.User.Username() + ":" + password, password} {
+				if len(secret) >= minSecret {
+					pairs = append(pairs, secret, "****")
+				}
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // environment is that of a pip that finds its certificates at path.

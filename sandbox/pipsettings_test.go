@@ -49,7 +49,7 @@ timeout = 99
 		"PIP_DEFAULT_TIMEOUT": "30",
 		"PIP_RETRIES":         "2",
 	}
-	got, err := readPipSettings(false)
+	got, err := readPipSettings(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ timeout = 99
 		t.Errorf("environment: %v", envs)
 	}
 
-	got, err = readPipSettings(true)
+	got, err = readPipSettings(nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestPipSettingsRefuseABadBundle(t *testing.T) {
 	}
 	for name, path := range map[string]string{"missing": "/nonexistent", "directory": t.TempDir(), "not certificates": key} {
 		t.Setenv("PIP_CERT", path)
-		if _, err := readPipSettings(false); err == nil {
+		if _, err := readPipSettings(nil, false); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

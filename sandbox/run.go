@@ -43,8 +43,13 @@ type RunParams struct {
 	// OnConflict says what becomes of variables of State that code changed since
 	// they were last sent or pulled. The default is [KeepSandbox].
 	OnConflict ConflictRule
-	// Packages are installed first, as by [Packages.Install].
+	// Packages are installed first, as by [Packages.Install]. Their imports join
+	// Guard.Allow.
 	Packages []string
+	// Lock, when not nil, is what is installed, as by [Packages.InstallLock]. The
+	// names of Packages have to be in it or in the sandbox already, and the
+	// versions are those of the lock.
+	Lock *Lock
 	// Tools are callable from the code by their names until Close. The names must
 	// not be those of builtins, of state or of variables that are there already.
 	// On a service where others could reach the kernels, Begin is
@@ -105,7 +110,7 @@ type Limits struct {
 // Run is a row of steps in one context of a sandbox. It is safe for concurrent
 // use; steps run one after the other.
 type Run struct {
-	// Installation is what came of RunParams.Packages; nil without.
+	// Installation is what came of RunParams.Packages and Lock; nil without.
 	Installation *Installation
 	// ID names the run in audit and logs.
 	ID string
@@ -201,10 +206,14 @@ func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 		}
 	}
 	var installation *Installation
-	if len(p.Packages) > 0 {
-		if installation, err = sb.Packages.Install(ctx, p.Packages...); err != nil {
-			return nil, redact.err(err)
-		}
+	switch {
+	case p.Lock != nil:
+		installation, err = sb.Packages.installLock(ctx, p.Lock, p.Packages)
+	case len(p.Packages) > 0:
+		installation, err = sb.Packages.Install(ctx, p.Packages...)
+	}
+	if err != nil {
+		return nil, redact.err(err)
 	}
 	id, err := sb.contextID(ctx, p.Context)
 	if err != nil {

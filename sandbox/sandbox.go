@@ -92,7 +92,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Commands = &Commands{sb}
 	sb.Git = &Git{sb}
 	sb.PTY = &PTY{sb}
-	sb.Packages = &Packages{sb: sb, credentials: cfg.pipCredentials}
+	sb.Packages = newPackages(sb, cfg)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.stopLease = func() {}

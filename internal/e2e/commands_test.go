@@ -151,3 +151,17 @@ func TestFilesThatFail(t *testing.T) {
 		t.Error("a directory was written")
 	}
 }
+
+// Both users have the Python that kernels run, wherever it stands, and may
+// install into it.
+func TestPythonOfBothUsers(t *testing.T) {
+	t.Parallel()
+	sb := create(t, sandboxtest.New(t))
+	want := strings.Trim(evaluate(t, sb, "import sys; sys.prefix"), "'")
+	for _, user := range []string{"", "root"} {
+		result, err := sb.Commands.Run(t.Context(), `python3 -c "import sys; print(sys.prefix)"; touch $(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))")/of_$(id -un).py`, &sandbox.CommandParams{User: user})
+		if err != nil || result.Stdout != want+"\n" || result.Stderr != "" {
+			t.Errorf("%s: %+v, %v, want %s", user, result, err, want)
+		}
+	}
+}

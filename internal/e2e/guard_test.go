@@ -40,6 +40,12 @@ func TestGuardInASandbox(t *testing.T) {
 			t.Errorf("%q: %+v", tt.code, step.Error)
 		}
 	}
+	for _, name := range []string{"SystemExit", "KeyboardInterrupt"} { // they end the step, not the kernel
+		step, err := r.Exec(t.Context(), "raise "+name+"(1)")
+		if err != nil || step.Error == nil || step.Error.Name != name {
+			t.Errorf("%s: %+v, %v", name, step, err)
+		}
+	}
 	step, err := r.Exec(t.Context(), "import math\nx = 4\nmath.sqrt(x)")
 	if err != nil || step.Error != nil || len(step.Results) != 1 || step.Results[0].Text() != "2.0" || len(step.Violations) != 0 {
 		t.Errorf("%+v, %v", step, err)

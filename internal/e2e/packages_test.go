@@ -1,0 +1,485 @@
+//go:build linux
+
+package e2e
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// index is a package index on this machine's loopback. Sandboxes reach it as
+// index.test: what connects for them is a proxy of the environment, which leads
+// everything to it.
+type index struct {
+	proxy *httptest.Server // the way to it
+
+	mu       sync.Mutex
+	wheels   map[string][]byte // by file
+	pages    map[string]func(http.ResponseWriter, *http.Request)
+	requests []string
+}
+
+const indexURL = "http://index.test/simple/"
+
+func newIndex(t *testing.T) *index {
+	t.Helper()
+	x := &index{wheels: map[string][]byte{}, pages: map[string]func(http.ResponseWriter, *http.Request){}}
+	origin := httptest.NewServer(x)
+	t.Cleanup(origin.Close)
+	x.proxy = httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
+	t.Cleanup(x.proxy.Close)
+	t.Setenv("HTTPS_PROXY", x.proxy.URL)
+	return x
+}
+
+// add adds a wheel with one module.
+func (x *index) add(t *testing.T, name, version, code string, requires ...string) {
+	t.Helper()
+	file := fmt.Sprintf("%s-%s-py3-none-any.whl", name, version)
+	content := wheel(t, name, version, code, requires...)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.wheels[file] = content
+}
+
+// asked tells how many requests for paths with a prefix came, and forgets all.
+func (x *index) asked(prefix string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for _, path := range x.requests {
+		if strings.HasPrefix(path, prefix) {
+			n++
+		}
+	}
+	x.requests = nil
+	return n
+}
+
+func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x.mu.Lock()
+	x.requests = append(x.requests, r.URL.Path)
+	page := x.pages[r.URL.Path]
+	content, isWheel := x.wheels[strings.TrimPrefix(r.URL.Path, "/files/")]
+	name, isPage := strings.CutPrefix(strings.TrimSuffix(r.URL.Path, "/"), "/simple/")
+	var links bytes.Buffer
+	for file, content := range x.wheels {
+		if project, _, _ := strings.Cut(file, "-"); isPage && strings.ReplaceAll(project, "_", "-") == name {
+			sum := sha256.Sum256(content)
+			fmt.Fprintf(&links, "<a href=\"/files/%s#sha256=%s\">%[1]s</a>\n", file, hex.EncodeToString(sum[:]))
+		}
+	}
+	x.mu.Unlock()
+	switch {
+	case page != nil:
+		page(w, r)
+	case isWheel:
+		_, _ = w.Write(content)
+	case links.Len() > 0:
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write(links.Bytes())
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// wheel makes a wheel with one module, or with none when code is empty.
+func wheel(t *testing.T, name, version, code string, requires ...string) []byte {
+	t.Helper()
+	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
+	metadata := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", name, version)
+	for _, r := range requires {
+		metadata += "Requires-Dist: " + r + "\n"
+	}
+	files := [][2]string{
+		{name + ".py", code},
+		{info + "METADATA", metadata},
+		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+	}
+	record := info + "RECORD,,\n"
+	for _, file := range files {
+		record += file[0] + ",,\n"
+	}
+	var content bytes.Buffer
+	archive := zip.NewWriter(&content)
+	for _, file := range append(files, [2]string{info + "RECORD", record}) {
+		w, err := archive.Create(file[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(file[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return content.Bytes()
+}
+
+func TestInstallFromAnIndex(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words>=1")
+	x.add(t, "greeting", "2.0", "import words, nothing_of_the_kind\n", "words>=1")
+	x.add(t, "words", "1.5", "n = 1\n")
+	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
+	var log bytes.Buffer
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+		sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	install := func(want *sandbox.Installation, requirements ...string) {
+		t.Helper()
+		got, err := sb.Packages.Install(t.Context(), requirements...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", requirements, diff)
+		}
+	}
+	one := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	install(one, "greeting==1.*")
+	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
+		t.Error(got)
+	}
+	if x.asked("/") == 0 {
+		t.Error("nobody asked the index")
+	}
+
+	// The same again asks nobody, until something else installs or removes.
+	install(one, "greeting==1.*")
+	install(one, "greeting==1.*")
+	if n := x.asked("/"); n != 0 {
+		t.Errorf("the same again made %d requests", n)
+	}
+	if _, err := sb.Commands.Run(t.Context(), "pip uninstall -y words", &sandbox.CommandParams{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	install(one, "greeting==1.*")
+	if n := x.asked("/"); n == 0 {
+		t.Error("what was removed did not come back from the index")
+	}
+
+	// What cannot be imported is told, and so is what was taken for what.
+	install(&sandbox.Installation{
+		Packages:      []sandbox.Package{{Name: "greeting", Version: "2.0"}},
+		RestartNeeded: []string{"greeting"},
+		NotImportable: []sandbox.ImportFailure{{Package: "greeting", Module: "greeting", Error: "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}},
+	}, "greeting>=2")
+	done, err := sb.Packages.Install(t.Context(), "PIL==99")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]sandbox.RenamedPackage{{Import: "PIL", Distribution: "pillow"}}, done.Renamed); diff != "" {
+		t.Errorf("renamed (-want +got):\n%s", diff)
+	}
+	if text := log.String(); !strings.Contains(text, "import=PIL installing=pillow") {
+		t.Errorf("the log: %s", text)
+	}
+
+	_, err = sb.Packages.Install(t.Context(), "no-such-package")
+	failed, ok := errors.AsType[*sandbox.InstallError](err)
+	if !ok || failed.Unreachable || failed.Offline || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "No matching distribution found for no-such-package") {
+		t.Errorf("a bad name: %v", err)
+	}
+}
+
+// Installations wait for each other, as long as their contexts last.
+func TestInstallTakesTurns(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "words", "1.5", "n = 1\n")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	x.pages["/simple/slow/"] = func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-answer
+		http.NotFound(w, r)
+	}
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	first := make(chan error, 1)
+	go func() {
+		_, err := sb.Packages.Install(t.Context(), "slow")
+		first <- err
+	}()
+	select {
+	case <-asked:
+	case err := <-first:
+		t.Fatalf("it ended before it asked: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	go func() {
+		_, err := sb.Packages.Install(ctx, "words")
+		second <- err
+	}()
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("one that was given up: %v", err)
+	}
+	close(answer)
+	if _, ok := errors.AsType[*sandbox.InstallError](<-first); !ok {
+		t.Error("the first found a package that is not there")
+	}
+	if _, err := sb.Packages.Install(t.Context(), "words"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run whose packages are there already begins without pip.
+func TestRunWithPackages(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words")
+	x.add(t, "words", "1.5", "n = 1\n")
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	lock, err := sb.Packages.Lock(t.Context(), "greeting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range []*sandbox.RunParams{
+		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},
+		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},
+		{Packages: []string{"greeting>=1"}, Guard: &sandbox.Guard{}},
+	} {
+		r, err := sb.Begin(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Installation.Packages) == 0 {
+			t.Errorf("run %d: %+v", i, r.Installation)
+		}
+		if n := x.asked("/"); (n > 0) != (i == 0) {
+			t.Errorf("run %d made %d requests", i, n)
+		}
+		for code, fails := range map[string]bool{"import greeting": false, "import words": true} {
+			step, err := r.Exec(t.Context(), code)
+			if err != nil || (step.Error != nil) != fails {
+				t.Errorf("run %d: %s: %+v, %v", i, code, step, err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err = sb.Begin(t.Context(), &sandbox.RunParams{Lock: lock, Packages: []string{"tulip"}})
+	if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "tulip" {
+		t.Errorf("a package that is in no lock: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "greeting", "1.0", "import words\ntext = 'hello'\n", "words>=1", "numpy")
+	x.add(t, "words", "1.5", "n = 1\n")
+	cache := t.TempDir()
+	cloud := sandboxtest.New(t)
+	options := []sandbox.Option{
+		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
+	}
+	first := create(t, cloud, options...)
+	lock, err := first.Packages.Lock(t.Context(), "greeting<2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(file string) []string {
+		s := sha256.Sum256(x.wheels[file])
+		return []string{hex.EncodeToString(s[:])}
+	}
+	const greeting, words = "greeting-1.0-py3-none-any.whl", "words-1.5-py3-none-any.whl"
+	want := []sandbox.LockedPackage{ // numpy is there already
+		{Name: "greeting", Version: "1.0", SHA256: sum(greeting), File: greeting},
+		{Name: "words", Version: "1.5", SHA256: sum(words), File: words},
+	}
+	if diff := cmp.Diff(want, lock.Packages); diff != "" || !strings.HasPrefix(lock.Comment, "For CPython 3.") {
+		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)
+	}
+	if got := run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0\n" {
+		t.Errorf("to lock has installed: %s", got)
+	}
+	text, err := lock.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock = &sandbox.Lock{}
+	if err := lock.UnmarshalText(text); err != nil {
+		t.Fatal(err)
+	}
+
+	x.add(t, "words", "1.6", "n = 2\n") // the lock does not move
+	x.asked("")
+	installed := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	for i, sb := range []*sandbox.Sandbox{
+		first, create(t, cloud, options...), create(t, cloud, append(options, sandbox.WithInternet(false))...), create(t, cloud, append(options, sandbox.WithWheelCache("", -1))...),
+	} {
+		got, err := sb.Packages.InstallLock(t.Context(), lock)
+		if err != nil {
+			t.Fatalf("sandbox %d: %v", i, err)
+		}
+		if diff := cmp.Diff(installed, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
+		}
+		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
+			t.Errorf("sandbox %d: %s", i, got)
+		}
+		uncached := i == 0 || i == 3
+		if n := x.asked("/"); (n > 0) != uncached {
+			t.Errorf("sandbox %d made %d requests", i, n)
+		}
+		if got, err := sb.Packages.InstallLock(t.Context(), lock); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
+			t.Errorf("sandbox %d, again: %+v, %v", i, got, err)
+		}
+		eventually(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
+	}
+	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 2 {
+		t.Errorf("%d wheels are kept, %v", len(kept), err)
+	}
+}
+
+// What an index gives under another content, and what a sandbox says a wheel is,
+// changes nothing for anybody else.
+func TestLockIsKept(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "greeting", "1.0", "text = 'hello'\n")
+	cache := t.TempDir()
+	cloud := sandboxtest.New(t)
+	options := []sandbox.Option{
+		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
+	}
+	sb := create(t, cloud, options...)
+	lock, err := sb.Packages.Lock(t.Context(), "greeting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.add(t, "greeting", "1.0", "text = 'evil'\n")
+	_, err = sb.Packages.InstallLock(t.Context(), lock)
+	failed, ok := errors.AsType[*sandbox.InstallError](err)
+	if !ok || !failed.HashMismatch || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "what the index gives is not what the lock has") {
+		t.Errorf("another content: %v", err)
+	}
+
+	// A sandbox whose pip lies: it "downloads" another wheel, and is content.
+	hostile := create(t, cloud, options...)
+	evil := wheel(t, "greeting", "1.0", "text = 'evil'\n")
+	if err := hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil); err != nil {
+		t.Fatal(err)
+	}
+	const lying = `
+import shutil, sys
+if "download" in sys.argv:
+    to = sys.argv[sys.argv.index("--dest") + 1]
+    import os
+    os.makedirs(to)
+    shutil.copy("/tmp/evil.whl", to + "/greeting-1.0-py3-none-any.whl")
+`
+	directory := evaluate(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
+	directory = strings.Trim(directory, "'")
+	if err := hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hostile.Packages.InstallLock(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 0 {
+		t.Errorf("%d wheels of a hostile sandbox are kept, %v", len(kept), err)
+	}
+	for file, spoiled := range map[string]string{"greeting": "--hash=md5:x", "2": "greeting==2 --hash=sha256:" + strings.Repeat("0", 64)} {
+		var edited sandbox.Lock
+		err := edited.UnmarshalText([]byte(spoiled))
+		if err == nil {
+			_, err = sb.Packages.InstallLock(t.Context(), &edited)
+		}
+		if err == nil {
+			t.Errorf("%s: an edited lock installs", file)
+		}
+	}
+}
+
+// Credentials of an index are in no argument, log or error, and go along only
+// when asked for.
+func TestIndexCredentials(t *testing.T) {
+	x := newIndex(t)
+	x.add(t, "greeting", "1.0", "text = 'hello'\n")
+	var authorized []string
+	x.pages["/simple/denied/"] = func(w http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		authorized = append(authorized, password)
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		http.Error(w, "no", http.StatusUnauthorized)
+	}
+	const password = "s3cr3t-pass"
+	given := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: "http://me:" + password + "@index.test/simple/", TrustedHosts: []string{"index.test"}})
+	cloud := sandboxtest.New(t)
+	_, err := sandbox.Create(t.Context(), append(cloud.Options(), given)...)
+	if err == nil || !strings.Contains(err.Error(), "WithPipCredentials") || strings.Contains(err.Error(), password) {
+		t.Fatalf("without WithPipCredentials: %v", err)
+	}
+	var log bytes.Buffer
+	sb := create(t, cloud, given, sandbox.WithPipCredentials(), sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	if _, err := sb.Packages.Install(t.Context(), "greeting"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = sb.Packages.Install(t.Context(), "denied")
+	failed, ok := errors.AsType[*sandbox.InstallError](err)
+	if !ok || strings.Contains(fmt.Sprint(err, failed.Stderr, failed.Requirements), password) {
+		t.Errorf("%v, %+v", err, failed)
+	}
+	if !failed.Unreachable || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "401 Client Error") {
+		t.Errorf("an index that denies: %v", err)
+	}
+	if len(authorized) == 0 || authorized[len(authorized)-1] != password {
+		t.Errorf("the index was given %q", authorized)
+	}
+	if strings.Contains(log.String(), password) {
+		t.Error("the log has the password")
+	}
+}
+
+// An index that cannot be reached is said to be just that, soon.
+func TestIndexUnreachable(t *testing.T) {
+	newIndex(t).proxy.Close()
+	cloud := sandboxtest.New(t)
+	for _, scheme := range []string{"http", "https"} {
+		sb := create(t, cloud, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
+		_, err := sb.Packages.Install(t.Context(), "greeting")
+		failed, ok := errors.AsType[*sandbox.InstallError](err)
+		if !ok || !failed.Unreachable || failed.Offline || !errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "the package index could not be asked: ") {
+			t.Errorf("%v, %+v", err, failed)
+		}
+	}
+}
+
+// With the context pip ends, in the sandbox, too.
+func TestInstallIsCancelled(t *testing.T) {
+	x := newIndex(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	x.pages["/simple/slow/"] = func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	}
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	if _, err := sb.Packages.Install(ctx, "slow"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	eventually(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
+	if _, err := sb.Packages.Install(t.Context(), filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")); !errors.Is(err, api.ErrInvalidArgument) {
+		t.Errorf("%v", err)
+	}
+}

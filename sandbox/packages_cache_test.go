@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func sumOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// cached gives what a cache has for a hash, "" for nothing.
+func cached(t *testing.T, c wheelCache, sum string) string {
+	t.Helper()
+	f := c.open([]string{sumB, sum})
+	if f == nil {
+		return ""
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func files(t *testing.T, directory string) int {
+	t.Helper()
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Nothing is kept under a hash that is not its own.
+func TestWheelCache(t *testing.T) {
+	t.Parallel()
+	c := wheelCache{directory: filepath.Join(t.TempDir(), "wheels"), limit: 100}
+	sum := sumOf("wheel")
+	if got := cached(t, c, sum); got != "" {
+		t.Errorf("an empty cache has %q", got)
+	}
+	if err := c.add([]string{sum}, strings.NewReader("poison")); err == nil || !strings.Contains(err.Error(), sumOf("poison")) {
+		t.Errorf("what the lock does not have: %v", err)
+	}
+	if err := c.add([]string{sumOf(strings.Repeat("x", 101))}, strings.NewReader(strings.Repeat("x", 101))); err == nil {
+		t.Error("more than may be kept")
+	}
+	if n := files(t, c.directory); n != 0 {
+		t.Errorf("%d files are left of what was refused", n)
+	}
+	if err := c.add([]string{sumA, sum}, strings.NewReader("wheel")); err != nil {
+		t.Fatal(err)
+	}
+	if got := cached(t, c, sum); got != "wheel" {
+		t.Errorf("%q", got)
+	}
+	if err := os.WriteFile(filepath.Join(c.directory, sum), []byte("whee!"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cached(t, c, sum); got != "" || files(t, c.directory) != 0 {
+		t.Errorf("what was spoiled on the disk: %q", got)
+	}
+	c.limit = -1
+	if c.on() || cached(t, c, sum) != "" {
+		t.Error("a cache that is off")
+	}
+}
+
+// What was used least lately goes first, and so does what a program that died
+// left half written.
+func TestWheelCacheTrim(t *testing.T) {
+	t.Parallel()
+	c := wheelCache{directory: t.TempDir(), limit: 30}
+	old := time.Now().Add(-2 * partAge)
+	part := filepath.Join(c.directory, partPrefix+"1")
+	if err := os.WriteFile(part, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(part, old, old); err != nil {
+		t.Fatal(err)
+	}
+	var sums []string
+	for i := range 3 {
+		content := fmt.Sprintf("wheel %04d", i)
+		sums = append(sums, sumOf(content))
+		if err := c.add(sums[i:], strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(c.directory, sums[i]), old, old.Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(part); err == nil {
+		t.Error("half a wheel is left")
+	}
+	if cached(t, c, sums[0]) == "" { // used now
+		t.Fatal("all three fit")
+	}
+	if err := c.add([]string{sumOf("one more!!")}, strings.NewReader("one more!!")); err != nil {
+		t.Fatal(err)
+	}
+	if cached(t, c, sums[0]) == "" || cached(t, c, sums[1]) != "" || cached(t, c, sums[2]) == "" {
+		t.Error("not the one that was used least lately was removed")
+	}
+}
+
+// Many at once, in one directory that is too small: each finds the wheel whole
+// or not at all.
+func TestWheelCacheConcurrent(t *testing.T) {
+	t.Parallel()
+	c := wheelCache{directory: t.TempDir(), limit: 3000}
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 20 {
+				content := strings.Repeat(fmt.Sprint((i+j)%5), 1000)
+				if err := c.add([]string{sumOf(content)}, strings.NewReader(content)); err != nil {
+					t.Error(err)
+				}
+				if got := cached(t, c, sumOf(content)); got != "" && got != content {
+					t.Errorf("%.10q for %.10q", got, content)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := files(t, c.directory); n > 5 {
+		t.Errorf("%d files", n)
+	}
+}
+
+// Wheels are kept by themselves for the services of this machine alone.
+func TestWheelCacheIsNear(t *testing.T) {
+	t.Parallel()
+	for address, on := range map[string]bool{
+		"http://127.0.0.1:3000": true, "http://localhost:1": true, "http://[::1]:1": true, "": false, "https://sandbox.e2b.app": false, "http://10.0.0.1": false,
+	} {
+		if got := wheelCacheOf(nil, address).on(); got != on {
+			t.Errorf("%q: %v", address, got)
+		}
+	}
+	if !wheelCacheOf(&wheelCache{}, "https://sandbox.e2b.app").on() || wheelCacheOf(&wheelCache{limit: -1}, "http://localhost").on() {
+		t.Error("the option does not decide")
+	}
+}

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// InstallError is an installation that pip refused or failed at. It is
+// [api.ErrRetryable] when that was for want of an index that answers.
+type InstallError struct {
+	Requirements []string
+	// ExitCode is pip's.
+	ExitCode int
+	// Stderr is the end of what pip said, at most 4 KiB, without the credentials
+	// of indexes.
+	Stderr string
+	// Offline says that the sandbox was created without internet, or that all is
+	// denied to it but what its network rules allow: the index has to be among that.
+	Offline bool
+	// Unreachable says that an index could not be asked: there was no connection,
+	// its certificate is not trusted, or it refused or failed.
+	Unreachable bool
+	// HashMismatch says that what the index gave is not what the [Lock] has.
+	HashMismatch bool
+
+	// why is what came of asking the index.
+	why string
+}
+
+const maxInstallStderr = 4 << 10
+
+var (
+	// notAsked is what pip tells its log about an index that it gives up, as if that
+	// had nothing. That there is no page of the package is no failure of the index.
+	notAsked   = regexp.MustCompile(`Could not fetch URL \S+: (.*) - skipping`)
+	noPage     = regexp.MustCompile(`^404 `)
+	final      = regexp.MustCompile(`(?i)^4\d\d |certificate`)
+	mismatched = regexp.MustCompile(`DO NOT MATCH THE HASHES`)
+	mismatches = regexp.MustCompile(`(?m)^ +(\S+?)(?: from .*)?:\r?\n(?: +(?:Expected|or) .*\n)+ +Got +(\S+)`)
+)
+
+// newInstallError makes the error of a failed pip. log are the lines of its log
+// about pages of the index.
+func newInstallError(requirements []string, result *CommandResult, log string, masks *strings.Replacer, offline bool) *InstallError {
+	stderr := masks.Replace(result.Stderr)
+	e := &InstallError{
+		Requirements: requirements, ExitCode: result.ExitCode, Offline: offline,
+		Stderr:       strings.ToValidUTF8(stderr[max(len(stderr)-maxInstallStderr, 0):], ""),
+		HashMismatch: mismatched.MatchString(stderr),
+	}
+	for _, match := range notAsked.FindAllStringSubmatch(masks.Replace(log), -1) {
+		if !noPage.MatchString(match[1]) {
+			e.Unreachable, e.why = true, match[1]
+		}
+	}
+	return e
+}
+
+func (e *InstallError) Error() string {
+	text := e.reason()
+	if e.Offline {
+		text += "; the sandbox reaches only what its network rules allow (WithInternet, WithNetwork), and the package index is to be among that"
+	}
+	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", shorten(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
+}
+
+// reason is what tells why. When pip gave an index up, its last words are that
+// there is no such package.
+func (e *InstallError) reason() string {
+	if e.Unreachable {
+		return "the package index could not be asked: " + shorten(e.why, 256)
+	}
+	if e.HashMismatch {
+		text := "what the index gives is not what the lock has"
+		if match := mismatches.FindStringSubmatch(e.Stderr); match != nil {
+			text += fmt.Sprintf(": %s has the hash %s", shorten(match[1], 128), shorten(match[2], 64))
+		}
+		return text
+	}
+	text := lastLine(e.Stderr)
+	for line := range strings.Lines(e.Stderr) {
+		if strings.HasPrefix(line, "ERROR:") {
+			text = shorten(strings.TrimSpace(line), 256)
+		}
+	}
+	return text
+}
+
+// Is matches [api.ErrRetryable].
+func (e *InstallError) Is(target error) bool {
+	return target == api.ErrRetryable && e.Unreachable && !e.Offline && !final.MatchString(e.why)
+}

@@ -1,0 +1,119 @@
+package sandbox
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// PackageIndex says where packages come from. All addresses are as the sandbox
+// sees them. Fields that are empty leave what this machine's pip knows.
+type PackageIndex struct {
+	// URL is the index, such as "https://pypi.example/simple". With it go Extra
+	// and TrustedHosts as they are here: of this machine's settings none is added.
+	URL string
+	// Extra are further indexes. pip takes the newest version of a package,
+	// whichever of all of them has it.
+	Extra []string
+	// TrustedHosts are hosts, with or without a port, that pip asks without TLS
+	// or whose certificate it does not check.
+	TrustedHosts []string
+	// Proxy is the HTTP proxy that pip uses in place of the sandbox's own.
+	Proxy string
+	// Certificates is a bundle in PEM of the authorities to trust, in place of
+	// pip's own.
+	Certificates []byte
+}
+
+// WithPackageIndex says where [Packages] come from. Addresses with a user or a
+// password are refused unless [WithPipCredentials] is given, too. They reach pip
+// by its environment, are in no argument and no log, and are cut out of what it
+// says.
+func WithPackageIndex(i PackageIndex) Option {
+	i.Extra, i.TrustedHosts, i.Certificates = slices.Clone(i.Extra), slices.Clone(i.TrustedHosts), slices.Clone(i.Certificates)
+	return func(c *config) error {
+		if err := i.check(); err != nil {
+			return fmt.Errorf("sandbox: WithPackageIndex: %w", err)
+		}
+		c.index = &i
+		return nil
+	}
+}
+
+// WithPipCredentials lets [Packages] pass on addresses with a user or a password
+// in them: of package indexes as this machine's pip has them, and those of
+// [WithPackageIndex]. Code in the sandbox can read them while pip runs.
+func WithPipCredentials() Option {
+	return func(c *config) error { c.pipCredentials = true; return nil }
+}
+
+// addresses gives what has to be an address, by what it is called in errors.
+// The addresses themselves may hold passwords.
+func (i *PackageIndex) addresses() map[string]string {
+	addresses := map[string]string{}
+	for what, address := range map[string]string{"URL": i.URL, "Proxy": i.Proxy} {
+		if address != "" {
+			addresses[what] = address
+		}
+	}
+	for n, address := range i.Extra {
+		addresses[fmt.Sprintf("Extra[%d]", n)] = address
+	}
+	return addresses
+}
+
+func (i *PackageIndex) check() error {
+	for what, address := range i.addresses() {
+		u, err := url.Parse(address)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(address, " \t\r\n") {
+			return fmt.Errorf("%s is not an http or https address", what)
+		}
+	}
+	for _, host := range i.TrustedHosts {
+		if host == "" || strings.ContainsAny(host, " \t\r\n/@") {
+			return fmt.Errorf("TrustedHosts: %q is not a host", shorten(host, 128))
+		}
+	}
+	if i.Certificates != nil {
+		return checkCertificates(i.Certificates)
+	}
+	return nil
+}
+
+// checkCredentials refuses credentials that nobody said may go along.
+func (c *sandboxConfig) checkCredentials() error {
+	if c.index == nil || c.pipCredentials {
+		return nil
+	}
+	for what, address := range c.index.addresses() {
+		if withoutCredentials(address) == "" {
+			return fmt.Errorf("sandbox: WithPackageIndex: %s has a user or a password, which code in the sandbox could read: "+
+				"give WithPipCredentials, too, if that may be", what)
+		}
+	}
+	return nil
+}
+
+// settings lays these over those of this machine.
+func (i *PackageIndex) settings(s *pipSettings) {
+	if i == nil {
+		return
+	}
+	if i.URL != "" {
+		s.envs["PIP_INDEX_URL"] = i.URL
+		delete(s.envs, "PIP_EXTRA_INDEX_URL")
+		delete(s.envs, "PIP_TRUSTED_HOST")
+	}
+	for variable, words := range map[string][]string{"PIP_EXTRA_INDEX_URL": i.Extra, "PIP_TRUSTED_HOST": i.TrustedHosts} {
+		if len(words) > 0 {
+			s.envs[variable] = strings.Join(words, " ")
+		}
+	}
+	if i.Proxy != "" {
+		s.envs["PIP_PROXY"] = i.Proxy
+	}
+	if i.Certificates != nil {
+		s.certificates = i.Certificates
+	}
+}

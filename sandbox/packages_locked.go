@@ -1,0 +1,183 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// InstallLock installs what a lock has and the sandbox has not, and nothing else:
+// no dependencies, no other versions, no other contents. Wheels come from this
+// machine where they were kept ([WithWheelCache]), else from the index; with all
+// of them here the index is not asked, so that a sandbox without internet will
+// do. A package in another form than a wheel is built in the sandbox, with what
+// the index has for that.
+//
+// What comes from the index and is not what the lock says is an [*InstallError]
+// with HashMismatch, and nothing is installed then. All else is as with
+// [Packages.Install], which does not use what is kept here: without a lock, the
+// only one to say what a file should be is the sandbox that has it.
+func (p *Packages) InstallLock(ctx context.Context, lock *Lock) (*Installation, error) {
+	return p.installLock(ctx, lock, nil)
+}
+
+// installLock is InstallLock for one who wants requirements to be there, from
+// the lock or from before.
+func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []string) (*Installation, error) {
+	text, err := lock.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	wanted := make([]requirement, len(requirements))
+	for i, r := range requirements {
+		if wanted[i], err = parseRequirement(r); err != nil {
+			return nil, err
+		}
+	}
+	ctx, end, err := p.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	key := string(text) + strings.Join(requirements, "\n")
+	if done := p.known(ctx, key); done != nil {
+		return done, nil
+	}
+	before, err := p.site(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have := map[string]string{}
+	for name, version := range before.Packages {
+		have[normalized(name)] = version
+	}
+	names := namesOf(wanted)
+	missing := &Lock{}
+	for _, one := range lock.Packages {
+		name := normalized(one.Name)
+		names = append(names, name)
+		if have[name] != one.Version {
+			missing.Packages = append(missing.Packages, one)
+			have[name] = one.Version
+		}
+	}
+	for _, r := range wanted {
+		if have[r.name] == "" {
+			return nil, &RequirementError{r.text, "neither in the lock nor in the sandbox"}
+		}
+	}
+	if len(missing.Packages) > 0 {
+		if err := p.installLocked(ctx, missing); err != nil {
+			return nil, err
+		}
+	}
+	installation := &Installation{}
+	return installation, p.finish(ctx, key, installation, before, names)
+}
+
+// installLocked brings the wheels that are kept here, has pip fetch the others,
+// installs, and keeps what was fetched.
+func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
+	var asked []string
+	for _, one := range lock.Packages {
+		asked = append(asked, one.Name+"=="+one.Version)
+	}
+	pip, err := p.pip(ctx, asked)
+	if err != nil {
+		return err
+	}
+	defer pip.close(ctx)
+	wheels := pip.path("wheels")
+	absent, err := p.bring(ctx, pip, lock, wheels)
+	if err != nil {
+		return fmt.Errorf("sandbox: install packages: %w", err)
+	}
+	// What pip installs from an index it does not leave behind: what is to be kept
+	// is fetched first.
+	toKeep := &Lock{}
+	if p.wheels.on() {
+		for _, one := range absent.Packages {
+			if one.File != "" {
+				toKeep.Packages = append(toKeep.Packages, one)
+			}
+		}
+	}
+	if len(toKeep.Packages) > 0 {
+		file, err := pip.requirements(ctx, "fetch.txt", toKeep)
+		if err != nil {
+			return err
+		}
+		if err := pip.run(ctx, "download", "--no-deps", "--require-hashes", "--dest", wheels, "-r", file); err != nil {
+			return err
+		}
+	}
+	arguments := append(slices.Clone(installing), "--no-deps", "--require-hashes")
+	remote := len(absent.Packages) - len(toKeep.Packages)
+	if remote < len(lock.Packages) {
+		arguments = append(arguments, "--find-links", wheels)
+	}
+	if remote == 0 {
+		arguments = append(arguments, "--no-index")
+	}
+	file, err := pip.requirements(ctx, "lock.txt", lock)
+	if err != nil {
+		return err
+	}
+	if err := pip.run(ctx, append(arguments, "-r", file)...); err != nil {
+		return err
+	}
+	for _, one := range toKeep.Packages {
+		// It only makes the next sandbox fast, so a failure is for the log.
+		if err := p.keep(ctx, one, path.Join(wheels, one.File)); err != nil {
+			p.sb.client.api.Logger().WarnContext(ctx, "a wheel is not kept", "sandbox", p.sb.ID(), "file", one.File, "error", err)
+		}
+	}
+	return nil
+}
+
+// bring uploads the wheels that are kept here and gives what is left to fetch.
+func (p *Packages) bring(ctx context.Context, pip *pip, lock *Lock, directory string) (*Lock, error) {
+	absent := &Lock{}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelWrites)
+	for _, one := range lock.Packages {
+		var f *os.File
+		if one.File != "" {
+			f = p.wheels.open(one.SHA256)
+		}
+		if f == nil {
+			absent.Packages = append(absent.Packages, one)
+			continue
+		}
+		pip.used = true
+		group.Go(func() error {
+			defer f.Close()
+			return p.sb.Files.WriteFrom(ctx, path.Join(directory, one.File), f, &FileParams{User: "root"})
+		})
+	}
+	return absent, group.Wait()
+}
+
+// requirements writes a lock for pip and gives its path.
+func (c *pip) requirements(ctx context.Context, name string, lock *Lock) (string, error) {
+	text, err := lock.MarshalText()
+	if err != nil {
+		return "", err
+	}
+	return c.path(name), c.write(ctx, c.path(name), strings.NewReader(string(text)))
+}
+
+// keep takes a wheel that pip fetched.
+func (p *Packages) keep(ctx context.Context, one LockedPackage, file string) error {
+	f, err := p.sb.Files.Open(ctx, file, &FileParams{User: "root"})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return p.wheels.add(one.SHA256, f)
+}

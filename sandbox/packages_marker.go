@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The tokens of a marker. Strings hold no characters that only a shell would
+// know what to do with.
+var (
+	markerToken    = regexp.MustCompile(`^ *(\(|\)|===|==|~=|!=|<=|>=|<|>|'[A-Za-z0-9_., +*-]*'|"[A-Za-z0-9_., +*-]*"|[a-z_.]+)`)
+	markerOperator = regexp.MustCompile(`^(?:===|==|~=|!=|<=|>=|<|>|in)$`)
+	markerVariable = regexp.MustCompile(`^(?:python_version|python_full_version|os_name|sys_platform|platform_release|platform_system|` +
+		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
+)
+
+// checkMarker gives why text is not a marker of PEP 508, or "".
+func checkMarker(text string) string {
+	m := markerReader{rest: text}
+	m.next()
+	if m.alternatives(); m.reason == "" && m.token != "" {
+		m.fail("and, or, or the end")
+	}
+	return m.reason
+}
+
+// markerReader reads a marker by recursive descent. Requirements are short, so
+// the depth is bounded.
+type markerReader struct {
+	rest   string
+	token  string // "" at the end
+	reason string // the first thing wrong
+}
+
+func (m *markerReader) next() {
+	m.token = ""
+	if match := markerToken.FindStringSubmatch(m.rest); match != nil {
+		m.token, m.rest = match[1], m.rest[len(match[0]):]
+	} else {
+		m.token = strings.Trim(m.rest, " ") // fits nowhere
+	}
+}
+
+func (m *markerReader) fail(want string) {
+	if m.reason != "" {
+		return
+	}
+	if m.token == "" {
+		m.reason = fmt.Sprintf("it ends where %s is missing", want)
+		return
+	}
+	m.reason = fmt.Sprintf("%q stands where %s is expected", shorten(m.token, 64), want)
+}
+
+func (m *markerReader) alternatives() {
+	m.conjunction()
+	for m.reason == "" && m.token == "or" {
+		m.next()
+		m.conjunction()
+	}
+}
+
+func (m *markerReader) conjunction() {
+	m.comparison()
+	for m.reason == "" && m.token == "and" {
+		m.next()
+		m.comparison()
+	}
+}
+
+func (m *markerReader) comparison() {
+	if m.token == "(" {
+		m.next()
+		m.alternatives()
+		if m.token != ")" {
+			m.fail("a closing parenthesis")
+		}
+		m.next()
+		return
+	}
+	m.operand()
+	if m.token == "not" {
+		if m.next(); m.token != "in" {
+			m.fail(`in (of "not in")`)
+		}
+	}
+	if !markerOperator.MatchString(m.token) {
+		m.fail("a comparison")
+	}
+	m.next()
+	m.operand()
+}
+
+func (m *markerReader) operand() {
+	text := strings.HasPrefix(m.token, "'") || strings.HasPrefix(m.token, `"`)
+	if len(m.token) < 2 || !text && !markerVariable.MatchString(m.token) {
+		m.fail(`a variable such as python_version or a "string"`)
+	}
+	m.next()
+}

@@ -1,0 +1,138 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+func TestRequirements(t *testing.T) {
+	t.Parallel()
+	wheel := filepath.Join(t.TempDir(), "My_pkg-1.0-py3-none-any.whl")
+	if err := os.WriteFile(wheel, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, name := range map[string]string{
+		"humanize": "humanize", " humanize ": "humanize", "humanize==4.*": "humanize", "Foo.Bar_baz>=1,<2": "foo-bar-baz", "3to2": "3to2", "zope.interface": "zope-interface",
+		"a[x,y]~=1.0": "a", "a[]": "a", "a [ x , y-z.w ] >=1": "a", "a ( >=1 )": "a", "a(==2.8)": "a", "a>=1,!=1.2.*,<2": "a", "a >= 1 , < 2": "a",
+		"a===1+local": "a", "a===whatever": "a", "a==1.0+ubuntu.1": "a", "a!=1.0+x": "a", "a!=1.*": "a", "a==1!2.0": "a", "a==1.0rc1.post2.dev3": "a", "a<=2004d.1.dev0": "",
+		"a~=1.4.5a4": "a", "a==v1.0": "a", "a==1.0-1": "a",
+		`a>=1; python_version < "3.12" and os_name == 'posix'`: "a", `a;python_version<"3"`: "a", `a ; 'linux' in sys_platform`: "a",
+		`a; sys_platform not in "win32 darwin"`: "a", `a; (os_name == 'a' or os_name == 'b') and extra == 'quux'`: "a", `a; ((python_full_version >= "3.9"))`: "a",
+		`a; platform_machine == ""`: "a",
+		wheel:                       "my-pkg",
+	} {
+		r, err := parseRequirement(text)
+		if name == "" {
+			if err == nil {
+				t.Errorf("%q is taken for a requirement", text)
+			}
+			continue
+		}
+		if err != nil || r.name != name || r.renamed != nil {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{
+		"", " ", "-r", " -rx", "--index-url=http://x", "a; rm -rf /", "a && b", "a|b", "a`b`", "$(a)", "a\nb", "a==1\n--index-url", "a @ http://x/y.whl",
+		"http://x/y-1-py3-none-any.whl", "git+https://x", "../a", "/abs", "a/b", "missing-1.0-py3-none-any.whl", "x y", "é", "a>", strings.Repeat("a", 2000), "bad.whl",
+		"a[x", "a]", "a[x]]", "a(>=1", "a>=1)", "a>=1,", "a,", "_a", "a-", "a==1.0; ", "a;", "a\x00",
+	} {
+		_, err := parseRequirements([]string{"ok", text})
+		refused, ok := errors.AsType[*RequirementError](err)
+		if !ok || refused.Requirement != text || !errors.Is(err, api.ErrInvalidArgument) || len(err.Error()) > 400 {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := parseRequirements(nil); err == nil {
+		t.Error("nothing to install")
+	}
+}
+
+// What is wrong is said in words that lead to what is right.
+func TestRequirementReasons(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"json":                             "json is part of Python: nothing to install. Allow its import in Guard.Allow",
+		"os.path":                          "os is part of Python",
+		"subprocess>=1":                    "subprocess is part of Python",
+		"numpy.*":                          `a pattern of imports: it belongs in Guard.Allow. To install, name the package ("numpy")`,
+		"os.*":                             "a pattern of imports",
+		"*":                                "a pattern of imports: it belongs in Guard.Allow. Name the packages to install",
+		"a=1":                              `"=1" is not of the form ==version`,
+		"a==one":                           `"one" is not a version`,
+		"a>=1.*":                           ">= takes no wildcard: only == and != do",
+		"a~=1":                             "~=1 needs a second number, as in ~=1.0",
+		"a>1.0+x":                          ">1.0+x takes no local version",
+		"--pre":                            "options of pip are not allowed",
+		"a @ file:///x":                    "addresses are not allowed here",
+		`a; python_version`:                "it ends where a comparison is missing",
+		`a; python_version < 3`:            `"3" stands where a variable such as python_version or a "string" is expected`,
+		`a; pythn_version < "3"`:           `"pythn_version" stands where a variable`,
+		`a; (os_name == "x"`:               "it ends where a closing parenthesis is missing",
+		`a; os_name == "x")`:               `")" stands where and, or, or the end is expected`,
+		`a; os_name == "x" and`:            "it ends where a variable",
+		`a; os_name not "x"`:               `in (of "not in")`,
+		`a; os_name = "x"`:                 `stands where a comparison is expected`,
+		`a; os_name == "x" os_name == "y"`: `"os_name" stands where and, or, or the end`,
+		"a; " + strings.Repeat("(", 900) + `os_name == "x")`: "it ends where a closing parenthesis is missing",
+	} {
+		if _, err := parseRequirement(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A name that is imported is taken for what is installed, and said to be.
+func TestRequirementsRenamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"PIL": "pillow", "yaml>=6": "PyYAML>=6", `cv2; python_version > "3"`: `opencv-python-headless; python_version > "3"`, "sklearn": "scikit-learn", "bs4": "beautifulsoup4",
+		"dateutil ~= 2.8": "python-dateutil ~= 2.8",
+	} {
+		r, err := parseRequirement(text)
+		if err != nil || r.text != want || r.renamed == nil || !strings.HasPrefix(want, r.renamed.Distribution) || r.name != normalized(r.renamed.Distribution) {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+	for _, text := range []string{"pillow", "Yaml", "crypto", "yaml[x]"} {
+		if r, err := parseRequirement(text); err != nil || r.renamed != nil {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+	for module, distribution := range importNames {
+		if standardModules[module] || !lockedName.MatchString(distribution) {
+			t.Errorf("%s: %s", module, distribution)
+		}
+	}
+}
+
+// The list of what Python has itself is not behind the Python of this machine.
+func TestStandardModules(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("python3", "-c", "import sys; print('\\n'.join(sorted(getattr(sys, 'stdlib_module_names', ['json']))))").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(out)) {
+		if !strings.HasPrefix(name, "_") && !standardModules[name] {
+			t.Errorf("%s is not on the list", name)
+		}
+	}
+}
+
+func FuzzRequirements(f *testing.F) {
+	f.Add("a[b]>=1,<2; python_version < '3'")
+	f.Add("a; $(x)")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseRequirement(text)
+		if err == nil && !r.wheel && (r.text[0] == '-' || strings.ContainsAny(r.text, "\n\r\x00$`|&\\/@%{}#^?:")) {
+			t.Errorf("%q is taken for a requirement", text)
+		}
+	})
+}

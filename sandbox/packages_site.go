@@ -1,0 +1,211 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// site is what the sandbox's Python has.
+type site struct {
+	// Directory is where pip puts packages.
+	Directory string `json:"directory"`
+	// Packages are versions by name.
+	Packages map[string]string `json:"packages"`
+}
+
+// siteDirectory is a directory of packages at a time: pip leaves none as it was.
+type siteDirectory struct {
+	path    string
+	changed time.Time
+}
+
+const (
+	// verifyTimeout is how long the imports of a verification may take.
+	verifyTimeout = time.Minute
+	// maxKnown bounds how many installations a handle remembers.
+	maxKnown = 100
+)
+
+func (p *Packages) site(ctx context.Context) (*site, error) {
+	const script = `import importlib.metadata as m, json, sysconfig
+found = {}
+for d in m.distributions():
+    name = d.metadata["Name"]
+    if name:
+        found.setdefault(name, d.version)
+print(json.dumps({"directory": sysconfig.get_path("purelib"), "packages": found}))`
+	var found site
+	return &found, p.python(ctx, script, nil, &found)
+}
+
+// python runs a script that prints JSON.
+func (p *Packages) python(ctx context.Context, script string, arguments []string, out any) error {
+	argv := append([]string{pipPython, "-c", script}, arguments...)
+	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", MaxOutput: 16 << 20})
+	if err == nil {
+		err = json.Unmarshal([]byte(result.Stdout), out)
+	}
+	if err != nil {
+		return p.sb.failed(ctx, "list packages", err)
+	}
+	return nil
+}
+
+// topModules defines, in Python, which modules a distribution installs.
+const topModules = `import importlib.metadata as m, json, sys
+def tops(name):
+    d = m.distribution(name)
+    listed = (d.read_text("top_level.txt") or "").split()
+    found = {f.parts[0].split(".")[0] for f in d.files or [] if f.suffix in (".py", ".so", ".pyd")}
+    return sorted(n for n in listed or found if n.isidentifier())
+`
+
+// verify imports what packages install, in a Python of its own that says what
+// it is at, and gives what failed. A crash or a hang is one, too.
+func (p *Packages) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
+	if len(packages) == 0 {
+		return nil, nil
+	}
+	const script = topModules + `import importlib, os
+said = os.fdopen(os.dup(1), "w")
+null = os.open(os.devnull, os.O_RDWR)
+for descriptor in range(3):
+    os.dup2(null, descriptor)
+for package in sys.argv[1:]:
+    for module in tops(package):
+        print(json.dumps({"package": package, "module": module}), file=said, flush=True)
+        try:
+            importlib.import_module(module)
+            error = ""
+        except BaseException as e:
+            error = "%s: %s" % (type(e).__name__, str(e)[:500])
+        print(json.dumps({"error": error}), file=said, flush=True)
+said.flush()
+os._exit(0)`
+	argv := append([]string{pipPython, "-c", script}, packages...)
+	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Timeout: verifyTimeout, MaxOutput: 16 << 20})
+	died := ""
+	if _, exited := errors.AsType[*ExitError](err); exited {
+		died = fmt.Sprintf("Python ended with status %d", result.ExitCode)
+	} else if result != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		died = fmt.Sprintf("it took longer than %v", verifyTimeout)
+	} else if err != nil {
+		return nil, p.sb.failed(ctx, "import what was installed", err)
+	}
+	failures, open := importFailures(result.Stdout)
+	if died != "" {
+		open.Error = died
+		failures = append(failures, open)
+	}
+	return failures, nil
+}
+
+// importFailures reads what the verification said, and gives the import that it
+// was at when it stopped.
+func importFailures(text string) (failures []ImportFailure, open ImportFailure) {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		var line struct {
+			Package, Module string
+			Error           *string
+		}
+		if json.Unmarshal(lines.Bytes(), &line) != nil {
+			continue
+		}
+		if line.Error == nil {
+			open = ImportFailure{Package: line.Package, Module: line.Module}
+			continue
+		}
+		if *line.Error != "" {
+			open.Error = shorten(*line.Error, 1024)
+			failures = append(failures, open)
+		}
+		open = ImportFailure{}
+	}
+	return failures, open
+}
+
+// loaded tells which of the packages the default context has loaded, and makes
+// it see what is new. That is a service to the caller: a context that is busy
+// or not open, or a failure, is no reason to fail.
+func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
+	k := p.sb.code.open("python")
+	if k == nil {
+		return nil
+	}
+	const modules = "modules"
+	reply, err := k.whenFree(ctx, jupyter.ExecuteRequest{
+		Code: "__import__('importlib').invalidate_caches()", Silent: true,
+		UserExpressions: map[string]string{modules: `','.join({m.split('.')[0] for m in __import__('sys').modules})`},
+	})
+	if err != nil || len(upgraded) == 0 {
+		return nil
+	}
+	text := Result{Data: reply.UserExpressions[modules].Data}.Text()
+	const script = topModules + `print(json.dumps({name: tops(name) for name in sys.argv[1:]}))`
+	var tops map[string][]string
+	if p.python(ctx, script, upgraded, &tops) != nil {
+		return nil
+	}
+	in := strings.Split(text, ",")
+	var stale []string
+	for name, top := range tops {
+		if slices.ContainsFunc(top, func(module string) bool { return slices.Contains(in, module) }) {
+			stale = append(stale, name)
+		}
+	}
+	slices.Sort(stale)
+	return stale
+}
+
+// known gives what an earlier call with the same key did, when nothing was
+// installed or removed since.
+func (p *Packages) known(ctx context.Context, key string) *Installation {
+	p.mu.Lock()
+	done, left := p.done[key], p.left
+	p.mu.Unlock()
+	if done == nil || p.look(ctx, left.path) != left {
+		return nil
+	}
+	again := done.clone()
+	again.RestartNeeded = nil
+	return again
+}
+
+// remember keeps what was done for known. left is the directory of packages as
+// it was before they were listed.
+func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
+	if left == (siteDirectory{}) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left != left || len(p.done) >= maxKnown {
+		p.done, p.left = map[string]*Installation{}, left
+	}
+	p.done[key] = done.clone()
+}
+
+func (i *Installation) clone() *Installation {
+	return &Installation{
+		Packages: slices.Clone(i.Packages), RestartNeeded: slices.Clone(i.RestartNeeded),
+		Renamed: slices.Clone(i.Renamed), NotImportable: slices.Clone(i.NotImportable),
+	}
+}
+
+// look gives a directory as it is now; zero when the daemon cannot say.
+func (p *Packages) look(ctx context.Context, path string) siteDirectory {
+	info, err := p.sb.Files.Stat(ctx, path, &PathParams{User: "root"})
+	if err != nil || info.ModTime.IsZero() {
+		return siteDirectory{}
+	}
+	return siteDirectory{path, info.ModTime}
+}
