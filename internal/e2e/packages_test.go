@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -101,40 +100,6 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 	}
-}
-
-// wheel makes a wheel with one module, or with none when code is empty.
-func wheel(t *testing.T, name, version, code string, requires ...string) []byte {
-	t.Helper()
-	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
-	metadata := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", name, version)
-	for _, r := range requires {
-		metadata += "Requires-Dist: " + r + "\n"
-	}
-	files := [][2]string{
-		{name + ".py", code},
-		{info + "METADATA", metadata},
-		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-	}
-	record := info + "RECORD,,\n"
-	for _, file := range files {
-		record += file[0] + ",,\n"
-	}
-	var content bytes.Buffer
-	archive := zip.NewWriter(&content)
-	for _, file := range append(files, [2]string{info + "RECORD", record}) {
-		w, err := archive.Create(file[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(file[1])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return content.Bytes()
 }
 
 func TestInstallFromAnIndex(t *testing.T) {

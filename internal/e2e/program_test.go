@@ -17,17 +17,14 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-const (
-	credential = "credential-of-the-program"
-	wheel      = "../../examples/quickstart/wheels/quickstart_numbers-1.0-py3-none-any.whl"
-)
+const credential = "credential-of-the-program"
 
 // programDir is a directory with a program and what is not to be uploaded.
 func programDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"agent/__main__.py": "import os, sys\nimport data, quickstart_numbers\nprint(data.word, os.environ['KEY'], sys.stdin.read(), sorted(os.listdir()))\nprint('failed', file=sys.stderr)\nsys.exit(3)\n",
+		"agent/__main__.py": "import os, sys\nimport data, numbers_of_it\nprint(data.word, os.environ['KEY'], sys.stdin.read(), sorted(os.listdir()))\nprint('failed', file=sys.stderr)\nsys.exit(3)\n",
 		"agent/data.py":     "word = 'uploaded'\n",
 		".git/config":       "",
 	} {
@@ -47,7 +44,7 @@ func TestRunProgram(t *testing.T) {
 	var out, errOut strings.Builder
 	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
 		Dir: programDir(t), Exclude: func(name string, _ fs.DirEntry) bool { return name == ".git" },
-		Files: map[string][]byte{"agent/data.py": []byte("word = 'given'\n"), "x/y": nil}, Packages: []string{wheel},
+		Files: map[string][]byte{"agent/data.py": []byte("word = 'given'\n"), "x/y": nil}, Packages: []string{wheelFile(t, "numbers_of_it", "1.0", "")},
 		Command: "python3 agent", Envs: map[string]string{"KEY": credential},
 		Stdin: strings.NewReader("a task"), Stdout: &out, Stderr: &errOut,
 	})

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"archive/zip"
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,38 +15,45 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// newWheel makes a wheel of one module.
-func newWheel(t *testing.T, name, version, source string) string {
+// wheel makes a wheel with one module, or with none when code is empty.
+func wheel(t *testing.T, name, version, code string, requires ...string) []byte {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%s-py3-none-any.whl", name, version))
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	archive := zip.NewWriter(f)
 	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
-	var record strings.Builder
-	for _, file := range [][2]string{
-		{name + "/__init__.py", source},
-		{info + "METADATA", fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", name, version)},
+	metadata := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", name, version)
+	for _, r := range requires {
+		metadata += "Requires-Dist: " + r + "\n"
+	}
+	files := [][2]string{
+		{name + ".py", code},
+		{info + "METADATA", metadata},
 		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{info + "top_level.txt", name + "\n"},
-		{info + "RECORD", ""},
-	} {
+	}
+	record := info + "RECORD,,\n"
+	for _, file := range files {
+		record += file[0] + ",,\n"
+	}
+	var content bytes.Buffer
+	archive := zip.NewWriter(&content)
+	for _, file := range append(files, [2]string{info + "RECORD", record}) {
 		w, err := archive.Create(file[0])
 		if err != nil {
 			t.Fatal(err)
-		}
-		fmt.Fprintf(&record, "%s,,\n", file[0])
-		if file[1] == "" {
-			file[1] = record.String()
 		}
 		if _, err := w.Write([]byte(file[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return content.Bytes()
+}
+
+// wheelFile is a wheel on this machine.
+func wheelFile(t *testing.T, name, version, code string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%s-py3-none-any.whl", name, version))
+	if err := os.WriteFile(path, wheel(t, name, version, code), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -80,13 +88,8 @@ func TestOnePython(t *testing.T) {
 		func(wheel string) { evaluate(t, sb, "%pip install --no-index --no-deps "+wheel) },
 	} {
 		name := fmt.Sprintf("made%d", i)
-		wheel := newWheel(t, name, "1.0", "answer = 42\n")
-		content, err := os.ReadFile(wheel)
-		if err != nil {
-			t.Fatal(err)
-		}
-		there := "/tmp/" + filepath.Base(wheel)
-		if err := sb.Files.Write(t.Context(), there, content, nil); err != nil {
+		there := "/tmp/" + name + "-1.0-py3-none-any.whl"
+		if err := sb.Files.Write(t.Context(), there, wheel(t, name, "1.0", "answer = 42\n"), nil); err != nil {
 			t.Fatal(err)
 		}
 		install(there)

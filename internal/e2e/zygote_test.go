@@ -201,7 +201,7 @@ import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
-	wheel := newWheel(t, "numpy", "9.9.9", "__version__, float64 = '9.9.9', float\n")
+	wheel := wheelFile(t, "numpy", "9.9.9", "__version__, float64 = '9.9.9', float\n")
 	const version = `__import__("numpy").__version__`
 
 	t.Run("not started", func(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -162,11 +161,6 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	// has beside the tree is not there.
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return "", err
-	}
-	if strings.HasPrefix(path, rootHome+"/") { // the one directory that the other user may not traverse
-		if err := os.Chmod("root"+rootHome, 0o711); err != nil {
-			return "", err
-		}
 	}
 	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return "", fmt.Errorf("attach: %w", err)

@@ -22,9 +22,7 @@ const (
 	loginShell = "/bin/bash"
 )
 
-// skeletonDirectories are all directories of a sandbox that are not a tree's. The
-// Python of a server that runs as root stands below root's home, which is
-// therefore one that others may pass, though not list.
+// skeletonDirectories are all directories of a sandbox that are not a tree's.
 var skeletonDirectories = []struct {
 	path string
 	mode fs.FileMode
@@ -32,7 +30,7 @@ var skeletonDirectories = []struct {
 	{"/code", 0o777}, {"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky},
 	{"/etc", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/ssl", 0o755},
 	{"/home", 0o755}, {userHome, 0o755}, {"/media", 0o755}, {"/mnt", 0o755}, {"/opt", 0o755}, {"/proc", 0o555},
-	{rootHome, 0o711}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
+	{rootHome, 0o700}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
 	{"/tmp", 0o777 | fs.ModeSticky}, {"/usr", 0o755}, {"/var", 0o755}, {"/var/cache", 0o755}, {"/var/lib", 0o755},
 	{"/var/log", 0o755}, {"/var/tmp", 0o777 | fs.ModeSticky},
 }
