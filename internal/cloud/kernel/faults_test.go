@@ -299,6 +299,35 @@ func TestEnvOfOneExecution(t *testing.T) {
 	}
 }
 
+// A variable that no process can have, and code that did away with the mapping of
+// them, cost the kernel nothing.
+func TestEnvThatCannotBe(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		in := func(env map[string]string, code string) outcome {
+			r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Env: env, Content: marshal(jupyter.ExecuteRequest{Code: code})}
+			if err := s.client.Submit(r); err != nil {
+				t.Fatal(err)
+			}
+			return s.wait(r)
+		}
+		s.run("x = 1; import os; environ = os.environ")
+		for _, name := range []string{"", "A=B", "A\x00B"} {
+			if o := in(map[string]string{name: "1"}, "x = 2"); len(o.errors) != 1 || o.reply.Status != "error" {
+				t.Errorf("%q: %+v", name, o)
+			}
+		}
+		s.run("os.environ = None")
+		if o := in(map[string]string{"A": "1"}, "environ['A'], x"); o.text() != "('1', 1)" {
+			t.Errorf("%+v", o)
+		}
+		if o := s.run("'A' in environ"); o.text() != "False" {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

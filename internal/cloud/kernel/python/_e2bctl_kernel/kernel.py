@@ -17,6 +17,8 @@ from .wire import Interrupts, Wire, bundle, dumps
 # was printed is out: that keeps the two in order.
 SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn"))
 
+# The variables of this process, also when code puts something else in their place.
+ENVIRON = os.environ
 
 # An exception may say this much, in characters, and so may each part of its traceback.
 MAX_ERROR = 1 << 20
@@ -141,17 +143,23 @@ class Kernel:
 
     def _execute(self, engine, content, env):
         self.allow_stdin = bool(content.get("allow_stdin"))
-        before = {name: os.environ.get(name) for name in env}
-        os.environ.update(env)
+        before = {}
+
+        def execute():
+            for name in env:  # one that no process can have is an error of this execution
+                before[name] = ENVIRON.get(name)
+                ENVIRON[name] = env[name]
+            return engine.execute(content)
+
         try:
             # An execution that is not silent announces itself with execute_input.
-            return self._guarded(lambda: engine.execute(content), announce=content.get("silent", False))
+            return self._guarded(execute, announce=content.get("silent", False))
         finally:
             for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+                if value is not None:
+                    ENVIRON[name] = value
+                elif name in ENVIRON:
+                    del ENVIRON[name]
 
     def _guarded(self, call, announce):
         """An engine catches what user code raises. What gets past it, such as
