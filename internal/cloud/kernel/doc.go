@@ -15,6 +15,9 @@
 // Figures of matplotlib are also e2b/chart, read back from what was drawn
 // (charts.py). In two places it is more exact than E2B's own reading: bars are
 // named by the tick at their place, and whether they lie is asked, not guessed
-// from heights that are equal. Without IPython there are no magics, no display,
-// no charts and tables, and no completion or history.
+// from heights that are equal. A picture that PIL saves under a name is displayed
+// as well (images.py). Of a long traceback the middle is left out.
+//
+// Without IPython there are no magics, no display, no charts, tables and
+// pictures, and no completion or history.
 package kernel
