@@ -193,3 +193,30 @@ func TestExecute(t *testing.T) {
 		}
 	}
 }
+
+// The default kernel starts when a client shows that it is going to run code, and
+// not before: a sandbox without a kernel is small.
+func TestDefaultKernelStarts(t *testing.T) {
+	t.Parallel()
+	starts := make(chan struct{}, 16)
+	p := serve(t, "", func(o *Options) {
+		environ := o.Environ
+		o.Environ = func() ([]string, error) {
+			starts <- struct{}{}
+			return environ()
+		}
+	})
+	for len(starts) > 0 {
+		<-starts // kernels of other languages were looked for
+	}
+	for _, path := range []string{"/health", "/nowhere"} {
+		p.call(t, t.Context(), http.MethodGet, p.interpreter+path, "")
+	}
+	if len(starts) > 0 {
+		t.Error("it starts for nobody")
+	}
+	if status, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", ""); status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	<-starts
+}
