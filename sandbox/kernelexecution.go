@@ -154,10 +154,7 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 			return err
 		}
 	}
-	switch {
-	case asks(m) && h.input == nil:
-		k.turnDown(m)
-	case asks(m):
+	if asks(m) {
 		q.ask(ctx, m)
 	}
 	return nil
