@@ -177,9 +177,9 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			return false, err
 		}
 		// What a call before this one left may cost the kernel while this one waits.
-		handler.turn = func() error { return r.restarted(k.id, p) }
+		handler.ready = func() error { return r.restarted(k.id, p) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
-			if err := handler.turn(); err != nil {
+			if err := handler.ready(); err != nil {
 				return false, err
 			}
 			// How a language takes its environment is what the interpreter knows.
@@ -190,7 +190,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			continue // on another connection: this one had ended before
 		}
 		if err != nil {
-			return !errors.Is(err, errNotSent), err
+			return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
 		}
 		if reply.Status != "ok" && c.execution.Error == nil {
 			// A kernel may say it in the reply alone, and one for shells not even there.
@@ -219,7 +219,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	for attempt := 1; ; attempt++ {
 		var k *kernel
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
-			h.turn = func() error {
+			h.ready = func() error {
 				lost := sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
 				if request.Silent {
 					return nil // it finds out by what is in the kernel

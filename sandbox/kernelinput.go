@@ -31,7 +31,7 @@ type questions struct {
 	next   *jupyter.Message   // was asked meanwhile
 }
 
-// newQuestions has input answer; without one there is no input.
+// newQuestions has a handler answer; nil is the end of the input.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
 	if input == nil {
 		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }

@@ -13,12 +13,12 @@ import (
 // that executes. An error of any of them interrupts the execution and is
 // returned.
 type executionHandler struct {
+	// ready is called when it is the execution's turn, before anything is sent;
+	// its error is returned. May be nil.
+	ready func() error
 	// queued is told how many executions of this handle go first, when some do.
 	// May be nil.
 	queued func(position int) error
-	// turn is called when it is the execution's turn, before anything is sent;
-	// after an error of it nothing is. May be nil.
-	turn func() error
 	// message is given every message on iopub that is the execution's, and the
 	// requests for input. May be nil.
 	message func(*jupyter.Message) error
@@ -39,10 +39,10 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 		k.inTurn.Add(-1)
 		return jupyter.ExecuteReply{}, err
 	}
-	if h.turn != nil {
-		if err := h.turn(); err != nil {
+	if h.ready != nil {
+		if err := h.ready(); err != nil {
 			k.release()
-			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", errNotSent, err)
+			return jupyter.ExecuteReply{}, err
 		}
 	}
 	k.mu.Lock()

@@ -295,10 +295,15 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	err = r.redact.err(err)
 	r.log.step(ctx, code, step, calls, err)
 	traced(step, err)
-	if errors.Is(err, errNotSent) {
+	if notBegun(err) {
 		return nil, err
 	}
 	return step, err
+}
+
+// notBegun tells the error of code that did not start.
+func notBegun(err error) bool {
+	return errors.Is(err, errNotSent) || errors.Is(err, ErrKernelRestarted)
 }
 
 // revive gives the run a kernel again after its own died.
@@ -378,7 +383,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	}
 	if err != nil {
 		r.mu.Lock()
-		if !errors.Is(err, errNotSent) {
+		if !notBegun(err) {
 			r.cut = step.N
 		}
 		r.mu.Unlock()
