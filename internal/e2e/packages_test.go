@@ -213,11 +213,13 @@ func TestRunWithPackages(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words")
 	x.add(t, "words", "1.5", "n = 1\n")
-	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+		sandbox.WithWheelCache("", -1))
 	lock, err := sb.Packages.Lock(t.Context(), "greeting")
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.asked("")
 	for i, p := range []*sandbox.RunParams{
 		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},
 		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},

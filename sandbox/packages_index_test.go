@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// What the program says goes over what this machine's pip knows; an index of
+// its own leaves nothing of those here beside it.
+func TestPackageIndexOverPipSettings(t *testing.T) {
+	pipFile(t, "[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")
+	for _, c := range []struct {
+		index PackageIndex
+		want  map[string]string
+	}{
+		{
+			PackageIndex{URL: "https://own.example/simple", Proxy: "http://proxy.example:8080"},
+			map[string]string{"PIP_INDEX_URL": "https://own.example/simple", "PIP_PROXY": "http://proxy.example:8080", "PIP_DEFAULT_TIMEOUT": "7"},
+		},
+		{
+			PackageIndex{Extra: []string{"https://a.example", "https://b.example"}},
+			map[string]string{
+				"PIP_INDEX_URL": "https://mirror.example/simple", "PIP_EXTRA_INDEX_URL": "https://a.example https://b.example",
+				"PIP_TRUSTED_HOST": "mirror.example", "PIP_DEFAULT_TIMEOUT": "7",
+			},
+		},
+	} {
+		c.index.Certificates = []byte(certificate)
+		got, err := readPipSettings(&c.index, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, got.envs); diff != "" || string(got.certificates) != certificate {
+			t.Errorf("%+v (-want +got):\n%s", c.index, diff)
+		}
+	}
+}
+
+func TestPackageIndexRefused(t *testing.T) {
+	t.Parallel()
+	const password = "s3cr3t"
+	for want, i := range map[string]PackageIndex{
+		"URL is not":                     {URL: "ftp://" + password + "@h"},
+		"Proxy is not":                   {Proxy: "proxy:8080"},
+		"Extra[1] is not":                {Extra: []string{"https://h", "https://h https://" + password + "@h"}},
+		"TrustedHosts":                   {TrustedHosts: []string{"a b"}},
+		"no certificate":                 {Certificates: []byte("-----BEGIN PRIVATE KEY-----")},
+		"Extra[0] has a user":            {Extra: []string{"https://" + password + "@h"}},
+		"Proxy has a user or a password": {Proxy: "http://me:" + password + "@h"},
+	} {
+		_, err := newConfig(sandboxConfig{}, []Option{WithPackageIndex(i)})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), password) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := newConfig(sandboxConfig{}, []Option{WithPackageIndex(PackageIndex{URL: "https://me:x@h"}), WithPipCredentials()}); err != nil {
+		t.Errorf("credentials that were asked for: %v", err)
+	}
+}
+
+// What pip says is given out without what it must not tell.
+func TestInstallErrorHidesCredentials(t *testing.T) {
+	t.Parallel()
+	s := pipSettings{envs: map[string]string{"PIP_INDEX_URL": "https://me:p%40ssword@h/simple", "PIP_PROXY": "http://token1234@proxy"}}
+	result := &CommandResult{ExitCode: 1, Stderr: "cannot reach token1234@proxy\nERROR: https://me:p%40ssword@h/simple p@ssword me:p@ssword\n"}
+	log := "Could not fetch URL https://h/simple/a/: 404 Client Error: Not Found - skipping\nCould not fetch URL https://h/simple/b/: p@ssword was refused - skipping\n"
+	e := newInstallError([]string{"b"}, result, log, s.masks(), false)
+	text := e.Error() + e.Stderr
+	for _, secret := range []string{"p%40ssword", "p@ssword", "token1234"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q is in %q", secret, text)
+		}
+	}
+	if !e.Unreachable || !errors.Is(e, api.ErrRetryable) || !strings.Contains(e.Error(), "could not be asked: **** was refused") {
+		t.Errorf("%v", e)
+	}
+	for log, retryable := range map[string]bool{
+		"Could not fetch URL x: 404 Client Error - skipping":                                            false,
+		"Could not fetch URL x: 403 Client Error - skipping":                                            false,
+		"Could not fetch URL x: There was a problem confirming the ssl certificate: expired - skipping": false,
+		"Could not fetch URL x: 503 Server Error - skipping":                                            true,
+		"Could not fetch URL x: connection error: refused - skipping":                                   true,
+	} {
+		if e := newInstallError(nil, result, log, s.masks(), false); errors.Is(e, api.ErrRetryable) != retryable {
+			t.Errorf("%s: %v", log, e)
+		}
+		if e := newInstallError(nil, result, log, s.masks(), true); errors.Is(e, api.ErrRetryable) {
+			t.Errorf("%s, offline: %v", log, e)
+		}
+	}
+}
