@@ -15,7 +15,7 @@ import (
 // code of each, and leaves nothing: every context works at once.
 func TestCancelledInANestedAgent(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	deepest, cancelled := make(chan struct{}), make(chan string, 3)
 	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		close(deepest)

@@ -180,7 +180,7 @@ func TestBadRequests(t *testing.T) {
 func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
 	if err != nil {
@@ -220,7 +220,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	began := make(chan struct{})
 	var once sync.Once
 	interrupted := make(chan error, 1)
@@ -235,7 +235,7 @@ func TestInterrupt(t *testing.T) {
 	if err := <-interrupted; err != nil {
 		t.Error(err)
 	}
-	http := create(t, sandboxtest.New(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	http := sandboxtest.New(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	for name, call := range map[string]func() error{
 		"interrupt": func() error { return http.Interrupt(t.Context(), "") },
 		"silent": func() error {
@@ -308,7 +308,7 @@ display({'text/plain': 'shown'}, raw=True)
 // Nothing is skipped after an error.
 func TestErrorThenRun(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	pairs := 1000
 	if testing.Short() {
 		pairs = 50
@@ -329,12 +329,12 @@ func TestErrorThenRun(t *testing.T) {
 func TestTwoClients(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	apart := create(t, cloud) // another sandbox: nothing of it is here
+	apart := cloud.Create(t) // another sandbox: nothing of it is here
 	evaluate(t, apart, "n = 'theirs'")
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
 			way := sandbox.WithCodeTransport(transport)
-			sb := create(t, cloud, way)
+			sb := cloud.Create(t, way)
 			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), way)...)
 			if err != nil {
 				t.Fatal(err)

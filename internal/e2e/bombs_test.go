@@ -36,7 +36,7 @@ def bomb():
 		{"threads", "import threading\ntry:\n    while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nexcept RuntimeError: os.write(1, b'full'); time.sleep(1000)", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sb := create(t, cloud)
+			sb := cloud.Create(t)
 			evaluate(t, sb, "import os, signal, time; x = 42")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -62,7 +62,7 @@ func TestLimitsOfCode(t *testing.T) {
 	if cloud.Isolation() != local.Full {
 		t.Skipf("isolation is %s here: it bounds no disk", cloud.Isolation())
 	}
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	for code, want := range map[string]string{
 		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
 		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",

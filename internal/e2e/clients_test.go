@@ -21,7 +21,7 @@ func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.San
 	cloud := sandboxtest.New(t)
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
-			sb := create(t, cloud, sandbox.WithCodeTransport(transport))
+			sb := cloud.Create(t, sandbox.WithCodeTransport(transport))
 			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), sandbox.WithCodeTransport(transport))...)
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	r := newRelay(t, cloud.URL())
-	sb := create(t, cloud, sandbox.WithSandboxURL(r.url()))
+	sb := cloud.Create(t, sandbox.WithSandboxURL(r.url()))
 	evaluate(t, sb, "1")
 	asked := 0
 	answer := func(_ context.Context, prompt string, _ bool) (string, error) {

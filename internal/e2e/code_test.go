@@ -23,7 +23,7 @@ func onBothTransports(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)
 	cloud := sandboxtest.New(t)
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
-			test(t, create(t, cloud, sandbox.WithCodeTransport(transport)))
+			test(t, cloud.Create(t, sandbox.WithCodeTransport(transport)))
 		})
 	}
 }
@@ -101,7 +101,7 @@ func TestMuchOutputOfCode(t *testing.T) {
 
 func TestMuchOutputOfCommand(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	var written counter
 	result, err := sb.Commands.Run(t.Context(), "yes | head -c 67108864", &sandbox.CommandParams{Stdout: &written})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestWriterFails(t *testing.T) {
 
 func TestStdin(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	ask := func(_ context.Context, prompt string, password bool) (string, error) {
 		if password {
 			return "", io.EOF
@@ -205,7 +205,7 @@ func TestStdin(t *testing.T) {
 // Without a websocket the code runs, and what it lacks is said when it asks.
 func TestStdinOverHTTP(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	ask := func(context.Context, string, bool) (string, error) { return "Ada", nil }
 	if execution, err := sb.RunCode(t.Context(), "1 + 1", &sandbox.RunCodeParams{Stdin: ask}); err != nil || execution.Text() != "2" {
 		t.Errorf("code that does not ask: %v", err)
@@ -230,7 +230,7 @@ func TestFontsAreKnown(t *testing.T) {
 	if python.Level != "venv" {
 		t.Skipf("%s is not the prepared Python", python.Path)
 	}
-	sb := create(t, sandboxtest.New(t), sandbox.WithEnvs(startsCold))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithEnvs(startsCold))
 	const code = "import logging; logging.basicConfig(level=logging.INFO)\nimport matplotlib.pyplot"
 	execution, err := sb.RunCode(t.Context(), code, nil)
 	if err != nil {

@@ -71,7 +71,7 @@ func TestContexts(t *testing.T) {
 // What code left running ends with its kernel, and holds up no restart.
 func TestRestartEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	pid := evaluate(t, sb, `
 import atexit, asyncio, subprocess, threading, time
 _ = atexit.register(time.sleep, 3600)

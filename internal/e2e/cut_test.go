@@ -103,7 +103,7 @@ func TestConnectionCut(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			t.Parallel()
 			r := newRelay(t, cloud.URL())
-			testConnectionCut(t, r, create(t, cloud, sandbox.WithSandboxURL(r.url()), sandbox.WithCodeTransport(transport)))
+			testConnectionCut(t, r, cloud.Create(t, sandbox.WithSandboxURL(r.url()), sandbox.WithCodeTransport(transport)))
 		})
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestDeadline(t *testing.T) {
 	const setup = "import collections, functools, itertools, os, signal, socket, time\nbegun = functools.partial(os.write, 1, b'begun'); x = 42\n"
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	var contexts sync.WaitGroup
 	for name, tt := range map[string]struct {
 		code string

@@ -21,17 +21,17 @@ func TestEscapeFromKernel(t *testing.T) {
 	escapes := escapetest.List(t, os.Getpid())
 	for name, start := range map[string]func(t *testing.T) *sandbox.Sandbox{
 		"forked": func(t *testing.T) *sandbox.Sandbox {
-			sb := create(t, warmCloud(t))
+			sb := warmCloud(t).Create(t)
 			if got := evaluate(t, sb, forked); got != "True" {
 				t.Fatal("the kernel was not forked")
 			}
 			return sb
 		},
 		"started": func(t *testing.T) *sandbox.Sandbox {
-			return create(t, sandboxtest.New(t, local.WithIsolation(local.Full)), sandbox.WithEnvs(startsCold))
+			return sandboxtest.New(t, local.WithIsolation(local.Full)).Create(t, sandbox.WithEnvs(startsCold))
 		},
 		"without namespaces": func(t *testing.T) *sandbox.Sandbox {
-			return create(t, sandboxtest.New(t, local.WithIsolation(local.Restricted)))
+			return sandboxtest.New(t, local.WithIsolation(local.Restricted)).Create(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

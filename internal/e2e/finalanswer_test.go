@@ -13,7 +13,7 @@ import (
 // on after it is interrupted.
 func TestFinalAnswer(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	evaluate(t, sb, "kept = 42")
 	for name, code := range map[string]string{
 		"a nested function": "def f(n): return f(n - 1) if n else final_answer([1, 2])\nf(50)\nprint('after')",
@@ -42,7 +42,7 @@ func TestFinalAnswer(t *testing.T) {
 // What only looks like a final answer is none.
 func TestForgedFinalAnswer(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	for _, code := range []string{
 		"class FinalAnswer(BaseException): pass\nraise FinalAnswer('5')",

@@ -14,7 +14,7 @@ import (
 // in the user's names than in a bare shell.
 func TestGuardInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	evaluate(t, sb, "import os")
 	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
 	if err != nil {
@@ -61,7 +61,7 @@ func TestGuardInASandbox(t *testing.T) {
 // pandas draws, groups and prints under a guard as without.
 func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Allow: []string{"matplotlib.*"}, Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // call its tools at odd times.
 func TestRunOnIPykernel(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	if _, err := sb.Packages.Install(t.Context(), "ipykernel>=6"); err != nil {
 		t.Skipf("the index cannot be reached: %v", err)
 	}

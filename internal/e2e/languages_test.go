@@ -13,7 +13,7 @@ import (
 // A kernel that is installed in the sandbox runs its language there.
 func TestInstalledLanguage(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	run := func() (*sandbox.Execution, error) {
 		return sb.RunCode(t.Context(), "echo hello from $0; pwd", &sandbox.RunCodeParams{Language: "bash"})
 	}
@@ -39,7 +39,7 @@ func TestInstalledLanguage(t *testing.T) {
 // The interpreter's first clients find the default kernel in a file.
 func TestKernelIDFile(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	contexts, err := sb.Contexts(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func TestLargeState(t *testing.T) {
 	var w wire
 	transport := w.transport()
 	defer transport.CloseIdleConnections()
-	sb := create(t, sandboxtest.New(t), sandbox.WithTransport(transport))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithTransport(transport))
 	const size = 64 << 20
 	numbers := make([]float64, size/8)
 	for i := range numbers {
@@ -135,7 +135,7 @@ func TestLargeState(t *testing.T) {
 // Values that are odd meet a limit, or arrive as they are, on both ways.
 func TestOddState(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	st := state.New()
 	var deep any
 	for range 10_000 {

@@ -61,7 +61,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 func TestDeadSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	evaluate(t, sb, "1")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestDeadSandbox(t *testing.T) {
 func TestExpiredSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithLifetime(time.Hour))
+	sb := cloud.Create(t, sandbox.WithLifetime(time.Hour))
 	evaluate(t, sb, "1")
 	if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestEndsDuringCalls(t *testing.T) {
 			return err
 		},
 	} {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		killed := make(chan time.Time, 1)
 		err := call(sb, func() {
 			if err := c.API().Sandboxes.Kill(t.Context(), sb.ID()); err != nil {
@@ -183,7 +183,7 @@ func TestClose(t *testing.T) {
 func TestDetachThenConnect(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 	evaluate(t, sb, "x = 41")
 	if err := sb.Detach(); err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestDetachThenConnect(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithLease(15*time.Second))
+	sb := cloud.Create(t, sandbox.WithLease(15*time.Second))
 	before, err := sb.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)

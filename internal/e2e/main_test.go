@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
@@ -20,20 +19,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m)
-}
-
-func create(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), append(cloud.Options(), opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
 }
 
 // run runs a command that has to succeed and returns what it printed.

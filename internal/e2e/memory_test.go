@@ -33,7 +33,7 @@ func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
 // what was killed by somebody does not.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	sb := create(t, withMemory(t, 256<<20))
+	sb := withMemory(t, 256<<20).Create(t)
 	const reason = "signal: killed (out of memory: the sandbox's limit is 256 MiB)"
 	const eat = `python3 -c 'x = b"x" * (1 << 29)'`
 	for command, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestOutOfMemory(t *testing.T) {
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
 	const memory, output = 96 << 20, muchOutput
-	sb := create(t, withMemory(t, memory))
+	sb := withMemory(t, memory).Create(t)
 	var written counter
 	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", output>>16), &sandbox.RunCodeParams{Stdout: &written})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestMoreOutputThanMemory(t *testing.T) {
 // the files that are kept there.
 func TestMemoryMetrics(t *testing.T) {
 	t.Parallel()
-	sb := create(t, withMemory(t, 256<<20))
+	sb := withMemory(t, 256<<20).Create(t)
 	measure := func() (used, total uint64) {
 		t.Helper()
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(49983)+"/metrics", nil)

@@ -21,7 +21,7 @@ import (
 // so at once.
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t), sandbox.WithInternet(false))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithInternet(false))
 	_, err := sb.Packages.Install(t.Context(), "six")
 	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") || !strings.Contains(err.Error(), "WithInternet") {
 		t.Errorf("pip: %v", err)
@@ -60,7 +60,7 @@ func TestNetworkRules(t *testing.T) {
 	if got := cloud.Report().Egress; got != "transparent" {
 		t.Skip(got)
 	}
-	sb := create(t, cloud, sandbox.WithNetwork(sandbox.Network{AllowOut: []string{"*.allowed.test", "203.0.113.0/24"}, DenyOut: []string{sandbox.AllTraffic}}))
+	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{AllowOut: []string{"*.allowed.test", "203.0.113.0/24"}, DenyOut: []string{sandbox.AllTraffic}}))
 	const direct = " --noproxy '*' "
 	check := func(when string, want map[string]string) {
 		t.Helper()
@@ -156,7 +156,7 @@ func leadTo(t *testing.T, address string) http.Handler {
 func TestTwoSandboxes(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	one, two := create(t, cloud), create(t, cloud)
+	one, two := cloud.Create(t), cloud.Create(t)
 	for _, path := range []string{"/home/user/secret", "/tmp/secret"} {
 		if err := one.Files.Write(t.Context(), path, []byte("secret"), nil); err != nil {
 			t.Fatal(err)

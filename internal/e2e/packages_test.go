@@ -109,8 +109,9 @@ func TestInstallFromAnIndex(t *testing.T) {
 	x.add(t, "words", "1.5", "n = 1\n")
 	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
 	var log bytes.Buffer
-	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
 		got, err := sb.Packages.Install(t.Context(), requirements...)
@@ -178,7 +179,7 @@ func TestInstallTakesTurns(t *testing.T) {
 		<-answer
 		http.NotFound(w, r)
 	}
-	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	first := make(chan error, 1)
 	go func() {
 		_, err := sb.Packages.Install(t.Context(), "slow")
@@ -213,8 +214,9 @@ func TestRunWithPackages(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words")
 	x.add(t, "words", "1.5", "n = 1\n")
-	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithWheelCache("", -1))
+
 	lock, err := sb.Packages.Lock(t.Context(), "greeting")
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +262,7 @@ func TestLock(t *testing.T) {
 	options := []sandbox.Option{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
-	first := create(t, cloud, options...)
+	first := cloud.Create(t, options...)
 	lock, err := first.Packages.Lock(t.Context(), "greeting<2")
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +295,7 @@ func TestLock(t *testing.T) {
 	x.asked("")
 	installed := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	for i, sb := range []*sandbox.Sandbox{
-		first, create(t, cloud, options...), create(t, cloud, append(options, sandbox.WithInternet(false))...), create(t, cloud, append(options, sandbox.WithWheelCache("", -1))...),
+		first, cloud.Create(t, options...), cloud.Create(t, append(options, sandbox.WithInternet(false))...), cloud.Create(t, append(options, sandbox.WithWheelCache("", -1))...),
 	} {
 		got, err := sb.Packages.InstallLock(t.Context(), lock)
 		if err != nil {
@@ -329,7 +331,7 @@ func TestLockIsKept(t *testing.T) {
 	options := []sandbox.Option{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
-	sb := create(t, cloud, options...)
+	sb := cloud.Create(t, options...)
 	lock, err := sb.Packages.Lock(t.Context(), "greeting")
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +344,7 @@ func TestLockIsKept(t *testing.T) {
 	}
 
 	// A sandbox whose pip lies: it "downloads" another wheel, and is content.
-	hostile := create(t, cloud, options...)
+	hostile := cloud.Create(t, options...)
 	evil := wheel(t, "greeting", "1.0", "text = 'evil'\n")
 	if err := hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil); err != nil {
 		t.Fatal(err)
@@ -398,7 +400,7 @@ func TestIndexCredentials(t *testing.T) {
 		t.Fatalf("without WithPipCredentials: %v", err)
 	}
 	var log bytes.Buffer
-	sb := create(t, cloud, given, sandbox.WithPipCredentials(), sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	sb := cloud.Create(t, given, sandbox.WithPipCredentials(), sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	if _, err := sb.Packages.Install(t.Context(), "greeting"); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +425,7 @@ func TestIndexUnreachable(t *testing.T) {
 	newIndex(t).proxy.Close()
 	cloud := sandboxtest.New(t)
 	for _, scheme := range []string{"http", "https"} {
-		sb := create(t, cloud, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
+		sb := cloud.Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
 		_, err := sb.Packages.Install(t.Context(), "greeting")
 		failed, ok := errors.AsType[*sandbox.InstallError](err)
 		if !ok || !failed.Unreachable || failed.Offline || !errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "the package index could not be asked: ") {
@@ -441,7 +443,7 @@ func TestInstallIsCancelled(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	}
-	sb := create(t, sandboxtest.New(t), sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	if _, err := sb.Packages.Install(ctx, "slow"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

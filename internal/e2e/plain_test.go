@@ -22,7 +22,7 @@ func TestWithoutIPython(t *testing.T) { // not in parallel: it sets a variable o
 	cloud := sandboxtest.New(t)
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
-			sb := create(t, cloud, sandbox.WithCodeTransport(transport))
+			sb := cloud.Create(t, sandbox.WithCodeTransport(transport))
 			for code, want := range map[string]string{
 				"raise ExceptionGroup('two', [ValueError(1), TypeError(2)]) if 'ExceptionGroup' in dir(__builtins__) else TypeError(2)": "TypeError: 2",
 				"%time 1":  "SyntaxError",

@@ -111,7 +111,7 @@ func TestUnsupportedFields(t *testing.T) {
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	for _, requirement := range []string{
 		"", " ", "six; touch /tmp/owned", "six && touch /tmp/owned", "$(touch /tmp/owned)", "`touch /tmp/owned`", "six|cat", "six > /tmp/owned",
 		"-r/etc/passwd", "--index-url=http://example.invalid", "git+https://example.invalid/x", "https://example.invalid/x.whl", "six\n--pre", "../six",
@@ -164,7 +164,7 @@ func TestCodeThatCannotRun(t *testing.T) {
 
 func TestStateThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	type inner struct {
 		Fine int
 		Bad  chan int

@@ -21,7 +21,7 @@ import (
 // Whatever a tool does, the code is told, and the next call works.
 func TestToolFaults(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	type nothing = struct{}
 	tools := []sandbox.Tool{
 		add,
@@ -67,7 +67,7 @@ func TestToolFaults(t *testing.T) {
 
 func TestTenThousandToolCalls(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	step := observe(t, r, "n = 0\nfor i in range(10_000):\n    n = add(n, 1)\nn")
 	if step.Text() != "10000" {
@@ -82,7 +82,7 @@ func TestTenThousandToolCalls(t *testing.T) {
 // step has its tools.
 func TestToolCalledBetweenSteps(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	observe(t, r, `import os, threading, time
 def late():
@@ -168,7 +168,7 @@ func TestToolsOfAServer(t *testing.T) {
 	defer func() { here.Close(); <-served }()
 	const secret = "constructor-secret-0123456789"
 	c := &remoteTools{conn: here, lines: bufio.NewScanner(here), secret: secret}
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{c.tool("shout"), c.tool("cry")}})
 	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
 		t.Errorf("%+v", step)

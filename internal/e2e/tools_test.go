@@ -22,7 +22,7 @@ func observe(t *testing.T, r *sandbox.Run, code string) *sandbox.Step {
 
 func TestToolsInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	entered := make(chan struct{}, 1)
 	tools := []sandbox.Tool{
 		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
@@ -98,11 +98,7 @@ func errOr(failed bool) error {
 }
 
 func BenchmarkToolCall(b *testing.B) {
-	sb, err := sandbox.Create(b.Context(), sandboxtest.New(b).Options()...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer sb.Close()
+	sb := sandboxtest.New(b).Create(b)
 	r, err := sb.Begin(b.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{
 		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
 	}})

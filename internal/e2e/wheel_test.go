@@ -63,7 +63,7 @@ func wheelFile(t *testing.T, name, version, code string) string {
 // installs.
 func TestOnePython(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	prefix := strings.Trim(evaluate(t, sb, "import sys; sys.prefix"), "'")
 	users := []string{"user", "root"}
 	as := func(user, command string) string {

@@ -51,7 +51,7 @@ func warmCloud(t *testing.T) *sandboxtest.Cloud {
 // awaitWarm waits until kernels are forked.
 func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	eventually(t, "a kernel that is forked", func() bool {
 		made, err := sb.CreateContext(t.Context(), nil)
 		if err != nil {
@@ -121,7 +121,7 @@ func TestForkedKernel(t *testing.T) {
 	signal.Ignore(unix.SIGHUP, unix.SIGQUIT) // as nohup and a shell's background jobs have it
 	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGQUIT) })
 	cloud := warmCloud(t)
-	warm, cold := create(t, cloud), create(t, cloud, sandbox.WithEnvs(startsCold))
+	warm, cold := cloud.Create(t), cloud.Create(t, sandbox.WithEnvs(startsCold))
 	describe := func(sb *sandbox.Sandbox, want string) (found map[string]any) {
 		execution, err := sb.RunCode(t.Context(), self, nil)
 		if err == nil {
@@ -182,7 +182,7 @@ func TestForkedKernelsDiffer(t *testing.T) {
 import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 [numpy.random.rand(), numpy.random.default_rng().random(), random.random(), uuid.uuid1().hex, uuid.uuid4().hex, next(tempfile._get_candidate_names()),
  secrets.token_hex(), multiprocessing.current_process().authkey.hex(), float(pandas.Series(range(1000)).sample(1).iloc[0] + numpy.random.rand())]`
-	one, two := create(t, cloud), create(t, cloud)
+	one, two := cloud.Create(t), cloud.Create(t)
 	var values [2][]string
 	for i, sb := range []*sandbox.Sandbox{one, two} {
 		values[i] = strings.Split(strings.ReplaceAll(evaluate(t, sb, code), "\n", ""), ", ")
@@ -205,7 +205,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	const version = `__import__("numpy").__version__`
 
 	t.Run("not started", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		if done, err := sb.Packages.Install(t.Context(), wheel); err != nil || done.RestartNeeded != nil {
 			t.Fatalf("%+v, %v", done, err)
 		}
@@ -217,7 +217,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		}
 	})
 	t.Run("has run nothing", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		made, err := sb.CreateContext(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		}
 	})
 	t.Run("has run something", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		evaluate(t, sb, "x = 1; import numpy")
 		done, err := sb.Packages.Install(t.Context(), wheel)
 		if err != nil {
@@ -251,7 +251,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		}
 	})
 	t.Run("a file of the user", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		if err := sb.Files.Write(t.Context(), "/home/user/numpy.py", []byte("__version__, float64 = 'mine', float\n"), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		}
 	})
 	t.Run("a file of another kind", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		if err := sb.Files.Write(t.Context(), "/home/user/numpy.csv", []byte("1,2\n"), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		}
 	})
 	t.Run("another package", func(t *testing.T) {
-		sb := create(t, cloud)
+		sb := cloud.Create(t)
 		const write = `import site; open(site.getsitepackages()[0] + "/other_thing.py", "w").write("y = 2")`
 		if _, err := sb.Commands.Run(t.Context(), "python3 -c '"+write+"'", &sandbox.CommandParams{User: "root"}); err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 // TestZygoteKilled: kernels start without it, and it comes back.
 func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all clouds
 	cloud := warmCloud(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
 		t.Fatal("the kernel was not forked")
 	}
@@ -297,7 +297,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all 
 			t.Error(err)
 		}
 	}
-	if got := evaluate(t, create(t, cloud), "1 + 1"); got != "2" {
+	if got := evaluate(t, cloud.Create(t), "1 + 1"); got != "2" {
 		t.Errorf("1 + 1 is %s while there is no zygote", got)
 	}
 	if got := evaluate(t, sb, "x"); got != "1" {
@@ -309,7 +309,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all 
 // TestForkedKernelDies: the next one is forked too.
 func TestForkedKernelDies(t *testing.T) {
 	t.Parallel()
-	sb := create(t, warmCloud(t))
+	sb := warmCloud(t).Create(t)
 	for _, end := range []string{"import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"} {
 		if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
 			t.Fatal("the kernel was not forked")
@@ -335,7 +335,7 @@ func TestForkedKernelDies(t *testing.T) {
 func TestKernelCannotReachZygote(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	if got := evaluate(t, sb, forked); got != "True" {
 		t.Fatal("the kernel was not forked")
 	}

@@ -79,7 +79,7 @@ func sum(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s
 
 func gitSandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	if _, err := sb.Commands.Run(t.Context(), "git --version", nil); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

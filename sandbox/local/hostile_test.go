@@ -34,7 +34,7 @@ func hostileCloud(t *testing.T) *sandboxtest.Cloud {
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
-	sb, other := create(t, cloud), create(t, cloud)
+	sb, other := cloud.Create(t), cloud.Create(t)
 	if err := sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func pythonList(items []string) string { return "['" + strings.Join(items, "', '
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
-	other := create(t, cloud)
+	other := cloud.Create(t)
 	run(t, other, "true")
 	bombs := map[string]string{
 		"processes":   `bomb() { bomb | bomb & }; bomb; sleep 5`,
@@ -101,7 +101,7 @@ func TestBombs(t *testing.T) {
 	}
 	for name, bomb := range bombs {
 		t.Run(name, func(t *testing.T) {
-			sb := create(t, cloud)
+			sb := cloud.Create(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			ended := make(chan struct{})
@@ -142,7 +142,7 @@ func TestBombs(t *testing.T) {
 func TestEndlessHeader(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	const server = `
 import socket
 l = socket.create_server(("127.0.0.1", 3000))

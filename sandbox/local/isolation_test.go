@@ -25,7 +25,7 @@ func TestWithoutNamespaces(t *testing.T) {
 				t.Fatalf("isolation is %q", got)
 			}
 			t.Logf("%+v", cloud.Report())
-			sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+			sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 			home := run(t, sb, "pwd")
 			if !strings.HasSuffix(home, "/home/user") || home == "/home/user" {
 				t.Errorf("home is %s", home)
@@ -77,7 +77,7 @@ func TestWithoutNamespaces(t *testing.T) {
 // The files by which programs tell that they are in a sandbox.
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	got := run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
 	fields := strings.Fields(got)
 	if len(fields) != 5 || fields[0] != "true" || fields[1] != sb.ID() || fields[2] != fields[3] || fields[4] != "1" {

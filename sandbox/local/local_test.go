@@ -34,20 +34,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func create(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Sandbox {
-	t.Helper()
-	sb, err := sandbox.Create(t.Context(), append(cloud.Options(), opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return sb
-}
-
 func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), command, nil)
@@ -61,7 +47,7 @@ func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithEnvs(map[string]string{"GREETING": "hello", "E2B_SANDBOX_ID": "spoofed"}))
+	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello", "E2B_SANDBOX_ID": "spoofed"}))
 	if got := run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
 		t.Errorf("command: %q", got)
 	}
@@ -122,7 +108,7 @@ func TestEgress(t *testing.T) {
 	}
 	defer listener.Close()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	const ask = `import urllib.request, urllib.error, sys
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({'http': 'http://127.0.0.1:3128'}))
 try:
@@ -144,7 +130,7 @@ except urllib.error.HTTPError as e:
 		t.Errorf("proxy variables %q", got)
 	}
 
-	offline := create(t, cloud, sandbox.WithInternet(false))
+	offline := cloud.Create(t, sandbox.WithInternet(false))
 	if got := run(t, offline, `echo $HTTPS_PROXY $http_proxy; curl -sS http://example.com`); !strings.HasPrefix(got, "http://127.0.0.1:3128 http://127.0.0.1:3128\nno connection to example.com") {
 		t.Errorf("internet is off: %q", got)
 	}
@@ -153,7 +139,7 @@ except urllib.error.HTTPError as e:
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithLifetime(time.Minute))
+	sb := cloud.Create(t, sandbox.WithLifetime(time.Minute))
 	cloud.Advance(59 * time.Second)
 	run(t, sb, "true")
 	cloud.Advance(time.Second)
@@ -165,7 +151,7 @@ func TestLifetime(t *testing.T) {
 func TestPrivateTraffic(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithPrivateTraffic())
+	sb := cloud.Create(t, sandbox.WithPrivateTraffic())
 	if execution, err := sb.RunCode(t.Context(), "6*7", nil); err != nil || execution.Text() != "42" {
 		t.Errorf("with the token: %v", err)
 	}
@@ -181,7 +167,7 @@ func TestFault(t *testing.T) {
 	if _, err := sandbox.Create(t.Context(), cloud.Options()...); !errors.Is(err, api.ErrUnavailable) {
 		t.Errorf("want unavailable: %v", err)
 	}
-	create(t, cloud)
+	cloud.Create(t)
 }
 
 // Clouds share nothing, and each is limited by itself.
@@ -192,7 +178,7 @@ func TestTwoClouds(t *testing.T) {
 	if one.APIKey() == two.APIKey() || one.URL() == two.URL() {
 		t.Error("not two")
 	}
-	sb := create(t, one)
+	sb := one.Create(t)
 	if _, err := sandbox.Create(t.Context(), one.Options()...); !errors.Is(err, api.ErrRateLimited) {
 		t.Errorf("second sandbox: %v", err)
 	}
@@ -234,10 +220,7 @@ func TestManyAtOnce(t *testing.T) {
 // What the variables say is enough for a program that knows nothing else.
 func TestEnv(t *testing.T) {
 	cloud := sandboxtest.New(t)
-	for _, v := range cloud.Env() {
-		name, value, _ := strings.Cut(v, "=")
-		t.Setenv(name, value)
-	}
+	cloud.Setenv(t)
 	sb, err := sandbox.Create(t.Context())
 	if err != nil {
 		t.Fatal(err)

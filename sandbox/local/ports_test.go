@@ -77,7 +77,7 @@ func webServerAt(address string, port int) string {
 func TestTransport(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithPrivateTraffic())
+	sb := cloud.Create(t, sandbox.WithPrivateTraffic())
 	if cloud.Isolation() == "full" {
 		listen(t, sb, "all.py", webServerAt("0.0.0.0", 3000))
 		listen(t, sb, "six.py", webServerAt("::1", 3001))
@@ -157,7 +157,7 @@ server.serve_forever()
 func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud, sandbox.WithHTTPSPorts(8443), sandbox.WithRequestHost("app.example.com:${PORT}"))
+	sb := cloud.Create(t, sandbox.WithHTTPSPorts(8443), sandbox.WithRequestHost("app.example.com:${PORT}"))
 	if err := sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func selfSigned(t *testing.T) []byte {
 // The kernels' own endpoint is a websocket as any other.
 func TestDialWebsocket(t *testing.T) {
 	t.Parallel()
-	sb := create(t, sandboxtest.New(t))
+	sb := sandboxtest.New(t).Create(t)
 	_, response, err := sb.DialWebsocket(t.Context(), 8888, "/api/kernels/none/channels", nil)
 	if !errors.Is(err, websocket.ErrBadHandshake) || response == nil || response.StatusCode != http.StatusNotFound {
 		t.Errorf("no kernel: %v, %v", response, err)
@@ -282,7 +282,7 @@ for l in loops: threading.Thread(target=l).start()
 func TestDial(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := create(t, cloud)
+	sb := cloud.Create(t)
 	listen(t, sb, "raw.py", rawServer)
 	dial := func(port int) net.Conn {
 		t.Helper()
