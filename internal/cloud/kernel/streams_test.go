@@ -76,6 +76,18 @@ func TestOutputOfThreads(t *testing.T) {
 	})
 }
 
+// What is printed comes while the code runs, also when that has replaced what of
+// Python's library the streams need.
+func TestOutputWithoutSleep(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		s.run("import time; time.sleep = None; print(1)")
+		s.started(s.submit("print('here')\nwhile True: pass"), "here")
+		s.client.kernel.Interrupt()
+	})
+}
+
 // The streams take what those of Python take.
 func TestTextsOfOutput(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@ import io
 import os
 import queue
 import threading
-import time
+from time import sleep
 
 from .wire import quoted
 
@@ -93,7 +93,7 @@ class Output:
     def _run(self):
         while True:
             self._wake.get()
-            time.sleep(DELAY)
+            sleep(DELAY)
             self.scheduled = False
             self.flush()
 
