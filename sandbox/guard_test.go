@@ -330,7 +330,7 @@ func TestGuardReports(t *testing.T) {
 		step := guarded(t, h, Guard{}, "import math, random\ntry:\n    import os\nexcept ImportError:\n    pass\ntry:\n    open('f')\nexcept Exception:\n    pass\nmath.floor(2.5)")
 		if diff := cmp.Diff([]Violation{
 			{"import", "os", 3, "Import of os is not allowed", "Allowed modules: " + strings.Join(GuardModules(), ", ")},
-			{"function", "open", 7, "Forbidden function evaluation: open", "do it with plain Python, an allowed module or a tool"},
+			{"function", "open", 7, "Forbidden function evaluation: open", "Do it with plain Python, an allowed module or a tool"},
 		}, step.Violations); diff != "" {
 			t.Errorf("violations (-want +got):\n%s", diff)
 		}

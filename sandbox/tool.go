@@ -136,7 +136,12 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 // argumentError is a TypeError in the code.
 type argumentError struct{ err error }
 
-func (e *argumentError) Error() string { return "wrong arguments: " + e.err.Error() }
+func (e *argumentError) Error() string {
+	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // for who writes Python
+		return fmt.Sprintf("wrong arguments: %.256s: %s", wrong.Path, wrong.Reason)
+	}
+	return "wrong arguments: " + e.err.Error()
+}
 func (e *argumentError) Unwrap() error { return e.err }
 
 // Name is the name that code calls.

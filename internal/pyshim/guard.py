@@ -50,9 +50,9 @@ _PROTOCOL = frozenset("__%s__" % name for name in (
     "sizeof slots str sub truediv trunc version xor"
 ).split())
 _HINTS = {
-    "__class__": "use type(x) or isinstance(x, T)",
-    "__dict__": "name the attributes that you need",
-    "__traceback__": "use str(error) and type(error)",
+    "__class__": "Use type(x) or isinstance(x, T)",
+    "__dict__": "Name the attributes that you need",
+    "__traceback__": "Use str(error) and type(error)",
 }
 
 _armed = None
@@ -200,10 +200,10 @@ class _Guard:
         """Puts back what code took away, and says so."""
         if self not in _transformers():
             _transformers().append(self)
-            self.violation("tampering", "transformer", "The check of cells was removed; it is back", "leave the guard alone")
+            self.violation("tampering", "transformer", "The check of cells was removed; it is back", "Leave the guard alone")
         if self.namespace.get("__builtins__") is not self.builtins:
             self.namespace["__builtins__"] = self.builtins
-            self.violation("tampering", "__builtins__", "The guarded builtins were replaced; they are back", "leave the guard alone")
+            self.violation("tampering", "__builtins__", "The guarded builtins were replaced; they are back", "Leave the guard alone")
 
     # Violations.
 
@@ -360,9 +360,9 @@ class _Guard:
 
     def check_attribute(self, name, line=None):
         if name in _FRAMES:
-            raise self.violation("frame", name, "Forbidden access to attribute: %s" % name, "work with values only", line)
+            raise self.violation("frame", name, "Forbidden access to attribute: %s" % name, "Work with values only", line)
         if name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _PROTOCOL:
-            hint = _HINTS.get(name, "use operators, built-in functions and public methods")
+            hint = _HINTS.get(name, "Use operators, built-in functions and public methods")
             raise self.violation("dunder", name, "Forbidden access to dunder attribute: %s" % name, hint, line)
 
     def getattr(self, *arguments):
@@ -390,7 +390,7 @@ class _Guard:
             if _armed is not self:
                 return function(*arguments, **keywords)
             raise self.violation("function", name, "Forbidden function evaluation: %s" % name,
-                                 "do it with plain Python, an allowed module or a tool")
+                                 "Do it with plain Python, an allowed module or a tool")
 
         refused.__name__ = name
         return refused
@@ -403,12 +403,12 @@ class _Guard:
             return itertools.repeat(())
         message = "Maximum number of %d iterations in While loop exceeded" % self.turns
         # One more: the turn that finds that the loop is over.
-        return itertools.chain(itertools.repeat((), self.turns + 1), self._refuse("loop", "while", message, "make the loop end", line))
+        return itertools.chain(itertools.repeat((), self.turns + 1), self._refuse("loop", "while", message, "Make the loop end", line))
 
     def _budget(self):
         if self.operations:
             message = "Reached the max number of operations of %d" % self.operations
-            refusal = self._refuse("operations", "operations", message, "use a faster algorithm or a library")
+            refusal = self._refuse("operations", "operations", message, "Use a faster algorithm or a library")
             left = itertools.chain(itertools.repeat(True, self.operations), refusal)
             self.builtins["__e2bctl_operation__"] = left.__next__
 
@@ -431,7 +431,7 @@ class _Guard:
             raise
         except Exception as error:
             raise self.violation("syntax", type(error).__name__, "The code cannot be checked: %s" % error,
-                                 "write it simpler and less nested", 0)
+                                 "Write it simpler and less nested", 0)
         finally:
             sys.setrecursionlimit(limit)
 

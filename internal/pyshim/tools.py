@@ -170,7 +170,10 @@ def _function(bridge, spec):
             bound = signature.bind(*args, **kwargs).arguments
         except TypeError as e:
             raise TypeError("%s: %s; call it as %s" % (name, e, spec["signature"])) from None
-        return bridge.call(name, {k: v for k, v in bound.items() if v is not None or k not in optional})
+        try:
+            return bridge.call(name, {k: v for k, v in bound.items() if v is not None or k not in optional})
+        except Exception as e:  # where in here it came about tells nothing to who wrote the code
+            raise e.with_traceback(None)
 
     async def aio(*args, **kwargs):
         work = functools.partial(function, *args, **kwargs)
