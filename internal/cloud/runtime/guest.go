@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -91,7 +90,9 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	if err := restrictAgent(); err != nil {
 		return err
 	}
-	endureSignals()
+	if err := endureSignals(); err != nil {
+		return err
+	}
 	var spec agentSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
@@ -139,14 +140,6 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		time.AfterFunc(time.Second, func() { unix.Exit(1) })
 	}()
 	return serve(ctx, g)
-}
-
-// endureSignals keeps the agent alive whatever its own root sends it. The kernel
-// spares the first process of a sandbox what it does not handle, but the Go runtime
-// handles all of these. They are taken, not ignored, which children would inherit.
-func endureSignals() {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
-		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
 }
 
 func users(spec agentSpec) []User {
