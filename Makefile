@@ -11,6 +11,8 @@ TOOLS := internal/tools/go.mod internal/tools/go.sum
 # Which interpreter's pip resolves for which version of Python; make python-lock.
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
+# How many packages are tested at once: many tests wait more than they compute.
+PARALLEL ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 TESTFLAGS ?=
 BENCHFLAGS ?=
 
@@ -81,11 +83,11 @@ bench: setup ## measure, and print a table (BENCHFLAGS="-readme README.md" puts 
 test: setup ## run the whole suite, with -race where a C compiler is there
 	@python=$$($(BIN)/e2bctl local setup); export PATH="$${python%/*}:$$PATH"; \
 	if command -v cc >/dev/null 2>&1; then \
-		CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...; \
+		CGO_ENABLED=1 go test -race -p $(PARALLEL) $(TESTFLAGS) ./...; \
 	elif [ -n "$${CI:-}" ]; then \
 		echo "no C compiler: CI needs one for -race" >&2; exit 1; \
 	else \
-		echo "no C compiler: the tests run without -race"; go test $(TESTFLAGS) ./...; \
+		echo "no C compiler: the tests run without -race"; go test -p $(PARALLEL) $(TESTFLAGS) ./...; \
 	fi
 	@if [ "$$(id -u)" != 0 ]; then \
 		echo "not root: this run was the ordinary user's"; \

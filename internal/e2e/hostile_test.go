@@ -22,7 +22,7 @@ func TestHostileKernel(t *testing.T) {
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	observe(t, r, "import sys\ns, c = sys.modules['_e2bctl_state'], sys.modules['_e2bctl_codec']\nhonest = s._send\nmine = 1")
 	for _, document := range []string{
-		`""`, `None`, `"{}"`, `"not JSON"`, `'{"v":1,"value":' + '[' * 100000`, `'{"v":1,"value":' + '9' * 1000000 + '}'`, `"x" * (40 << 20)`,
+		`""`, `None`, `"{}"`, `"not JSON"`, `'{"v":1,"value":' + '[' * 100000`, `'{"v":1,"value":' + '9' * 1000000 + '}'`, `"x" * (8 << 20)`,
 		`c.encode({"token": "t"}).decode()[:-1]`, `c.encode([1]).decode()`,
 		`c.encode({"found": True, "token": "t", "frame": b"", "head": -1, "size": 0}).decode()`,
 		`c.encode({"found": True, "token": "t", "frame": b"{}", "head": 2, "size": 1 << 62}).decode()`,
