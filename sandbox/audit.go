@@ -9,11 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // RunTrace is told what a run does, in the manner of httptrace. The context
@@ -259,13 +260,13 @@ func (r *Run) Metrics() RunMetrics { return r.log.snapshot() }
 // maxImports bounds how many names of modules are kept, of a step and of a run.
 const maxImports = 10_000
 
-var importStatement = regexp.MustCompile(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
+var importStatement = lazyregexp.New(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
 
 // importsOf gives the modules that import statements name, as far as a line
 // shows it.
 func importsOf(code string) []string {
 	found := map[string]bool{}
-	for _, m := range importStatement.FindAllStringSubmatch(code, maxImports) {
+	for _, m := range importStatement().FindAllStringSubmatch(code, maxImports) {
 		for name := range strings.SplitSeq(m[1]+m[2], ",") {
 			if fields := strings.Fields(name); len(fields) > 0 {
 				found[fields[0]] = true

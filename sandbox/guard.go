@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -171,7 +171,7 @@ const (
 )
 
 var (
-	guardModule = regexp.MustCompile(`^(\*|[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*(\.\*)?)$`)
+	guardModule = lazyregexp.New(`^(\*|[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*(\.\*)?)$`)
 
 	errGuardOff = errors.New("the guard is off, or what it answers is malformed: code got around it")
 )
@@ -204,7 +204,7 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 	}
 	for field, modules := range map[string][]string{"Allow": g.Allow, "Deny": g.Deny} {
 		for _, module := range modules {
-			if !guardModule.MatchString(module) {
+			if !guardModule().MatchString(module) {
 				return nil, &GuardError{field, module, `not the name of a module ("numpy", "numpy.random", "numpy.*" or "*")`}
 			}
 		}

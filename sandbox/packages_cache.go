@@ -153,7 +153,7 @@ func (c wheelCache) trim(directory string, limit int64) error {
 			continue // another program removed it
 		}
 		switch {
-		case lockedSum.MatchString(info.Name()):
+		case lockedSum().MatchString(info.Name()):
 			kept = append(kept, info)
 			total += info.Size()
 		case strings.HasPrefix(info.Name(), partPrefix) && time.Since(info.ModTime()) > partAge:

@@ -2,10 +2,10 @@ package sandbox
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // InstallError is an installation that pip refused or failed at. It is
@@ -35,11 +35,11 @@ const maxInstallStderr = 4 << 10
 var (
 	// notAsked is what pip tells its log about an index that it gives up, as if that
 	// had nothing. That there is no page of the package is no failure of the index.
-	notAsked   = regexp.MustCompile(`Could not fetch URL \S+: (.*) - skipping`)
-	noPage     = regexp.MustCompile(`^404 `)
-	final      = regexp.MustCompile(`(?i)^4\d\d |certificate`)
-	mismatched = regexp.MustCompile(`DO NOT MATCH THE HASHES`)
-	mismatches = regexp.MustCompile(`(?m)^ +(\S+?)(?: from .*)?:\r?\n(?: +(?:Expected|or) .*\n)+ +Got +(\S+)`)
+	notAsked   = lazyregexp.New(`Could not fetch URL \S+: (.*) - skipping`)
+	noPage     = lazyregexp.New(`^404 `)
+	final      = lazyregexp.New(`(?i)^4\d\d |certificate`)
+	mismatched = lazyregexp.New(`DO NOT MATCH THE HASHES`)
+	mismatches = lazyregexp.New(`(?m)^ +(\S+?)(?: from .*)?:\r?\n(?: +(?:Expected|or) .*\n)+ +Got +(\S+)`)
 )
 
 // newInstallError makes the error of a failed pip. log are the lines of its log
@@ -49,10 +49,10 @@ func newInstallError(requirements []string, result *CommandResult, log string, m
 	e := &InstallError{
 		Requirements: requirements, ExitCode: result.ExitCode, Offline: offline,
 		Stderr:       strings.ToValidUTF8(stderr[max(len(stderr)-maxInstallStderr, 0):], ""),
-		HashMismatch: mismatched.MatchString(stderr),
+		HashMismatch: mismatched().MatchString(stderr),
 	}
-	for _, match := range notAsked.FindAllStringSubmatch(masks.Replace(log), -1) {
-		if !noPage.MatchString(match[1]) {
+	for _, match := range notAsked().FindAllStringSubmatch(masks.Replace(log), -1) {
+		if !noPage().MatchString(match[1]) {
 			e.Unreachable, e.why = true, match[1]
 		}
 	}
@@ -75,7 +75,7 @@ func (e *InstallError) reason() string {
 	}
 	if e.HashMismatch {
 		text := "what the index gives is not what the lock has"
-		if match := mismatches.FindStringSubmatch(e.Stderr); match != nil {
+		if match := mismatches().FindStringSubmatch(e.Stderr); match != nil {
 			text += fmt.Sprintf(": %s has the hash %s", shorten(match[1], 128), shorten(match[2], 64))
 		}
 		return text
@@ -91,5 +91,5 @@ func (e *InstallError) reason() string {
 
 // Is matches [api.ErrRetryable].
 func (e *InstallError) Is(target error) bool {
-	return target == api.ErrRetryable && e.Unreachable && !e.Offline && !final.MatchString(e.why)
+	return target == api.ErrRetryable && e.Unreachable && !e.Offline && !final().MatchString(e.why)
 }

@@ -10,9 +10,10 @@ import (
 	"io"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // Lock pins packages to versions and to the contents of their files, so that
@@ -47,10 +48,10 @@ const (
 )
 
 var (
-	lockedName    = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	lockedPackage = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?: *\[[A-Za-z0-9._, -]*\])? *== *([A-Za-z0-9_.+!-]+)$`)
-	lockedHash    = regexp.MustCompile(`^--hash=([a-z0-9]+):(\S+)$`)
-	lockedSum     = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	lockedName    = lazyregexp.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	lockedPackage = lazyregexp.New(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?: *\[[A-Za-z0-9._, -]*\])? *== *([A-Za-z0-9_.+!-]+)$`)
+	lockedHash    = lazyregexp.New(`^--hash=([a-z0-9]+):(\S+)$`)
+	lockedSum     = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
 // Lock finds out which files pip would install for requirements (not paths of
@@ -136,7 +137,7 @@ func readReport(r io.Reader) (*Lock, error) {
 
 // isWheel tells whether a file has the name of a wheel of this version.
 func (l LockedPackage) isWheel(file string) bool {
-	match := wheelName.FindStringSubmatch(file)
+	match := wheelName().FindStringSubmatch(file)
 	return match != nil && normalized(match[1]) == normalized(l.Name) && normalized(match[2]) == normalized(l.Version)
 }
 
@@ -155,9 +156,9 @@ func (l *Lock) check() error {
 		refuse := func(reason string) error { return &RequirementError{pin, "in the lock: " + reason} }
 		name := normalized(one.Name)
 		switch {
-		case len(pin) > maxRequirement || !lockedName.MatchString(one.Name):
+		case len(pin) > maxRequirement || !lockedName().MatchString(one.Name):
 			return refuse("not the name of a package")
-		case versionForm.FindString(one.Version) == "":
+		case versionForm().FindString(one.Version) == "":
 			return refuse("not a version")
 		case names[name]:
 			return refuse("it is there twice")
@@ -167,7 +168,7 @@ func (l *Lock) check() error {
 			return refuse(fmt.Sprintf("%q is not the name of a wheel of it", shorten(one.File, 128)))
 		}
 		for _, sum := range one.SHA256 {
-			if !lockedSum.MatchString(sum) {
+			if !lockedSum().MatchString(sum) {
 				return refuse("a hash is not 64 digits of hex, as SHA-256 has")
 			}
 		}
@@ -258,13 +259,13 @@ func parseLocked(line string) (*LockedPackage, error) {
 	case strings.Contains(pin, ";"):
 		return nil, fmt.Errorf("a lock has no markers: it is for one kind of Python")
 	}
-	match := lockedPackage.FindStringSubmatch(pin)
+	match := lockedPackage().FindStringSubmatch(pin)
 	if match == nil {
 		return nil, fmt.Errorf("not of the form name==version --hash=sha256:…")
 	}
 	locked := &LockedPackage{Name: match[1], Version: match[2]}
 	for _, field := range fields[hashes:] {
-		hash := lockedHash.FindStringSubmatch(field)
+		hash := lockedHash().FindStringSubmatch(field)
 		switch {
 		case hash == nil:
 			return nil, fmt.Errorf("%q is not of the form --hash=sha256:…", shorten(field, 128))

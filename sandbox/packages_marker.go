@@ -2,16 +2,17 @@ package sandbox
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // The tokens of a marker. Strings hold no characters that only a shell would
 // know what to do with.
 var (
-	markerToken    = regexp.MustCompile(`^ *(\(|\)|===|==|~=|!=|<=|>=|<|>|'[A-Za-z0-9_., +*-]*'|"[A-Za-z0-9_., +*-]*"|[a-z_.]+)`)
-	markerOperator = regexp.MustCompile(`^(?:===|==|~=|!=|<=|>=|<|>|in)$`)
-	markerVariable = regexp.MustCompile(`^(?:python_version|python_full_version|os_name|sys_platform|platform_release|platform_system|` +
+	markerToken    = lazyregexp.New(`^ *(\(|\)|===|==|~=|!=|<=|>=|<|>|'[A-Za-z0-9_., +*-]*'|"[A-Za-z0-9_., +*-]*"|[a-z_.]+)`)
+	markerOperator = lazyregexp.New(`^(?:===|==|~=|!=|<=|>=|<|>|in)$`)
+	markerVariable = lazyregexp.New(`^(?:python_version|python_full_version|os_name|sys_platform|platform_release|platform_system|` +
 		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
 )
 
@@ -35,7 +36,7 @@ type markerReader struct {
 
 func (m *markerReader) next() {
 	m.token = ""
-	if match := markerToken.FindStringSubmatch(m.rest); match != nil {
+	if match := markerToken().FindStringSubmatch(m.rest); match != nil {
 		m.token, m.rest = match[1], m.rest[len(match[0]):]
 	} else {
 		m.token = strings.Trim(m.rest, " ") // fits nowhere
@@ -85,7 +86,7 @@ func (m *markerReader) comparison() {
 			m.fail(`in (of "not in")`)
 		}
 	}
-	if !markerOperator.MatchString(m.token) {
+	if !markerOperator().MatchString(m.token) {
 		m.fail("a comparison")
 	}
 	m.next()
@@ -94,7 +95,7 @@ func (m *markerReader) comparison() {
 
 func (m *markerReader) operand() {
 	text := strings.HasPrefix(m.token, "'") || strings.HasPrefix(m.token, `"`)
-	if len(m.token) < 2 || !text && !markerVariable.MatchString(m.token) {
+	if len(m.token) < 2 || !text && !markerVariable().MatchString(m.token) {
 		m.fail(`a variable such as python_version or a "string"`)
 	}
 	m.next()

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // RequirementError is a requirement, or a line of a [Lock], that is refused
@@ -36,15 +36,15 @@ const maxRequirement = 1024
 
 var (
 	// requirementParts are name, extras and versions; the marker is cut off before.
-	requirementParts = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
+	requirementParts = lazyregexp.New(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
 		` *(\[ *(?:[A-Za-z0-9._-]+(?: *, *[A-Za-z0-9._-]+)*)? *\])?` +
 		` *(?:\( *([^()]+?) *\)|([^()]*))$`)
-	versionClause = regexp.MustCompile(`^(===|==|~=|!=|<=|>=|<|>) *([A-Za-z0-9_.*+!-]+)$`)
-	versionForm   = regexp.MustCompile(`(?i)^v?(?:\d+!)?\d+(\.\d+)*(?:[-_.]?(?:alpha|a|beta|b|preview|pre|c|rc)[-_.]?\d*)?` +
+	versionClause = lazyregexp.New(`^(===|==|~=|!=|<=|>=|<|>) *([A-Za-z0-9_.*+!-]+)$`)
+	versionForm   = lazyregexp.New(`(?i)^v?(?:\d+!)?\d+(\.\d+)*(?:[-_.]?(?:alpha|a|beta|b|preview|pre|c|rc)[-_.]?\d*)?` +
 		`(?:-\d+|[-_.]?(?:post|rev|r)[-_.]?\d*)?(?:[-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+(?:[-_.][a-z0-9]+)*)?$`)
-	importPattern = regexp.MustCompile(`^(?:([\pL_][\pL\pN_]*)(?:\.[\pL_][\pL\pN_]*)*\.)?\*$`)
-	wheelName     = regexp.MustCompile(`^([A-Za-z0-9_.]+)-([A-Za-z0-9_.+!]+)(?:-[A-Za-z0-9_.+!]+){3,4}\.whl$`)
-	separator     = regexp.MustCompile(`[-_.]+`)
+	importPattern = lazyregexp.New(`^(?:([\pL_][\pL\pN_]*)(?:\.[\pL_][\pL\pN_]*)*\.)?\*$`)
+	wheelName     = lazyregexp.New(`^([A-Za-z0-9_.]+)-([A-Za-z0-9_.+!]+)(?:-[A-Za-z0-9_.+!]+){3,4}\.whl$`)
+	separator     = lazyregexp.New(`[-_.]+`)
 )
 
 func parseRequirements(texts []string) ([]requirement, error) {
@@ -86,14 +86,14 @@ func parseRequirement(text string) (requirement, error) {
 	case strings.Contains(text, "://") || strings.Contains(text, "@"):
 		return refuse("addresses are not allowed here: give a name, or the path of a wheel")
 	}
-	if pattern := importPattern.FindStringSubmatch(trimmed); pattern != nil {
+	if pattern := importPattern().FindStringSubmatch(trimmed); pattern != nil {
 		if pattern[1] == "" {
 			return refuse("a pattern of imports: it belongs in Guard.Allow. Name the packages to install")
 		}
 		return refuse("a pattern of imports: it belongs in Guard.Allow. To install, name the package (%q)", pattern[1])
 	}
 	head, marker, marked := strings.Cut(trimmed, ";")
-	parts := requirementParts.FindStringSubmatch(strings.TrimRight(head, " "))
+	parts := requirementParts().FindStringSubmatch(strings.TrimRight(head, " "))
 	if parts == nil {
 		return refuse(`not of the form name[extras]==version ("humanize==4.*")`)
 	}
@@ -122,7 +122,7 @@ func parseRequirement(text string) (requirement, error) {
 }
 
 func parseWheel(path string) (requirement, error) {
-	match := wheelName.FindStringSubmatch(filepath.Base(path))
+	match := wheelName().FindStringSubmatch(filepath.Base(path))
 	if match == nil {
 		return requirement{}, &RequirementError{path, "not the name of a wheel (name-version-python-abi-platform.whl)"}
 	}
@@ -135,7 +135,7 @@ func parseWheel(path string) (requirement, error) {
 // checkVersionClause gives why one of the versions, such as ">=1.0", is none, or
 // "".
 func checkVersionClause(clause string) string {
-	parts := versionClause.FindStringSubmatch(clause)
+	parts := versionClause().FindStringSubmatch(clause)
 	if parts == nil {
 		return fmt.Sprintf(`%q is not of the form ==version, with one of == != <= >= < > ~= ===`, shorten(clause, 64))
 	}
@@ -144,7 +144,7 @@ func checkVersionClause(clause string) string {
 		return ""
 	}
 	base, wild := strings.CutSuffix(version, ".*")
-	form := versionForm.FindStringSubmatch(base)
+	form := versionForm().FindStringSubmatch(base)
 	exact := operator == "==" || operator == "!="
 	switch {
 	case form == nil:
@@ -161,5 +161,5 @@ func checkVersionClause(clause string) string {
 
 // normalized is the form in which names of packages are compared.
 func normalized(name string) string {
-	return strings.ToLower(separator.ReplaceAllString(name, "-"))
+	return strings.ToLower(separator().ReplaceAllString(name, "-"))
 }

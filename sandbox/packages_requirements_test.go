@@ -106,7 +106,7 @@ func TestRequirementsRenamed(t *testing.T) {
 		}
 	}
 	for module, distribution := range importNames {
-		if standardModules[module] || !lockedName.MatchString(distribution) {
+		if standardModules[module] || !lockedName().MatchString(distribution) {
 			t.Errorf("%s: %s", module, distribution)
 		}
 	}

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // Result is one value in all representations that the kernel gave.
@@ -105,20 +106,20 @@ func (e *ExecutionError) Error() string {
 
 var (
 	// ansi are colours and the like, links and titles, and other escapes.
-	ansi = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
+	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
 	// cellLine are the forms in which Python and IPython name a line of code
 	// that came from here: its cell, and the line.
 	// Where exceptions are in groups, a margin is before it; over HTTP the head
 	// of the traceback, without a line's end.
-	cellLine = regexp.MustCompile(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
+	cellLine = lazyregexp.New(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
 // newExecutionError makes a kernel's error fit to be read.
 func newExecutionError(name, value, traceback string) *ExecutionError {
-	e := &ExecutionError{Name: name, Value: value, Traceback: ansi.ReplaceAllString(traceback, "")}
+	e := &ExecutionError{Name: name, Value: value, Traceback: ansi().ReplaceAllString(traceback, "")}
 	// The outermost frame is of this code, others may be of earlier code.
 	// The message at the end is the code's, and may look like anything.
-	frames := cellLine.FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)
+	frames := cellLine().FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)
 	for _, frame := range frames {
 		if frame[1] == frames[0][1] {
 			e.Line, _ = strconv.Atoi(frame[2])

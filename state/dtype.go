@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // dtype is what a text as "<f8" or "<M8[ns]" says of the elements.
@@ -38,7 +39,7 @@ const (
 	maxItemSize   = 1 << 28
 )
 
-var dtypeText = regexp.MustCompile(`^([<>|])([biufcSUVMmO])(\d{0,9})(?:\[(\d{0,9})([a-zA-Z]{1,2})\])?$`)
+var dtypeText = lazyregexp.New(`^([<>|])([biufcSUVMmO])(\d{0,9})(?:\[(\d{0,9})([a-zA-Z]{1,2})\])?$`)
 
 // widths are the sizes that an element of each kind may have.
 var widths = map[byte][]int{'b': {1}, 'i': {1, 2, 4, 8}, 'u': {1, 2, 4, 8}, 'f': {2, 4, 8}, 'c': {8, 16}, 'M': {8}, 'm': {8}}
@@ -50,7 +51,7 @@ func parseDtype(text string) (dtype, error) {
 	if strings.HasPrefix(text, "[") {
 		return parseRecord([]byte(text), 0)
 	}
-	parts := dtypeText.FindStringSubmatch(text)
+	parts := dtypeText().FindStringSubmatch(text)
 	if parts == nil {
 		return dtype{}, fmt.Errorf("unknown dtype %.40q", text)
 	}

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // Decimal is a Python decimal.Decimal, in its text: "1.10", "-0", "1E+2",
@@ -14,8 +15,8 @@ import (
 type Decimal string
 
 var (
-	decimalNumber  = regexp.MustCompile(`^([+-]?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,18}))?$`)
-	decimalSpecial = regexp.MustCompile(`^-?(Infinity|s?NaN(?:[1-9]\d*)?)$`)
+	decimalNumber  = lazyregexp.New(`^([+-]?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,18}))?$`)
+	decimalSpecial = lazyregexp.New(`^-?(Infinity|s?NaN(?:[1-9]\d*)?)$`)
 )
 
 // maxDecimalExponent is Python's.
@@ -23,10 +24,10 @@ const maxDecimalExponent = 999_999_999_999_999_999
 
 // form gives the text as Python writes it, so that both sides hash the same.
 func (d Decimal) form() (Kind, any, error) {
-	if decimalSpecial.MatchString(string(d)) {
+	if decimalSpecial().MatchString(string(d)) {
 		return KindDecimal, string(d), nil
 	}
-	parts := decimalNumber.FindStringSubmatch(string(d))
+	parts := decimalNumber().FindStringSubmatch(string(d))
 	if parts == nil {
 		return "", nil, fmt.Errorf("%.40q is no Decimal", string(d))
 	}
@@ -72,7 +73,7 @@ const maxRatExponent = 100_000
 // Rat gives the number exactly. Infinities, NaNs and exponents beyond 100,000
 // are errors.
 func (d Decimal) Rat() (*big.Rat, error) {
-	parts := decimalNumber.FindStringSubmatch(string(d))
+	parts := decimalNumber().FindStringSubmatch(string(d))
 	if parts == nil {
 		return nil, fmt.Errorf("state: the Decimal %.40q is no finite number", string(d))
 	}

@@ -13,12 +13,12 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // jupyterVersion is the jupyter_server whose API this is.
@@ -208,7 +208,7 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 	if !readJupyter(w, r, &body) {
 		return
 	}
-	if body.KernelID != "" && (len(body.KernelID) > maxKernelID || !kernelID.MatchString(body.KernelID)) {
+	if body.KernelID != "" && (len(body.KernelID) > maxKernelID || !kernelID().MatchString(body.KernelID)) {
 		jupyterError(w, http.StatusBadRequest, fmt.Sprintf("kernel_id %.64q does not have the form of a UUID", body.KernelID))
 		return
 	}
@@ -234,7 +234,7 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 const maxKernelID = 128
 
 // kernelID is what Jupyter's paths take for the id of a kernel.
-var kernelID = regexp.MustCompile(`^\w+-\w+-\w+-\w+-\w+$`)
+var kernelID = lazyregexp.New(`^\w+-\w+-\w+-\w+-\w+$`)
 
 // refuseKernel answers a request whose kernel cannot be made.
 func refuseKernel(w http.ResponseWriter, err error) {

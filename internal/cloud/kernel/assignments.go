@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // environmentOf maps a language, as kernelspecs name it, to how its code sets a
@@ -44,7 +45,7 @@ var environmentOf = map[string]struct {
 }
 
 // What names a variable is written into code as it is.
-var variableName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 // assignments gives the code that sets variables, and the code that gives them
 // back the values of environ.
@@ -62,7 +63,7 @@ func assignments(language string, env, environ map[string]string) (before, after
 	}
 	var set, reset []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !variableName.MatchString(name) {
+		if !variableName().MatchString(name) {
 			return "", "", fmt.Errorf("%.40q cannot be the name of a variable in %s", name, language)
 		}
 		set = append(set, code.set(name, env[name]))

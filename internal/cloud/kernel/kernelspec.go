@@ -11,10 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // Kernelspec is a Jupyter kernel that is installed: what kernel.json says.
@@ -41,7 +42,7 @@ const (
 )
 
 // kernelspecName is what Jupyter allows a kernel to be called.
-var kernelspecName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)
+var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
 // ErrNoKernelspec says that a kernel is not installed.
 var ErrNoKernelspec = errors.New("kernel: not installed")
@@ -77,7 +78,7 @@ func KernelspecDirs(environ []string, prefix string, homes ...string) Kernelspec
 // [ErrNoKernelspec], or says what is wrong with the one that is there.
 func (s Kernelspecs) Find(name string) (*Kernelspec, error) {
 	name = strings.ToLower(name)
-	if kernelspecName.MatchString(name) && name != "." && name != ".." {
+	if kernelspecName().MatchString(name) && name != "." && name != ".." {
 		for _, dir := range s {
 			spec, err := readKernelspec(dir, name)
 			if !errors.Is(err, os.ErrNotExist) {
@@ -112,7 +113,7 @@ func kernelspecNames(dir string) []string {
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(maxKernelspecs)
-	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName.MatchString(name) })
+	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName().MatchString(name) })
 }
 
 // readKernelspec reads dir/name/kernel.json; name is in lower case, the
@@ -158,7 +159,7 @@ func parseKernelspec(name, dir string) (*Kernelspec, error) {
 }
 
 // reference is what kernel.json may have in values of its env.
-var reference = regexp.MustCompile(`\$\{\w+\}`)
+var reference = lazyregexp.New(`\$\{\w+\}`)
 
 // environ is the environment of the kernel's process.
 func (s *Kernelspec) environ(base []string) []string {
@@ -166,7 +167,7 @@ func (s *Kernelspec) environ(base []string) []string {
 	env := maps.Clone(before)
 	env["NO_COLOR"] = "1" // what is shown is data, for no terminal
 	for name, value := range s.Env {
-		env[name] = reference.ReplaceAllStringFunc(value, func(reference string) string {
+		env[name] = reference().ReplaceAllStringFunc(value, func(reference string) string {
 			if value, ok := before[reference[2:len(reference)-1]]; ok {
 				return value
 			}

@@ -1,8 +1,9 @@
 package python
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // tailSize is how much of a program's complaint goes into an error.
@@ -21,7 +22,7 @@ func (t *tail) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-var credentials = regexp.MustCompile(`://[^/@\s]*@`)
+var credentials = lazyregexp.New(`://[^/@\s]*@`)
 
 // suffix returns ": " and the lines kept, joined, without the credentials that
 // an index's address may hold; "" when nothing was written.
@@ -34,5 +35,5 @@ func (t *tail) suffix() string {
 	if len(lines) == 0 {
 		return ""
 	}
-	return ": " + credentials.ReplaceAllString(strings.Join(lines, "; "), "://")
+	return ": " + credentials().ReplaceAllString(strings.Join(lines, "; "), "://")
 }

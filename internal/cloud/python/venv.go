@@ -7,13 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // marker is the file that makes a virtual environment count: it is written last.
@@ -220,7 +221,7 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	}
 	b.report.stage("fetching", total)
 	err := b.command(ctx, func(line string) {
-		if match := collecting.FindStringSubmatch(line); match != nil {
+		if match := collecting().FindStringSubmatch(line); match != nil {
 			b.report.step(match[1])
 		} else if strings.HasPrefix(line, "Installing collected packages") {
 			b.report.stage("installing", 0)
@@ -247,7 +248,7 @@ var elsewhere = []string{
 	"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_CONSTRAINT",
 }
 
-var collecting = regexp.MustCompile(`^Collecting ([\w.-]+)==`)
+var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 
 // command runs one program to its end and gives its lines of output to lines.
 // Index, proxy and certificate settings of the environment are for pip; what
