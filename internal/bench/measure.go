@@ -108,21 +108,52 @@ func moving(n int64, measure measurement) measurement {
 	}
 }
 
-// print measures a row and its floor, one after the other.
+// rounds is in how many parts a row and its floor are measured, in turns: where
+// the machine is slow for a while it is so for both.
+const rounds = 5
+
+// inTurns measures a row and its floor, which may be nil.
+func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err error) {
+	parts := 1
+	if row.floor != nil && runs >= rounds {
+		parts = rounds
+	}
+	for i := range parts {
+		n := runs*(i+1)/parts - runs*i/parts
+		one, err := row.measure(ctx, n)
+		if err != nil {
+			return got, bare, fmt.Errorf("%s: %w", row.name, err)
+		}
+		got = got.with(one)
+		if row.floor == nil {
+			continue
+		}
+		if one, err = row.floor(ctx, n); err != nil {
+			return got, bare, fmt.Errorf("floor of %s: %w", row.name, err)
+		}
+		bare = bare.with(one)
+	}
+	return got, bare, nil
+}
+
+// with adds the runs of another result of the same measurement.
+func (r result) with(other result) result {
+	other.took = append(slices.Clone(r.took), other.took...)
+	slices.Sort(other.took)
+	return other
+}
+
+// print measures a row and writes it as a line of the table.
 func (row row) print(ctx context.Context, w io.Writer, runs int) error {
-	got, err := row.measure(ctx, runs)
+	got, bare, err := row.inTurns(ctx, runs)
 	if err != nil {
-		return fmt.Errorf("%s: %w", row.name, err)
+		return err
 	}
 	var p95, floor, ratio string
 	if len(got.took) >= 20 {
 		p95 = format(got.percentile(95))
 	}
 	if row.floor != nil {
-		bare, err := row.floor(ctx, runs)
-		if err != nil {
-			return fmt.Errorf("floor of %s: %w", row.name, err)
-		}
 		floor = fmt.Sprintf("%s, %s", bare, row.floorName)
 		ratio = fmt.Sprintf("%.1f", got.value()/bare.value())
 	}

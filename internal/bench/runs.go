@@ -60,7 +60,7 @@ func (b *bench) runRows() []row {
 			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
-			name: "code that computes, under a guard", runs: 5, measure: b.inOne(computeWith(&sandbox.Guard{})),
+			name: "code that computes, under a guard", runs: 25, measure: b.inOne(computeWith(&sandbox.Guard{})),
 			floor: b.inOne(computeWith(nil)), floorName: "without the guard",
 		},
 	}

@@ -40,7 +40,7 @@ class Kernel:
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
-        self._modules = {}  # that were loaded when the first cell came
+        self._modules = {}  # that were loaded before the first cell
 
     def connect(self, fd):
         """Takes over the process: from now on it speaks to the agent."""
@@ -108,8 +108,14 @@ class Kernel:
                 self._requests.put(message)
         os._exit(0)  # the agent is gone
 
-    def serve(self, engine):
+    def keep_modules(self):
+        """Has what is loaded at hand for after a cell that clears sys.modules. A zygote
+        does it for its kernels: to touch each module costs them megabytes."""
         self._modules.update(sys.modules)
+
+    def serve(self, engine):
+        if not self._modules:
+            self.keep_modules()
         while True:
             request = self._requests.get()
             if request["type"] == "check":

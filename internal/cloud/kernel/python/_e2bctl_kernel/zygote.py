@@ -166,6 +166,7 @@ def _load():
         except Exception:
             pass  # not on this machine, or broken, which is for those to see who import it
     engine.warm()
+    engine.kernel.keep_modules()
     extra = {name.partition(".")[0] for name in set(sys.modules) - before}
     return engine, Stamp(extra), _blas()
 
