@@ -45,7 +45,7 @@ type RunMetrics struct {
 	// Steps is how many pieces of code ran, and Errors how many of them ended
 	// with an exception or did not end by themselves.
 	Steps, Errors int
-	// ToolCalls and ToolErrors count calls that ended.
+	// ToolCalls and ToolErrors count calls that ended, final_answer among them.
 	ToolCalls, ToolErrors int
 	// Tokens is what [Run.AddTokens] was told.
 	Tokens int64

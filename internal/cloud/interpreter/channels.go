@@ -42,6 +42,7 @@ type socket struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // the session_id of the request, which may be empty
+	number  uint64 // of the request, by which a later one is known
 	conn    *websocket.Conn
 	v1      bool
 	mailbox *mailbox
@@ -76,8 +77,12 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	}
 	defer conn.Close()
 	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
-	if so.mailbox = s.openMailbox(so); so.mailbox == nil {
-		so.sayBye(websocket.CloseTryAgainLater, "too many connections, or closing")
+	if so.mailbox, err = s.openMailbox(so); err != nil {
+		code := websocket.CloseTryAgainLater
+		if errors.Is(err, errReplaced) {
+			code = websocket.CloseGoingAway
+		}
+		so.sayBye(code, err.Error())
 		return
 	}
 	defer close(so.done)
@@ -95,6 +100,8 @@ func (s *Server) addSocket(so *socket) bool {
 		return false
 	}
 	s.sockets[so] = struct{}{}
+	s.requests++
+	so.number = s.requests
 	s.work.Add(1)
 	return true
 }

@@ -5,6 +5,7 @@ package interpreter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -291,6 +292,27 @@ func TestSameSessionReplacesTheConnection(t *testing.T) {
 	if got := second.until(second.execute("1", false)); !strings.Contains(types(got), "execute_result") {
 		t.Errorf("%s", types(got))
 	}
+}
+
+// However late an earlier request of a session gets its turn, it does not take
+// the place of a later one.
+func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	id := p.defaultID(t)
+	earlier := &socket{session: "a", kernel: p.kernelByID(id), done: make(chan struct{})}
+	earlier.ctx, earlier.shut = context.WithCancel(t.Context())
+	defer earlier.shut()
+	if !p.addSocket(earlier) {
+		t.Fatal("no room")
+	}
+	defer p.removeSocket(earlier)
+	later := p.dial(t, id, "?session_id=a", nil)
+	later.until(later.execute("1", false)) // it is attached
+	if b, err := p.openMailbox(earlier); b != nil || !errors.Is(err, errReplaced) {
+		t.Errorf("%v, %v", b, err)
+	}
+	later.until(later.execute("2", false))
 }
 
 func TestMalformedMessageEndsTheConnection(t *testing.T) {

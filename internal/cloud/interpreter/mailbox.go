@@ -4,6 +4,7 @@ package interpreter
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,14 +55,20 @@ type mailbox struct {
 	expiry   *time.Timer // drops it; runs while there is no reader
 }
 
+var (
+	errNoMailbox = errors.New("too many connections, or closing")
+	// errReplaced is for a connection whose client has made another since.
+	errReplaced = errors.New("another connection of the session has taken its place")
+)
+
 // openMailbox gives the mailbox of a session, with so as its connection. The one
-// that it had ends first. It gives nil when there are too many.
-func (s *Server) openMailbox(so *socket) *mailbox {
+// that it had ends first, unless it was asked for after so.
+func (s *Server) openMailbox(so *socket) (*mailbox, error) {
 	for {
 		s.mu.Lock()
 		if s.closed {
 			s.mu.Unlock()
-			return nil
+			return nil, errNoMailbox
 		}
 		var b *mailbox
 		if i := slices.IndexFunc(s.mailboxes, func(b *mailbox) bool {
@@ -70,21 +77,23 @@ func (s *Server) openMailbox(so *socket) *mailbox {
 			b = s.mailboxes[i]
 		} else if b = s.newMailbox(so); b == nil {
 			s.mu.Unlock()
-			return nil
+			return nil, errNoMailbox
 		}
 		s.mu.Unlock()
 		before, ok := b.attach(so)
-		if ok {
-			return b
-		}
-		if before == nil { // dropped meanwhile
+		switch {
+		case ok:
+			return b, nil
+		case before == nil: // dropped meanwhile
 			continue
+		case before.number > so.number: // the client dialled twice, and this one was late here
+			return nil, errReplaced
 		}
 		before.shut()
 		select {
 		case <-before.done:
 		case <-so.ctx.Done():
-			return nil
+			return nil, errNoMailbox
 		}
 	}
 }

@@ -66,6 +66,7 @@ type Server struct {
 	kernels  []*runningKernel
 	sessions []*session
 	sockets  map[*socket]struct{}
+	requests uint64 // for sockets, so far
 	// mailboxes are in the order in which they were made.
 	mailboxes []*mailbox
 	// creating serialises what makes the default context of a language, or a session.
