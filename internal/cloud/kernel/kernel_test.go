@@ -43,6 +43,9 @@ var pythons = sync.OnceValues(func() (rich, plain string) {
 func richPython(t testing.TB) string {
 	rich, _ := pythons()
 	if rich == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("CI needs a Python with IPython: put that of e2bctl local setup first in PATH")
+		}
 		t.Skip("no Python with IPython here; name one in E2BCTL_TEST_PYTHON")
 	}
 	return rich
