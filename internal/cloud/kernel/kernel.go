@@ -158,11 +158,7 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(k.ctx, func() { cancel(ErrClosed) })()
 	began := time.Now()
-	p, err := startProcess(ctx, k)
-	var info Info
-	if err == nil {
-		info, err = p.waitReady(ctx)
-	}
+	p, info, err := k.startReady(ctx)
 	k.mu.Lock()
 	if err == nil && k.closed {
 		err = ErrClosed
@@ -189,6 +185,21 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 		k.spec.Logger.WarnContext(ctx, "kernel without IPython", "note", info.Note)
 	}
 	return info, nil
+}
+
+// startReady starts a process and waits until it is ready. The process that it
+// returns with an error is nil or has ended.
+func (k *Kernel) startReady(ctx context.Context) (p *process, info Info, err error) {
+	const tries = 3 // where another program takes the port that was found free
+	for range tries {
+		if p, err = startProcess(ctx, k); err != nil {
+			return nil, Info{}, err
+		}
+		if info, err = p.waitReady(ctx); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return p, info, err
 }
 
 // Interrupt raises KeyboardInterrupt in what runs now, and sends SIGINT to the

@@ -412,7 +412,11 @@ func (p *process) waitReady(ctx context.Context) (Info, error) {
 	case <-p.done:
 		p.kernel.emitting.Lock()
 		defer p.kernel.emitting.Unlock()
-		return Info{}, fmt.Errorf("ended before it was ready: %w\n%s", p.err, strings.TrimSpace(string(p.tail)))
+		err, said := p.err, strings.TrimSpace(string(p.tail))
+		if p.kernel.spec.Jupyter != nil && strings.Contains(strings.ToLower(said), syscall.EADDRINUSE.Error()) {
+			err = errors.Join(err, syscall.EADDRINUSE) // as every runtime words it
+		}
+		return Info{}, fmt.Errorf("ended before it was ready: %w\n%s", err, said)
 	case <-ctx.Done():
 		p.kill()
 		<-p.done

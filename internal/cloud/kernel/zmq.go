@@ -84,6 +84,7 @@ type exchanges struct {
 	queue       []func() (hidden bool, header jupyter.Header, err error) // sends the next one
 	replied     bool
 	idle        bool
+	mark        string          // what output ends with, until that has come
 	answer      json.RawMessage // to the one that is not hidden
 	overtime    *time.Timer
 	recounted   bool // what did not come has had more time
@@ -387,6 +388,8 @@ func (l *zmq) hear(m *jupyter.Message) error {
 			l.talk.replied = true
 			if !l.talk.hidden {
 				l.talk.answer = m.Content
+			} else if failed(m.Content) {
+				l.talk.mark = "" // it has not been said
 			}
 			l.talk.overtime.Reset(l.patience)
 			return l.proceed()
@@ -443,8 +446,16 @@ func (l *zmq) hearOutput(m *jupyter.Message) error {
 			}
 		}
 		return nil
-	case ours && l.talk.hidden, !passed[m.Header.MsgType]:
+	case m.Header.MsgType == markType && l.talk != nil && l.talk.mark != "":
+		if isMark(m.Content, l.talk.mark) {
+			l.talk.mark = ""
+			return l.proceed()
+		}
 		return nil
+	case !passed[m.Header.MsgType]:
+		return nil
+	case ours && l.talk.hidden && (m.Header.MsgType == "execute_input" || m.Header.MsgType == "error"):
+		return nil // all else is of what came before, late
 	}
 	return l.take(&message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
 }
@@ -459,7 +470,7 @@ var passed = map[string]bool{
 func (l *zmq) proceed() error {
 	t := l.talk
 	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
-	if !t.idle || isRequest && !t.replied {
+	if !t.idle || isRequest && !t.replied || t.mark != "" {
 		return nil
 	}
 	t.overtime.Stop()
@@ -511,7 +522,7 @@ func (l *zmq) late(t *exchanges) {
 		_ = l.refuse(t, answer) // fails only when the process is gone
 		return
 	}
-	t.replied, t.idle = true, true
+	t.replied, t.idle, t.mark = true, true, ""
 	_ = l.proceed() // as above
 }
 
@@ -564,9 +575,7 @@ func (l *zmq) sendRequest(c *command) error {
 		}
 	}
 	silent := func(code string) func() (bool, jupyter.Header, error) {
-		return func() (bool, jupyter.Header, error) {
-			return l.askHidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
-		}
+		return func() (bool, jupyter.Header, error) { return l.askSilent(code) }
 	}
 	if before != "" {
 		t.queue = append(t.queue, silent(before))
@@ -575,19 +584,20 @@ func (l *zmq) sendRequest(c *command) error {
 		header := jupyter.NewHeader(c.Type, l.session, "e2b")
 		return false, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: content, Buffers: c.Buffers})
 	})
+	if c.Type == "execute_request" && l.info.Engine == denoEngine {
+		t.queue = append(t.queue, func() (bool, jupyter.Header, error) { return l.askMark(t) })
+	}
 	if after != "" {
 		t.queue = append(t.queue, silent(after))
 	}
 	if c.Type == "execute_request" {
-		// Kernels exist (Deno's) that say idle a moment before the last output.
 		t.queue = append(t.queue, l.fence)
 	}
 	return l.ask(t)
 }
 
-// fence asks for what is answered behind all that came before.
-func (l *zmq) fence() (hidden bool, header jupyter.Header, err error) {
-	return l.askHidden("kernel_info_request", struct{}{})
+func (l *zmq) askSilent(code string) (hidden bool, header jupyter.Header, err error) {
+	return l.askHidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
 }
 
 func (l *zmq) askHidden(msgType string, content any) (hidden bool, header jupyter.Header, err error) {

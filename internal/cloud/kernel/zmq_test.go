@@ -67,24 +67,22 @@ func TestJupyterKernels(t *testing.T) {
 	t.Parallel()
 	hostile := "it's \"quoted\" $HOME `id` \\ \n é 😀"
 	for name, words := range map[string]struct {
-		set, show, print, global, variable, wait, fail, failure, directory string
+		set, show, many, global, variable, wait, fail, failure, directory string
 	}{
 		"bash": {
-			set: "x=41", show: "echo $((x + 1))", global: `echo "$GLOBAL"`, variable: `echo "${K-unset}"`,
+			set: "x=41", show: "echo $((x + 1))", many: "for i in {1..500}; do echo $i; done", global: `echo "$GLOBAL"`, variable: `echo "${K-unset}"`,
 			wait: "until [ -e %q ]; do :; done\n", fail: "(exit 3)", directory: "pwd",
 		},
 		"python3": {
-			set: "x = 41", show: "print(x + 1)", global: "import os; print(os.environ['GLOBAL'])",
+			set: "x = 41", show: "print(x + 1)", many: "for i in range(500): print(i)", global: "import os; print(os.environ['GLOBAL'])",
 			variable: "import os; print(os.environ.get('K', 'unset'))", wait: "while not os.path.exists(%q): pass\n", fail: "1/0", failure: "ZeroDivisionError",
 			directory: "print(os.getcwd())",
 		},
 		"deno": {
-			// What console.log prints is late, or never there, when the machine is: Deno waits 5 ms for it.
-			set:  "let x: number = 41; const print = (v: any) => Deno.jupyter.broadcast('stream', {name: 'stdout', text: v + '\\n'})",
-			show: "await print(x + 1)", global: "await print(process.env.GLOBAL)",
-			variable: "await print(process.env.K ?? 'unset')",
+			set: "let x: number = 41", show: "console.log(x + 1)", many: "for (let i = 0; i < 500; i++) console.log(i)", global: "console.log(process.env.GLOBAL)",
+			variable: "console.log(process.env.K ?? 'unset')",
 			wait:     "while (true) { try { Deno.statSync(%q); break } catch {} }\n", fail: "throw new TypeError('no')", failure: "TypeError",
-			directory: "await print(process.cwd())",
+			directory: "console.log(process.cwd())",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +117,9 @@ func TestJupyterKernels(t *testing.T) {
 			}
 			if o := s.wait(aborted); o.reply.Status != "aborted" || o.stdout != "" {
 				t.Errorf("behind an error: %+v", o)
+			}
+			if o := s.runWith(map[string]string{"K": "v"}, words.many); strings.Count(o.stdout, "\n") != 500 || o.reply.Status != "ok" {
+				t.Errorf("500 lines: %d, stderr %q, %v", strings.Count(o.stdout, "\n"), o.stderr, o.errors)
 			}
 			// Nothing that is asked after an error is skipped.
 			for range 50 {
@@ -281,6 +282,8 @@ func TestJupyterKernelThatDoesNotStart(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo the reason >&2; exit 3": "exit status 3\nthe reason",
 		"exit 0":                      "exit status 0",
+		// A port that was free a moment ago: tried again with others.
+		"[ -e begun ] && { echo the reason; exit 4; }; touch begun; echo 'Error: Address already in use (os error 98)' >&2; exit 1": "exit status 4\nthe reason",
 	} {
 		k, _ := newForeign(t, writeSpec(t, script, ""), []string{"PATH=/usr/bin:/bin"})
 		_, err := k.Start(t.Context())
