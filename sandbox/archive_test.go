@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -197,8 +198,12 @@ func TestUnpackHostile(t *testing.T) {
 		{"through a link", []tar.Header{link("out", ".."), file("out/evil")}, false, []string{"out"}, map[string]string{"out": "dir", "out/evil": "evil"}},
 		{"absolute link", []tar.Header{link("passwd", "/etc/passwd"), file("ok")}, false, []string{"passwd"}, map[string]string{"ok": "evil"}},
 		{"link inside", []tar.Header{file("ok"), link("also", "ok")}, false, nil, map[string]string{"ok": "evil", "also": "-> ok"}},
-		{"link out, behind a link", []tar.Header{{Name: "p/q/", Typeflag: tar.TypeDir, Mode: 0o755}, link("p/q/r", "../.."), link("p/q/r/l", "../../..")}, false, []string{"p/q/r/l"}, map[string]string{"p": "dir", "p/q": "dir", "p/q/r": "-> ../.."}},
-		{"link over a directory's name", []tar.Header{link("d", "e"), file("d/x")}, true, nil, map[string]string{"d": "-> e"}},
+		{"link in place of a directory", []tar.Header{{Name: "p/q/", Typeflag: tar.TypeDir, Mode: 0o755}, link("p/q/r", "../.."), link("p/q/r/l", "../../..")}, false, nil, map[string]string{"p": "dir", "p/q": "dir", "p/q/r": "dir", "p/q/r/l": "-> ../../.."}},
+		{"link to nowhere in place of a directory", []tar.Header{link("d", "e"), file("d/x")}, false, nil, map[string]string{"d": "dir", "d/x": "evil"}},
+		{"link out through a link", []tar.Header{link("here", "."), link("out", "here/..")}, false, []string{"out"}, map[string]string{"here": "-> ."}},
+		{"link out through a deep link", []tar.Header{link("a/b/c", "../.."), link("out", "a/b/c/../secret")}, false, []string{"out"}, map[string]string{"a": "dir", "a/b": "dir", "a/b/c": "-> ../.."}},
+		{"hard link to a link", []tar.Header{link("a/in", "../../target/ok"), link("a/b/up", "../../ok"), {Name: "up", Typeflag: tar.TypeLink, Linkname: "a/b/up"}}, false, []string{"a/in", "up"}, map[string]string{"a": "dir", "a/b": "dir", "a/b/up": "-> ../../ok"}},
+		{"hard link to a link nearby", []tar.Header{link("a/up", "../ok"), {Name: "a/too", Typeflag: tar.TypeLink, Linkname: "a/up"}}, false, nil, map[string]string{"a": "dir", "a/up": "-> ../ok", "a/too": "-> ../ok"}},
 		{"hard link out", []tar.Header{{Name: "h", Typeflag: tar.TypeLink, Linkname: "../secret"}}, true, nil, map[string]string{}},
 		{"device", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}, {Name: "f", Typeflag: tar.TypeFifo}}, false, []string{"null", "f"}, map[string]string{}},
 		{"file over a link", []tar.Header{link("a", "b"), file("a")}, false, nil, map[string]string{"a": "evil"}},
@@ -244,6 +249,91 @@ func TestUnpackHostile(t *testing.T) {
 				t.Errorf("outside of the target (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A tree that is deeper than what is held open at a time, with something to write
+// on the way down and on the way up again.
+func TestUnpackDeep(t *testing.T) {
+	t.Parallel()
+	const depth = 3*maxOpenDirs + 1
+	when := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	var archive bytes.Buffer
+	tw := tar.NewWriter(&archive)
+	write := func(header tar.Header) {
+		t.Helper()
+		header.ModTime = when
+		if err := tw.WriteHeader(&header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range depth {
+		name := strings.Repeat("d/", i+1)
+		write(tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o500})
+		write(tar.Header{Name: name + "before", Typeflag: tar.TypeReg, Mode: 0o600})
+	}
+	for i := range depth {
+		write(tar.Header{Name: strings.Repeat("d/", depth-i) + "after", Typeflag: tar.TypeReg, Mode: 0o600})
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	u := &unpacker{root: openRoot(t, dir), maxBytes: -1, maxFiles: -1}
+	t.Cleanup(func() {
+		_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
+	})
+	if err := u.unpack(t.Context(), &archive); err != nil {
+		t.Fatal(err)
+	}
+	for i := range depth {
+		at := filepath.Join(dir, strings.Repeat("d/", i+1))
+		info, err := os.Stat(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if runtime.GOOS != "windows" && info.Mode().Perm() != 0o500 || !info.ModTime().Equal(when) {
+			t.Fatalf("directory %d has mode %v and time %v", i, info.Mode(), info.ModTime())
+		}
+		for _, name := range []string{"before", "after"} {
+			if _, err := os.Stat(filepath.Join(at, name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := len(u.path); n != 0 {
+		t.Errorf("%d directories are still to be finished", n)
+	}
+}
+
+// BenchmarkUnpack is a tree as a sandbox may make it up: each entry at the end of a
+// path of 2,000 parts.
+func BenchmarkUnpack(b *testing.B) {
+	const depth, entries = 2000, 100
+	var archive bytes.Buffer
+	tw := tar.NewWriter(&archive)
+	for i := range depth {
+		if err := tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", i+1), Typeflag: tar.TypeDir, Mode: 0o700}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range entries {
+		if err := tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", depth) + fmt.Sprint(i), Typeflag: tar.TypeSymlink, Linkname: "x"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		root, err := os.OpenRoot(b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		u := &unpacker{root: root, maxBytes: -1, maxFiles: -1, skipped: func(string, string) {}}
+		if err := errors.Join(u.unpack(b.Context(), bytes.NewReader(archive.Bytes())), root.Close()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -56,8 +56,8 @@ type DownloadDirParams struct {
 	// before stays. 0 means the defaults, less than 0 no bound.
 	MaxBytes, MaxFiles int64
 	// Skipped is told what is not copied: devices and the like, and symbolic
-	// links that lead out of the directory. Names and reasons are the sandbox's
-	// words and may hold anything. May be nil.
+	// links that lead, or may lead, out of the directory. Names and reasons are the
+	// sandbox's words and may hold anything. May be nil.
 	Skipped func(name, why string)
 	// Progress is told how many bytes came, archive's headers included, as by
 	// [FileParams], from the goroutine that called. May be nil.
@@ -120,9 +120,10 @@ func (f *Files) sendArchive(ctx context.Context, root *os.Root, archive string, 
 }
 
 // DownloadDir copies what is in a directory of the sandbox into one of this
-// machine, which is made where it is missing; files that are there are replaced
-// and others stay. Modes but setuid and setgid, times and symbolic links are kept.
-// It comes through the sandbox's tar, and nothing of it is held in memory.
+// machine, which is made where it is missing; files and links that are in the way
+// are replaced and others stay. Modes but setuid and setgid, times and symbolic
+// links are kept. It comes through the sandbox's tar, and nothing of it is held in
+// memory.
 //
 // What a sandbox holds is not to be trusted: whatever its names and links are,
 // nothing is written outside of local, and p bounds how much it may be. A path

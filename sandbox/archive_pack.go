@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// packer writes a directory as a tar stream: directories, files and symbolic
+// links, with modes and times and without owners, which mean nothing in a sandbox.
+type packer struct {
+	root    *os.Root
+	exclude func(name string, entry fs.DirEntry) bool // may be nil
+	skipped func(name, why string)                    // what is neither of these
+	tar     *tar.Writer
+
+	// closed are the directories on the way to the last entry that nothing could be
+	// put into: they are written after what they hold. Where a tar is root without
+	// root's rights, as in some sandboxes, it would not get into them otherwise.
+	closed []*tar.Header
+}
+
+func (p *packer) pack(ctx context.Context, w io.Writer) error {
+	p.tar = tar.NewWriter(w)
+	err := fs.WalkDir(p.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case name == ".":
+			return nil
+		}
+		if err := p.leave(name); err != nil {
+			return err
+		}
+		if p.exclude != nil && p.exclude(name, entry) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		return p.add(name, entry)
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.leave(""), p.tar.Close())
+}
+
+// leave writes the closed directories that name is not in; "" is in none.
+func (p *packer) leave(name string) error {
+	for len(p.closed) > 0 {
+		last := p.closed[len(p.closed)-1]
+		if strings.HasPrefix(name, last.Name) {
+			return nil
+		}
+		p.closed = p.closed[:len(p.closed)-1]
+		if err := p.tar.WriteHeader(last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *packer) add(name string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	header := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX}
+	switch info.Mode().Type() {
+	case fs.ModeDir:
+		header.Typeflag, header.Name = tar.TypeDir, name+"/"
+		if header.Mode&0o700 != 0o700 {
+			p.closed = append(p.closed, header)
+			return nil
+		}
+	case fs.ModeSymlink:
+		header.Typeflag = tar.TypeSymlink
+		if header.Linkname, err = p.root.Readlink(filepath.FromSlash(name)); err != nil {
+			return err
+		}
+		header.Linkname = filepath.ToSlash(header.Linkname)
+	case 0:
+		return p.addFile(header)
+	default:
+		p.skipped(name, "it is neither a file, a directory nor a link")
+		return nil
+	}
+	return p.tar.WriteHeader(header)
+}
+
+func (p *packer) addFile(header *tar.Header) error {
+	file, err := p.root.Open(filepath.FromSlash(header.Name))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat() // the size of what was opened, not of what was listed
+	if err != nil {
+		return err
+	}
+	header.Typeflag, header.Size = tar.TypeReg, info.Size()
+	if err := p.tar.WriteHeader(header); err != nil {
+		return err
+	}
+	// A file that grows is sent as long as it was; one that shrinks is an error.
+	_, err = io.CopyN(p.tar, file, header.Size)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s became shorter while it was read", header.Name)
+	}
+	return err
+}

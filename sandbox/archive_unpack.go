@@ -1,0 +1,307 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxArchiveName bounds a path in an archive, as the system bounds its own.
+	maxArchiveName = 4096
+	// maxOpenDirs bounds the directories that are held open.
+	maxOpenDirs = 64
+)
+
+// unpacker writes a tar stream, which a sandbox made and which may therefore hold
+// anything, below root. Nothing is written outside of root: names that leave it
+// are an error, and links that do are skipped, as are devices and the like. What
+// stands in the way of an entry is replaced, a link in the way of a directory too:
+// none is ever followed. Modes lose their setuid and setgid bits.
+type unpacker struct {
+	root     *os.Root
+	maxBytes int64 // of all files together; less than 0: no bound
+	maxFiles int64 // entries of all kinds; less than 0: no bound
+	skipped  func(name, why string)
+
+	bytes, files int64
+	// path are the directories on the way to the last entry: what comes next is near
+	// it, and to go there from the root takes a call for every part of a name.
+	path []pathDir
+}
+
+// pathDir is a directory on the way to an entry.
+type pathDir struct {
+	name string   // from root
+	open *os.Root // nil until something is put in, and while maxOpenDirs below it are open
+
+	// Of one that has an entry, mode and time are set when it is left: nothing could
+	// be put in with the one, and that would change the other.
+	listed  bool
+	mode    fs.FileMode
+	modTime time.Time
+}
+
+func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
+	defer func() {
+		for i := range u.path {
+			u.close(i)
+		}
+	}()
+	tr := tar.NewReader(r)
+	for {
+		header, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return u.leave(".")
+		}
+		if err != nil {
+			return fmt.Errorf("read the archive: %w", err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := u.entry(tr, header); err != nil {
+			return err
+		}
+	}
+}
+
+// entry checks one entry against what is allowed, and writes it.
+func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
+	if len(header.Name) > maxArchiveName || len(header.Linkname) > maxArchiveName {
+		return fmt.Errorf("the archive has a name of %d bytes: the bound is %d", max(len(header.Name), len(header.Linkname)), maxArchiveName)
+	}
+	name := filepath.FromSlash(path.Clean(header.Name))
+	if name != "." && !filepath.IsLocal(name) {
+		return fmt.Errorf("the archive names %q, which is outside of the target", header.Name)
+	}
+	if u.files++; u.maxFiles >= 0 && u.files > u.maxFiles {
+		return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, u.maxFiles)
+	}
+	// As claimed, before anything of it is written: holes count as well.
+	if u.maxBytes >= 0 && header.Size > u.maxBytes-u.bytes {
+		return fmt.Errorf("%w: with %q it has more than %d bytes", ErrTooLarge, header.Name, u.maxBytes)
+	}
+	u.bytes += header.Size
+	if err := u.leave(filepath.Dir(name)); err != nil {
+		return err
+	}
+	if err := u.write(tr, name, header); err != nil {
+		return fmt.Errorf("write %q: %w", header.Name, err)
+	}
+	return nil
+}
+
+func (u *unpacker) write(tr *tar.Reader, name string, header *tar.Header) error {
+	if name == "." && header.Typeflag == tar.TypeDir {
+		return nil // the target itself, which is the caller's
+	}
+	parent, err := u.enter(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	base, mode := filepath.Base(name), fs.FileMode(header.Mode).Perm()
+	switch header.Typeflag {
+	case tar.TypeDir:
+		if err := makeDir(parent, base); err != nil {
+			return err
+		}
+		// Whatever its mode is to be, it can be written into until then.
+		if err := parent.Chmod(base, mode|0o700); err != nil {
+			return err
+		}
+		u.path = append(u.path, pathDir{name: name, listed: true, mode: mode, modTime: header.ModTime})
+		return nil
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return writeFile(parent, base, tr, mode, header.ModTime)
+	case tar.TypeSymlink:
+		return u.symlink(parent, name, filepath.FromSlash(header.Linkname))
+	case tar.TypeLink:
+		return u.hardLink(parent, name, filepath.FromSlash(path.Clean(header.Linkname)))
+	}
+	u.skipped(header.Name, "it is neither a file, a directory nor a link")
+	return nil
+}
+
+// leave finishes the directories that dir is not in or the same as; "." is in none.
+func (u *unpacker) leave(dir string) error {
+	for len(u.path) > 0 {
+		i := len(u.path) - 1
+		last := u.path[i]
+		if last.name == dir || strings.HasPrefix(dir, last.name+string(filepath.Separator)) {
+			return nil
+		}
+		u.close(i)
+		u.path = u.path[:i]
+		if !last.listed {
+			continue
+		}
+		parent, err := u.at(i - 1)
+		if err != nil {
+			return err
+		}
+		base := filepath.Base(last.name)
+		if err := errors.Join(parent.Chtimes(base, last.modTime, last.modTime), parent.Chmod(base, last.mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter gives a directory to put something in, made where it is missing. It is the
+// last one of the path, or below that.
+func (u *unpacker) enter(dir string) (*os.Root, error) {
+	parent, err := u.at(len(u.path) - 1)
+	if err != nil || dir == "." {
+		return parent, err
+	}
+	entered := 0
+	if i := len(u.path) - 1; i >= 0 {
+		entered = len(u.path[i].name) + 1
+	}
+	for entered < len(dir) {
+		base, _, _ := strings.Cut(dir[entered:], string(filepath.Separator))
+		if err := makeDir(parent, base); err != nil {
+			return nil, err
+		}
+		u.path = append(u.path, pathDir{name: dir[:entered+len(base)]})
+		if parent, err = u.at(len(u.path) - 1); err != nil {
+			return nil, err
+		}
+		entered += len(base) + 1
+	}
+	return parent, nil
+}
+
+// at opens the directory at place i of the path, -1 being root, and as many above
+// it as may be open: who goes up needs them next.
+func (u *unpacker) at(i int) (*os.Root, error) {
+	first := i
+	for first >= 0 && u.path[first].open == nil {
+		first--
+	}
+	dir := u.root
+	if first >= 0 {
+		dir = u.path[first].open
+	}
+	for first++; first <= i; first++ {
+		below, err := dir.OpenRoot(filepath.Base(u.path[first].name))
+		if err != nil {
+			return nil, err
+		}
+		u.path[first].open, dir = below, below
+		u.close(first - maxOpenDirs)
+	}
+	return dir, nil
+}
+
+func (u *unpacker) close(i int) {
+	if i >= 0 && u.path[i].open != nil {
+		_ = u.path[i].open.Close() // it was a place to work in, and holds nothing
+		u.path[i].open = nil
+	}
+}
+
+// symlink makes a symbolic link, unless it may lead out of root.
+func (u *unpacker) symlink(parent *os.Root, name, target string) error {
+	if leadsOut(filepath.Dir(name), target) {
+		u.skipped(filepath.ToSlash(name), fmt.Sprintf("it is a link to %s, which may be outside of the target", filepath.ToSlash(target)))
+		return nil
+	}
+	base := filepath.Base(name)
+	return replace(parent, base, func() error { return parent.Symlink(target, base) })
+}
+
+// leadsOut tells whether a link that is in dir may lead out of root. No part of dir
+// is a link, so that what goes up from there can be counted. Behind a name it cannot:
+// that may be a link, with another directory above it.
+func leadsOut(dir, target string) bool {
+	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
+		return true
+	}
+	return countUp(target) != countUp(filepath.Clean(target))
+}
+
+func countUp(target string) (n int) {
+	for part := range strings.SplitSeq(target, string(filepath.Separator)) {
+		if part == ".." {
+			n++
+		}
+	}
+	return n
+}
+
+// hardLink gives a file another name. Of a symbolic link that would be one that
+// leads elsewhere, so it is made anew.
+func (u *unpacker) hardLink(parent *os.Root, name, target string) error {
+	if !filepath.IsLocal(target) {
+		return fmt.Errorf("it is linked to %q, which is outside of the target", filepath.ToSlash(target))
+	}
+	info, err := u.root.Lstat(target)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() == fs.ModeSymlink {
+		if target, err = u.root.Readlink(target); err != nil {
+			return err
+		}
+		return u.symlink(parent, name, target)
+	}
+	return replace(parent, filepath.Base(name), func() error { return u.root.Link(target, name) })
+}
+
+// makeDir makes a directory unless there is one.
+func makeDir(parent *os.Root, base string) error {
+	info, err := parent.Lstat(base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return parent.Mkdir(base, 0o755)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return nil
+	case info.Mode().Type() == fs.ModeSymlink:
+		return replace(parent, base, func() error { return parent.Mkdir(base, 0o755) })
+	}
+	return &fs.PathError{Op: "mkdir", Path: base, Err: syscall.ENOTDIR}
+}
+
+func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modTime time.Time) error {
+	var file *os.File
+	// Created anew: opening what is there could follow a link or write into
+	// every name of a hard link.
+	err := replace(parent, base, func() (err error) {
+		file, err = parent.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, r)
+	// The umask is for what this machine makes, not for what it copies.
+	if err := errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
+		return err
+	}
+	return parent.Chtimes(base, modTime, modTime)
+}
+
+// replace runs create, once more after removing what stands in its way.
+func replace(parent *os.Root, base string, create func() error) error {
+	err := create()
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := parent.Remove(base); err != nil {
+		return err
+	}
+	return create()
+}
