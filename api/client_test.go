@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -589,7 +590,7 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 			t.Errorf("id %q: %v", id, err)
 		}
 	}
-	for _, d := range []time.Duration{-1, 0, 1 << 62} {
+	for _, d := range []time.Duration{-1, 0, 1 << 62, math.MaxInt64} {
 		if err := c.Sandboxes.SetTimeout(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("timeout %v: %v", d, err)
 		}

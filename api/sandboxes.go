@@ -336,7 +336,10 @@ func seconds(what string, d time.Duration) (int64, error) {
 	if d == 0 {
 		d = DefaultLifetime
 	}
-	whole := int64((d + time.Second - 1) / time.Second)
+	whole := int64(d / time.Second)
+	if d%time.Second > 0 {
+		whole++
+	}
 	if d < 0 || whole > 1<<31-1 {
 		return 0, fmt.Errorf("api: %s %v: out of range: %w", what, d, ErrInvalidArgument)
 	}

@@ -124,9 +124,9 @@ func (u *unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return writeFile(parent, base, tr, mode, header.ModTime)
 	case tar.TypeSymlink:
-		return u.symlink(parent, name, filepath.FromSlash(header.Linkname))
+		return u.symlink(parent, name, header)
 	case tar.TypeLink:
-		return u.hardLink(parent, name, filepath.FromSlash(path.Clean(header.Linkname)))
+		return u.hardLink(parent, name, header)
 	}
 	u.skipped(header.Name, "it is neither a file, a directory nor a link")
 	return nil
@@ -212,9 +212,10 @@ func (u *unpacker) close(i int) {
 }
 
 // symlink makes a symbolic link, unless it may lead out of root.
-func (u *unpacker) symlink(parent *os.Root, name, target string) error {
+func (u *unpacker) symlink(parent *os.Root, name string, header *tar.Header) error {
+	target := filepath.FromSlash(header.Linkname)
 	if leadsOut(filepath.Dir(name), target) {
-		u.skipped(filepath.ToSlash(name), fmt.Sprintf("it is a link to %s, which may be outside of the target", filepath.ToSlash(target)))
+		u.skipped(header.Name, fmt.Sprintf("it is a link to %s, which may be outside of the target", header.Linkname))
 		return nil
 	}
 	base := filepath.Base(name)
@@ -242,19 +243,20 @@ func countUp(target string) (n int) {
 
 // hardLink gives a file another name. Of a symbolic link that would be one that
 // leads elsewhere, so it is made anew.
-func (u *unpacker) hardLink(parent *os.Root, name, target string) error {
+func (u *unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
+	target := filepath.FromSlash(path.Clean(header.Linkname))
 	if !filepath.IsLocal(target) {
-		return fmt.Errorf("it is linked to %q, which is outside of the target", filepath.ToSlash(target))
+		return fmt.Errorf("it is linked to %q, which is outside of the target", header.Linkname)
 	}
 	info, err := u.root.Lstat(target)
 	if err != nil {
 		return err
 	}
 	if info.Mode().Type() == fs.ModeSymlink {
-		if target, err = u.root.Readlink(target); err != nil {
+		if header.Linkname, err = u.root.Readlink(target); err != nil {
 			return err
 		}
-		return u.symlink(parent, name, target)
+		return u.symlink(parent, name, header)
 	}
 	return replace(parent, filepath.Base(name), func() error { return u.root.Link(target, name) })
 }

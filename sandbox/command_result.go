@@ -39,5 +39,5 @@ func (e *ExitError) Error() string {
 
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
-	return shorten(s[strings.LastIndexByte(s, '\n')+1:], 256)
+	return oneLine(s[strings.LastIndexByte(s, '\n')+1:], 256)
 }

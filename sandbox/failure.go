@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"connectrpc.com/connect"
 
@@ -85,7 +86,7 @@ func translated(err error) error {
 func wireError(service string, rpc *connect.Error) *api.Error {
 	return &api.Error{
 		Method: http.MethodPost, Path: service, StatusCode: rpcStatus[rpc.Code()],
-		Code: rpc.Code().String(), Message: shorten(rpc.Message(), 512),
+		Code: rpc.Code().String(), Message: oneLine(rpc.Message(), 512),
 	}
 }
 
@@ -150,10 +151,20 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	return &told
 }
 
-// shorten bounds foreign text in a message.
+// shorten bounds foreign text in a message, at the end of a character.
 func shorten(s string, limit int) string {
 	if len(s) > limit {
-		return s[:limit] + "…"
+		return withoutCutRune(s[:limit]) + "…"
 	}
 	return s
+}
+
+// oneLine is shorten without what a terminal would act on.
+func oneLine(s string, limit int) string {
+	return shorten(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s), limit)
 }

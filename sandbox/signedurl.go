@@ -51,7 +51,7 @@ func (f *Files) signedURL(op, operation, path string, p *SignedURLParams) (strin
 	}
 	var expiration string
 	if p.Expires != 0 {
-		until := time.Now().Add(p.Expires + time.Second - time.Nanosecond)
+		until := time.Now().Add(p.Expires).Add(time.Second - time.Nanosecond)
 		expiration = strconv.FormatInt(until.Unix(), 10)
 	}
 	token := string(f.sb.remote.AccessToken)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -52,6 +53,14 @@ func TestSignedURL(t *testing.T) {
 	until, err := strconv.ParseInt(expiration, 10, 64)
 	if left := time.Until(time.Unix(until, 0)); err != nil || left < 59*time.Minute || left > time.Hour+time.Second {
 		t.Errorf("good for %v, %v", left, err)
+	}
+	forever, err := of("", "deadbeef").DownloadURL("/x", &SignedURLParams{Expires: math.MaxInt64})
+	u, parseErr = url.Parse(forever)
+	if err != nil || parseErr != nil {
+		t.Fatal(err, parseErr)
+	}
+	if late, err := strconv.ParseInt(u.Query().Get("signature_expiration"), 10, 64); err != nil || late < until {
+		t.Errorf("%s: %v", forever, err)
 	}
 	if shared, err := of("http://127.0.0.1:1", "deadbeef").UploadURL("", nil); err != nil || !strings.HasPrefix(shared, "http://127.0.0.1:1/files?signature=v1_") {
 		t.Errorf("%s, %v", shared, err)

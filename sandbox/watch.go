@@ -235,7 +235,7 @@ func watchFailure(err error) error {
 	case !ok || !connect.IsWireError(e):
 		return err
 	case strings.Contains(e.Message(), "overflow"), e.Code() == connect.CodeResourceExhausted:
-		return fmt.Errorf("%w: %s", ErrWatchOverflow, shorten(e.Message(), 512))
+		return fmt.Errorf("%w: %s", ErrWatchOverflow, oneLine(e.Message(), 512))
 	case e.Code() != connect.CodeUnavailable:
 		return err
 	}
