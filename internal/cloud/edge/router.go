@@ -119,11 +119,14 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // signer finds the sandbox whose token signed a file URL that names none.
 func (rt *Router) signer(r *http.Request) *upstream {
-	query := r.URL.Query()
+	url := signedURL(r.Method, r.URL.Query())
+	if url == nil {
+		return nil
+	}
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()
 	for _, u := range rt.sandboxes {
-		if u.AccessToken != "" && signedWith(u.AccessToken, r.Method, query) {
+		if u.AccessToken != "" && url.with(u.AccessToken) {
 			return u
 		}
 	}
