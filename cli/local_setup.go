@@ -23,7 +23,9 @@ func newCmdLocalSetup(f *Factory, runF func(context.Context, *localSetupOptions)
 		Long: `Prepare the Python that local sandboxes run: IPython, numpy, pandas, matplotlib,
 pillow and requests, in an environment of their own in your cache directory. The
 first time takes a minute and a network; later it returns at once. Where it
-cannot be made, sandboxes run what Python there is, and the reason is printed.`,
+cannot be made, sandboxes run what Python there is, and the reason is printed.
+Environments of other versions of e2bctl are removed when nobody has used them
+for 30 days.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet}

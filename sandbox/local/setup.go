@@ -18,7 +18,8 @@ type Python struct {
 // Setup prepares the Python of this machine's sandboxes, once: the first time it
 // downloads packages, later it returns at once. progress is told what is done;
 // nil is silent. When the environment cannot be made, the best Python that is
-// there is returned, with the reason in its Note.
+// there is returned, with the reason in its Note. Environments of other versions of
+// this module that nobody has used for 30 days are removed.
 func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
 	return describe(python.Ensure(ctx, progress))
 }

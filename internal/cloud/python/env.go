@@ -53,7 +53,8 @@ type Env struct {
 
 // Find returns the best Python that is there now: the one that E2BCTL_PYTHON
 // names, else the prepared environment, else a python3 with IPython, else any
-// python3. It runs the candidates to ask them, and installs and writes nothing.
+// python3. It runs the candidates to ask them, and installs nothing; that the
+// prepared environment is in use is noted there.
 // It returns [ErrNoPython] when there is none, and an error that names the file
 // when E2BCTL_PYTHON does not work.
 func Find(ctx context.Context) (*Env, error) {
@@ -70,14 +71,17 @@ func Find(ctx context.Context) (*Env, error) {
 // answers as [Find] does, with the reason in [Env.Note]. progress gets what is
 // being done, as lines, or as a bar when it is a terminal; nil is silent.
 //
+// Environments of other versions that nobody has used for 30 days are removed.
+//
 // Root may get the system's python3-venv package installed, which progress says
 // beforehand. A cancelled ctx leaves nothing half made.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
+	report := newReporter(progress)
+	defer removeUnused(report)
 	env, err := prepared(ctx)
 	if env != nil || err != nil {
 		return env, err
 	}
-	report := newReporter(progress)
 	env, err = makeVenv(ctx, report)
 	if err == nil {
 		return env, nil

@@ -60,9 +60,11 @@ func findVenv(ctx context.Context) (*Env, error) {
 	if newest == nil {
 		return nil, nil
 	}
+	directory := filepath.Dir(filepath.Dir(newest.Executable))
+	noteUse(directory)
 	env := newest.env("run `e2bctl local setup`")
 	env.Level = Venv
-	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(filepath.Dir(filepath.Dir(newest.Executable)), filepath.FromSlash(fonts))}
+	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
 	return env, nil
 }
 
