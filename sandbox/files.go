@@ -67,7 +67,7 @@ type FileParams struct {
 
 func newFiles(sb *Sandbox) *Files { return &Files{sb, newFilesystemClient(sb)} }
 
-// Read gives the content of a file.
+// Read gives the content of a file, however long that is; Open reads as it comes.
 func (f *Files) Read(ctx context.Context, path string, p *FileParams) ([]byte, error) {
 	r, err := f.Open(ctx, path, p)
 	if err != nil {

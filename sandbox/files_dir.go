@@ -84,21 +84,27 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	defer end()
 	archive := ".e2bctl-" + rand.Text() + ".tar"
 	if err := f.sendArchive(ctx, root, archive, p); err != nil {
-		return err
+		f.discard(ctx, archive, p.User) // not every daemon forgets what was cut off
+		return named("upload", f.sb.ID()+":"+dir, err)
 	}
 	// Once it is open it needs no name: however tar ends, nothing is left.
 	if err := f.dirCommand(ctx, p.User, `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"; } < "$ARCHIVE"`,
 		map[string]string{"DIR": dir, "ARCHIVE": archive}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
-			f.sb.background(ctx, func(ctx context.Context) {
-				request := connect.NewRequest(&filesystem.RemoveRequest{Path: archive})
-				asUser(request.Header(), p.User)
-				_, _ = f.rpc.Remove(ctx, request)
-			})
+			f.discard(ctx, archive, p.User)
 		}
 		return f.failed(ctx, "upload", dir, err)
 	}
 	return nil
+}
+
+// discard removes an archive of no use, whatever the call has come to.
+func (f *Files) discard(ctx context.Context, archive, user string) {
+	f.sb.background(ctx, func(ctx context.Context) {
+		request := connect.NewRequest(&filesystem.RemoveRequest{Path: archive})
+		asUser(request.Header(), user)
+		_, _ = f.rpc.Remove(ctx, request) // nobody is left to tell
+	})
 }
 
 // sendArchive sends what is in root as an archive.

@@ -12,6 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 )
 
 func TestFiles(t *testing.T) {
@@ -124,5 +129,40 @@ func TestFilesCutAndCancelled(t *testing.T) {
 	s.mu.Unlock()
 	if err := s.sandbox().Files.WriteFrom(t.Context(), "/x", iotest.ErrReader(mine), nil); !errors.Is(err, mine) {
 		t.Errorf("a reader that fails: %v", err)
+	}
+}
+
+// An upload of a directory that fails says which directory, and leaves no archive
+// behind, not even with a daemon that keeps a part of one.
+func TestUploadDirFails(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var sent string
+	s.files = func(w http.ResponseWriter, r *http.Request) {
+		sent = r.URL.Query().Get("path")
+		w.WriteHeader(http.StatusInsufficientStorage)
+	}
+	removed := make(chan string, 1)
+	s.raw = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != filesystemconnect.FilesystemRemoveProcedure {
+			return false
+		}
+		body, _ := io.ReadAll(r.Body)
+		var request filesystem.RemoveRequest
+		if err := proto.Unmarshal(body, &request); err != nil {
+			t.Error(err)
+		}
+		removed <- request.GetPath()
+		w.Header().Set("Content-Type", "application/proto")
+		return true
+	}
+	sb := s.sandbox()
+	err := sb.Files.UploadDir(t.Context(), t.TempDir(), "project", nil)
+	path, ok := errors.AsType[*fs.PathError](err)
+	if !ok || path.Op != "upload" || path.Path != sb.ID()+":project" || !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), sent) {
+		t.Errorf("%v", err)
+	}
+	if got := <-removed; got != sent || sent == "" {
+		t.Errorf("%q was sent, %q removed", sent, got)
 	}
 }

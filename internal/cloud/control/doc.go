@@ -4,8 +4,8 @@
 //
 // # What it serves
 //
-// Sandboxes: create, connect, get, list, kill, timeout and refreshes; aliases of
-// its two templates, base and code-interpreter-v1; health.
+// Sandboxes: create, connect, get, list, kill, timeout, refreshes and what they may
+// reach; aliases of its two templates, base and code-interpreter-v1; health.
 //
 // # What it does not
 //
