@@ -36,7 +36,7 @@ var (
 	ErrRetryable = errors.New("retryable")
 
 	// ErrNoAPIKey: no source has a key.
-	ErrNoAPIKey = errors.New("api: no API key: set E2B_API_KEY, or run against a local cloud (e2bctl --local; in Go: local.Start)")
+	ErrNoAPIKey = errors.New("api: no API key: set E2B_API_KEY, or use a local cloud (--local of e2bctl, local.Start in Go)")
 	// ErrInvalidKey: the key cannot be one. The key is never in the message.
 	ErrInvalidKey = errors.New("api: invalid API key")
 	// ErrUntrustedAddress: an address comes from a less trusted source than the

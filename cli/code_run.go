@@ -54,7 +54,7 @@ e2bctl local up).`,
 		Example: `  e2bctl code run --local -c 'import sys; sys.version'
   e2bctl code run --local --save-images out plot.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: wants("one file at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
 			opts.HasCode = cmd.Flags().Changed("code")
@@ -83,13 +83,13 @@ e2bctl local up).`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&opts.Code, "code", "c", "", "the code itself")
-	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "ID of a running sandbox to use")
-	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
-	flags.StringVar(&opts.Language, "language", "", "language of the code (default: python)")
-	flags.StringVar(&opts.Context, "context", "", "ID of the context to run in")
+	flags.StringVarP(&opts.Code, "code", "c", "", "run `CODE`")
+	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
+	flags.StringVarP(&opts.Template, "template", "t", "", "make the sandbox from template `NAME`")
+	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: python)")
+	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
 	flags.VarP(&opts.Envs, "env", "e", "variable of the code, repeatable")
-	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to this directory")
+	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
 	addLocalFlag(cmd, &isLocal)
 	return cmd

@@ -38,7 +38,7 @@ itself ten minutes after its last sandbox.`,
 		Example: `  ID=$(e2bctl create)
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
   ID=$(e2bctl create --local)`,
-		Args: cobra.MaximumNArgs(1),
+		Args: wants("one template at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.JSON = f.jsonOutput()
 			if len(args) == 1 {

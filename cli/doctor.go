@@ -35,7 +35,7 @@ enforced, and the Python they run. The status is 1 when a check failed; a
 warning is no failure.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runF != nil {
 				return runF(cmd.Context(), opts)

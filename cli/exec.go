@@ -34,8 +34,8 @@ type processFlags struct {
 
 func (p *processFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&p.User, "user", "u", "", "user to run as (default: user)")
-	flags.StringVarP(&p.Cwd, "workdir", "w", "", "directory to run in, relative to the user's home")
+	flags.StringVarP(&p.User, "user", "u", "", "run as user `NAME` (default: user)")
+	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
 	flags.VarP(&p.Envs, "env", "e", "variable of the command, repeatable")
 	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even when it is a pipe or a file")
 	flags.SetInterspersed(false) // what follows the command is the command's
@@ -54,7 +54,7 @@ is a pipe or a file. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
-		Args: cobra.MinimumNArgs(2),
+		Args: wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.ID = f.jsonOutput(), args[0]
 			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {

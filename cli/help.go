@@ -1,6 +1,10 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 const environmentHelp = `Settings come from, first wins:
 
@@ -43,4 +47,23 @@ func newCmdHelpTopic(name, short, text string) *cobra.Command {
 		cmd.Print(cmd.Long)
 	})
 	return cmd
+}
+
+// refuseUnknownTopics makes help fail where cobra's shows the root's help and
+// succeeds: a script, or a person who mistyped, must see that as a mistake.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "help" {
+			continue
+		}
+		show := cmd.Run
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+				return usagef(root, "unknown help topic %q", strings.Join(args, " "))
+			}
+			show(cmd, args)
+			return nil
+		}
+	}
 }

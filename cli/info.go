@@ -26,7 +26,7 @@ func newCmdInfo(f *Factory, runF func(context.Context, *infoOptions) error) *cob
 		Short:   "Show one sandbox",
 		Example: `  e2bctl info "$ID"
   e2bctl info "$ID" -o json`,
-		Args: cobra.ExactArgs(1),
+		Args: wants("the ID of one sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.ID = f.jsonOutput(), args[0]
 			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
@@ -48,7 +48,7 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 		return err
 	}
 	defer closing(conn, &err)
-	info, err := conn.API().Sandboxes.Get(ctx, opts.ID)
+	info, err := conn.Info(ctx, opts.ID)
 	if err != nil {
 		return err
 	}

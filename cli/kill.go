@@ -87,7 +87,11 @@ func killRun(ctx context.Context, opts *killOptions) (err error) {
 			return nil
 		}
 		if !opts.Yes {
-			if err := confirm(opts.IO, fmt.Sprintf("Kill %d sandboxes?", len(ids))); err != nil {
+			question := fmt.Sprintf("Kill %d sandboxes?", len(ids))
+			if len(ids) == 1 {
+				question = "Kill 1 sandbox?"
+			}
+			if err := confirm(opts.IO, question); err != nil {
 				return err
 			}
 		}
@@ -113,7 +117,7 @@ func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []str
 	group.SetLimit(killParallel)
 	for i, id := range ids {
 		group.Go(func() error {
-			err := conn.API().Sandboxes.Kill(ctx, id)
+			err := conn.Kill(ctx, id)
 			if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
 				err = nil // it has ended since it was listed
 			}

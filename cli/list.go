@@ -32,7 +32,7 @@ func newCmdList(f *Factory, runF func(context.Context, *listOptions) error) *cob
 		Example: `  e2bctl ls
   e2bctl ls -m job=42 -o json
   e2bctl ls -q | xargs e2bctl kill`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
 			var err error

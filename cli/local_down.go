@@ -23,7 +23,7 @@ func newCmdLocalDown(f *Factory, runF func(context.Context, *localDownOptions) e
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
 		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. When none runs, that is success.",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &localDownOptions{IO: f.IO, Quiet: f.flags.quiet}
 			if runF != nil {

@@ -20,7 +20,7 @@ func newCmdLocalEnv(f *Factory, runF func(*localEnvOptions) error) *cobra.Comman
 		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, follows them.",
 		Example: `  eval "$(e2bctl local env)"
   python agent.py`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			opts := &localEnvOptions{IO: f.IO, JSON: f.jsonOutput()}
 			if runF != nil {

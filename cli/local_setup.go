@@ -26,7 +26,7 @@ first time takes a minute and a network; later it returns at once. Where it
 cannot be made, sandboxes run what Python there is, and the reason is printed.
 Environments of other versions of e2bctl are removed when nobody has used them
 for 30 days.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet}
 			if runF != nil {

@@ -44,7 +44,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   eval "$(e2bctl local up --background)"`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runF != nil {
 				return runF(cmd.Context(), opts)
@@ -55,7 +55,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 			return localUpRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "port to listen on; 0: any free one")
+	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end by itself this long after its last sandbox")
 	return cmd

@@ -15,9 +15,9 @@ type networkFlags struct {
 
 func (n *networkFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&n.NoInternet, "no-internet", false, "no access to the internet from inside")
-	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "address, network or name that is reachable whatever is denied, repeatable; names need --deny-out "+sandbox.AllTraffic)
-	flags.StringSliceVar(&n.DenyOut, "deny-out", nil, "address or network that is not reachable, repeatable")
+	flags.BoolVar(&n.NoInternet, "no-internet", false, "no access to the internet")
+	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "allow an `ADDRESS`, a network or a name whatever is denied,\nrepeatable; names need --deny-out "+sandbox.AllTraffic)
+	flags.StringSliceVar(&n.DenyOut, "deny-out", nil, "deny an `ADDRESS` or a network, repeatable")
 }
 
 func (n *networkFlags) options() []sandbox.Option {

@@ -29,10 +29,10 @@ func newCmdRoot(f *Factory) *cobra.Command {
 	flags.VarP(&f.flags.output, "output", "o", "output format")
 	flags.BoolVarP(&f.flags.quiet, "quiet", "q", false, "print IDs only, and no progress")
 	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
-	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from this file instead of ./.env")
+	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
 	flags.BoolVar(&f.flags.noEnvFile, "no-env-file", false, "read no .env file")
-	flags.StringVar(&f.flags.apiURL, "api-url", "", "address of the service's API (E2B_API_URL)")
-	flags.StringVar(&f.flags.domain, "domain", "", "domain of the service (E2B_DOMAIN)")
+	flags.StringVar(&f.flags.apiURL, "api-url", "", "the service's API is at `URL` (E2B_API_URL)")
+	flags.StringVar(&f.flags.domain, "domain", "", "the service's domain is `NAME` (E2B_DOMAIN)")
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 
 	root.AddCommand(
@@ -51,6 +51,9 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
 	markStarted(f, root)
+	root.Version = readBuildVersion().line()
+	root.SetVersionTemplate("e2bctl {{.Version}}\n")
+	refuseUnknownTopics(root)
 	return root
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,7 @@ sandbox runs on this machine, in a cloud that ends with this command.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
   e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
   e2bctl run --rm=false --lifetime 1h -m job=42 'nohup ./serve &'`,
-		Args: cobra.MinimumNArgs(1),
+		Args: wants("a command to run", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
 			if opts.Words, err = commandWords(cmd, args); err != nil {
@@ -63,7 +64,7 @@ sandbox runs on this machine, in a cloud that ends with this command.`,
 	}
 	opts.Process.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&opts.Template, "template", "t", "", "template of the sandbox")
+	flags.StringVarP(&opts.Template, "template", "t", "", "make the sandbox from template `NAME`")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	opts.Network.add(cmd)
 	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
@@ -79,6 +80,11 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	line, err := shellLine(opts.Words)
 	if err != nil {
 		return err
+	}
+	for _, t := range opts.Uploads { // before there is a sandbox
+		if _, err := os.Stat(t.source); err != nil {
+			return fmt.Errorf("uploading %s: %w", t.source, err)
+		}
 	}
 	ctx, cancel := withLimit(ctx, time.Duration(opts.Deadline))
 	defer cancel()

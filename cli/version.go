@@ -18,7 +18,7 @@ func newCmdVersion(f *Factory, runF func(*versionOptions) error) *cobra.Command 
 		Use:   "version",
 		Short: "Print the version of e2bctl",
 		Long:  "Print the version of e2bctl, the Go that built it and the system it is for. No network is used.",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			opts := &versionOptions{IO: f.IO, JSON: f.jsonOutput()}
 			if runF != nil {
@@ -63,6 +63,8 @@ func versionRun(opts *versionOptions) error {
 	if opts.JSON {
 		return writeJSON(opts.IO.Out, v)
 	}
-	_, err := fmt.Fprintf(opts.IO.Out, "e2bctl %s %s %s\n", v.Version, v.Go, v.System)
+	_, err := fmt.Fprintln(opts.IO.Out, "e2bctl", v.line())
 	return err
 }
+
+func (v buildVersion) line() string { return v.Version + " " + v.Go + " " + v.System }

@@ -67,7 +67,7 @@ type GoneError struct {
 	cause error
 }
 
-func (e *GoneError) Error() string { return fmt.Sprintf("sandbox: %s is gone: %s", e.ID, e.Reason) }
+func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
 
 // Is matches [ErrGone].
 func (e *GoneError) Is(target error) bool { return target == ErrGone }

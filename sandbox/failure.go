@@ -126,10 +126,11 @@ func (sb *Sandbox) probe(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// missing makes the control plane's 404 about a sandbox a [*GoneError].
+// missing makes the control plane's 404 about a sandbox a [*GoneError]. The service
+// may know what became of it.
 func missing(id string, err error) error {
-	if errors.Is(err, api.ErrNotFound) {
-		return &GoneError{ID: id, State: "killed", Reason: "the service does not have it any more", At: time.Now(), cause: err}
+	if e, ok := errors.AsType[*api.Error](err); ok && errors.Is(e, api.ErrNotFound) {
+		return &GoneError{ID: id, State: "killed", Reason: e.Message, At: time.Now(), cause: err}
 	}
 	return err
 }

@@ -2,11 +2,14 @@ package sandbox
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/api"
 )
 
 // What a sandbox says may be printed on a terminal, as a part of an error.
@@ -22,5 +25,15 @@ func TestForeignTextInErrors(t *testing.T) {
 		if strings.ContainsAny(text, "\x1b\a\r\n\u009b") || !utf8.ValidString(text) || !strings.Contains(text, "no ]0;title") || !strings.HasSuffix(text, "é…") {
 			t.Errorf("%s: %q", what, text)
 		}
+	}
+}
+
+// The service may know what became of a sandbox.
+func TestMissingSandbox(t *testing.T) {
+	t.Parallel()
+	answer := api.ResponseError(http.MethodGet, "/sandboxes/i1", http.StatusNotFound, http.Header{}, []byte(`{"code":404,"message":"it was killed at noon"}`))
+	err := missing("i1", answer)
+	if !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) || err.Error() != "i1 is gone: it was killed at noon" {
+		t.Errorf("%v", err)
 	}
 }
