@@ -81,16 +81,29 @@ func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
 // One that fails is closed.
 func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 	s.options = o
-	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
-	s.endLife = endLife
-	if err := s.configure(ctx, as); err != nil {
+	err := s.configure(ctx, as)
+	if err == nil && as == roleAgent {
+		err = s.open(ctx)
+	}
+	if err != nil {
 		s.fail(err)
 		return errors.Join(err, s.close())
 	}
-	if as == roleAgent {
-		s.startEgress(life, o.Egress)
-		s.flows.Go(s.serve)
+	return nil
+}
+
+// open begins to serve the agent, unless the sandbox is being ended, as it may be
+// at any time.
+func (s *Sandbox) open(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return ErrGone
 	}
+	var life context.Context
+	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	s.startEgress(life, s.options.Egress)
+	s.flows.Go(s.serve)
 	return nil
 }
 

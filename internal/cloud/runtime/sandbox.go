@@ -65,7 +65,10 @@ type Sandbox struct {
 	refusing atomic.Bool  // connections were refused, and that was said
 	kernels  allowance    // of kernels that may be forked for it
 	flows    sync.WaitGroup
-	endLife  context.CancelFunc // nil before begin
+
+	mu      sync.Mutex
+	ending  bool
+	endLife context.CancelFunc // nil before open
 
 	done   chan struct{}
 	reason atomic.Pointer[error]
@@ -158,8 +161,12 @@ func (s *Sandbox) Close() error {
 }
 
 func (s *Sandbox) end() error {
-	if s.endLife != nil {
-		s.endLife()
+	s.mu.Lock()
+	s.ending = true
+	endLife := s.endLife
+	s.mu.Unlock()
+	if endLife != nil {
+		endLife()
 	}
 	s.room.killProcess(s)
 	<-s.exited

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +96,27 @@ func TestSpareRoomEnds(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Errorf("closed after %v: %v", after, err)
 		}
+	}
+}
+
+// TestRoomEndsWhileASandboxStarts: the room can end at any moment of the start of a
+// sandbox, that of a spare included.
+func TestRoomEndsWhileASandboxStarts(t *testing.T) {
+	t.Parallel()
+	for range 4 {
+		r := startRoom(t, Options{Spare: &Limits{}})
+		readySpare(t, r)
+		started := make(chan error)
+		go func() {
+			_, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "mine", Config: json.RawMessage("{}"), Egress: &testEgress{}})
+			started <- err
+		}()
+		for len(r.spares.ready) > 0 { // until it is taken
+			goruntime.Gosched()
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		<-started // with an error, unless it was faster
 	}
 }
