@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,32 +105,41 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
+	var undo []func() error // of what is there when a later step fails
+	defer func() {
+		for _, step := range slices.Backward(undo) {
+			err = errors.Join(err, step())
+		}
+	}()
 	listener, err := listen(ctx, o.Address)
 	if err != nil {
 		return nil, err
 	}
+	undo = append(undo, listener.Close)
 	dir, err := newInstanceDir(o.Dir)
 	if err != nil {
-		_ = listener.Close()
 		return nil, err
 	}
+	undo = append(undo, func() error { return os.RemoveAll(dir) })
 	zygote, err := c.warmConfig()
 	if err != nil {
-		return nil, errors.Join(err, listener.Close(), os.RemoveAll(dir))
+		return nil, err
 	}
 	c.room, err = open(ctx, runtime.Options{
 		Zygote: zygote,
 		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cloud: %w", err), listener.Close(), os.RemoveAll(dir))
+		return nil, fmt.Errorf("cloud: %w", err)
 	}
+	undo = append(undo, c.room.close)
 	if hidden := c.room.report().Hidden; len(hidden) > 0 {
 		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 		if c.python, err = python.System(ctx, remedy); err != nil {
-			return nil, errors.Join(fmt.Errorf("cloud: %w; %s", err, remedy), listener.Close(), c.room.close(), os.RemoveAll(dir))
+			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
 		}
 	}
+	undo = nil
 	c.address = listener.Addr()
 	c.control = control.New(control.Options{
 		Key: o.Key, Domain: c.Domain(), EnvdVersion: agent.Version, MaxSandboxes: o.MaxSandboxes,

@@ -66,17 +66,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	users := make([]agent.User, len(g.Users))
-	var workdir, kernelHome string
-	for i, u := range g.Users {
-		if u.Name == defaultUser {
-			workdir = u.Home
-		}
-		if u.Name == kernelUser {
-			kernelHome = u.Home
-		}
-		users[i] = agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential}
-	}
+	users, homes := accounts(g.Users)
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
@@ -89,14 +79,13 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	kernels, err := interpreter.New(interpreter.Options{
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
-		Dir:     workdir, Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
+		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
 		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.warmEnviron()},
 	})
 	if err != nil {
 		return err
 	}
-
-	if err := errors.Join(config.mark(g.Root, g.Run), markKernel(kernelHome, kernels.DefaultID())); err != nil {
+	if err := errors.Join(config.mark(g.Root, g.Run), markKernel(homes[kernelUser], kernels.DefaultID())); err != nil {
 		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
 	}
 
@@ -106,13 +95,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 		portJupyter:     kernels.Jupyter(),
 	}
 	if g.Egress {
-		handlers[ProxyPort] = network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
-			conn, err := g.DialEgress(ctx, host, port)
-			if refused, ok := errors.AsType[*runtime.EgressError](err); ok && refused.Denied {
-				err = denied{refused}
-			}
-			return conn, err
-		})
+		handlers[ProxyPort] = newProxy(g)
 	}
 	ended := make(chan error, len(handlers)+1)
 	for port, handler := range handlers {
@@ -136,6 +119,27 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	case err := <-ended:
 		return err
 	}
+}
+
+// accounts are the sandbox's for the agent, and their homes by name.
+func accounts(users []runtime.User) (list []agent.User, homes map[string]string) {
+	homes = make(map[string]string)
+	for _, u := range users {
+		list = append(list, agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential})
+		homes[u.Name] = u.Home
+	}
+	return list, homes
+}
+
+// newProxy is the way out for programs that are told of it.
+func newProxy(g *runtime.Guest) *network.Proxy {
+	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+		conn, err := g.DialEgress(ctx, host, port)
+		if refused, ok := errors.AsType[*runtime.EgressError](err); ok && refused.Denied {
+			err = denied{refused}
+		}
+		return conn, err
+	})
 }
 
 // denied is a refusal of the server that it is useless to repeat.
