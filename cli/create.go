@@ -104,10 +104,7 @@ type createFlags struct {
 }
 
 func (c createFlags) options() []sandbox.Option {
-	var options []sandbox.Option
-	if c.Template != "" {
-		options = append(options, sandbox.WithTemplate(c.Template))
-	}
+	options := []sandbox.Option{sandbox.WithTemplate(c.Template)}
 	if c.Lifetime > 0 {
 		options = append(options, sandbox.WithLifetime(c.Lifetime))
 	}

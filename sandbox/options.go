@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,9 +123,9 @@ func WithInterceptors(i ...connect.Interceptor) Option {
 }
 
 // WithTemplate names the template to start: an id or a name, with or without a
-// tag. The default is [DefaultTemplate].
+// tag. The default is [DefaultTemplate]; an empty name is as if not given.
 func WithTemplate(template string) Option {
-	return func(c *config) error { c.template = template; return nil }
+	return func(c *config) error { c.template = cmp.Or(template, c.template); return nil }
 }
 
 // WithLifetime fixes the sandbox's life: it ends after d, rounded up to whole

@@ -146,6 +146,7 @@ func TestOptions(t *testing.T) {
 		want map[string]any // in the request; nil: an error
 	}{
 		"defaults of the client": {nil, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
+		"no template":            {[]Option{WithTemplate("")}, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
 		"own": {[]Option{WithTemplate("x"), WithLease(time.Minute), WithMetadata(map[string]string{"b": "2"}), WithEnvs(map[string]string{"E": "f"}), WithInternet(false), WithPrivateTraffic(), WithHTTPSPorts(443, 8443), WithRequestHost("localhost:${PORT}")},
 			map[string]any{
 				"templateID": "x", "timeout": 60.0, "metadata": map[string]any{"a": "1", "b": "2"}, "envVars": map[string]any{"E": "f"},
