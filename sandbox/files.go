@@ -182,10 +182,7 @@ func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FilePara
 	progress := newProgress(p.Progress)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelWrites)
-	for _, file := range files {
-		if ctx.Err() != nil {
-			break
-		}
+	for _, file := range files { // after the first failure each says so at once
 		group.Go(func() error { return f.write(ctx, file.Path, file.Content, p, progress) })
 	}
 	if err := group.Wait(); err != nil {

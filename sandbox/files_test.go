@@ -166,3 +166,21 @@ func TestUploadDirFails(t *testing.T) {
 		t.Errorf("%q was sent, %q removed", sent, got)
 	}
 }
+
+// Files that were not written any more are no success.
+func TestWriteFilesCancelled(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.files = func(http.ResponseWriter, *http.Request) { cancel() }
+	files := make([]FileContent, 3*parallelWrites)
+	for i := range files {
+		files[i] = FileContent{Path: fmt.Sprint(i), Content: strings.NewReader("x")}
+	}
+	sb := s.sandbox()
+	for range 2 {
+		if err := sb.Files.WriteFiles(ctx, files, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that it was cancelled", err)
+		}
+	}
+}

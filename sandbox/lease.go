@@ -9,13 +9,53 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// startLease renews the sandbox's life at half-time until stop is called. stop
-// waits for a renewal in flight, so that none comes after it.
-func (sb *Sandbox) startLease(lease time.Duration) (stop func()) {
+// lease renews a sandbox's life while its handle is open.
+type lease struct {
+	sb     *Sandbox
+	length time.Duration // 0: there is none
+
+	mu    sync.Mutex
+	stop  func() // nil while it is not renewed
+	ended bool
+}
+
+// start has the life renewed, from a while later on.
+func (l *lease) start(wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.length != 0 && l.stop == nil && !l.ended {
+		l.stop = l.sb.renewing(l.length, wait)
+	}
+}
+
+// pause waits for a renewal in flight, so that none comes before the next start.
+func (l *lease) pause() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.halt()
+}
+
+// end is a pause for good.
+func (l *lease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.halt()
+	l.ended = true
+}
+
+func (l *lease) halt() {
+	if l.stop != nil {
+		l.stop()
+		l.stop = nil
+	}
+}
+
+// renewing renews the sandbox's life after a while, and then at half-time, until
+// stop is called. stop waits for a renewal in flight.
+func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var renewing sync.WaitGroup
 	renewing.Go(func() {
-		wait := lease / 2
 		for {
 			timer := time.NewTimer(wait)
 			select {
@@ -32,7 +72,7 @@ func (sb *Sandbox) startLease(lease time.Duration) (stop func()) {
 				return // it is gone: whoever uses it next is told
 			case ctx.Err() == nil:
 				sb.client.api.Logger().WarnContext(ctx, "the sandbox's lease was not renewed", "sandbox", sb.ID(), "error", err)
-				wait = lease / 20
+				wait = lease / hurry
 			}
 		}
 	})
@@ -41,6 +81,9 @@ func (sb *Sandbox) startLease(lease time.Duration) (stop func()) {
 		renewing.Wait()
 	}
 }
+
+// hurry is how many times in a lease what failed is tried again.
+const hurry = 20
 
 // renew never shortens a life that another program has made longer, unless the
 // service has no call for that.

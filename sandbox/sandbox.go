@@ -40,7 +40,7 @@ type Sandbox struct {
 	endAt   time.Time // when the sandbox ends, as far as this handle knows
 	running sync.WaitGroup
 
-	stopLease func()
+	lease lease
 }
 
 // inFlight is a call that Close cuts off.
@@ -95,10 +95,8 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Packages = newPackages(sb, cfg)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
-	sb.stopLease = func() {}
-	if cfg.lease != 0 {
-		sb.stopLease = sb.startLease(cfg.lease)
-	}
+	sb.lease.sb, sb.lease.length = sb, cfg.lease
+	sb.lease.start(cfg.lease / 2)
 	return sb
 }
 
@@ -120,17 +118,20 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 }
 
 // SetLifetime makes the sandbox end after d from now, which may be earlier
-// than before. It ends the lease: from then on the life is fixed.
+// than before. It ends the lease: from then on the life is fixed. When it fails, the
+// lease goes on.
 func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	sb.stopLease()
+	sb.lease.pause()
 	if err := sb.client.api.Sandboxes.SetTimeout(ctx, sb.ID(), d); err != nil {
+		sb.lease.start(sb.lease.length / hurry)
 		return sb.failed(ctx, "set lifetime", missing(sb.ID(), err))
 	}
+	sb.lease.end()
 	sb.extended(d)
 	return nil
 }
@@ -143,7 +144,7 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	sb.stopLease()
+	sb.lease.end()
 	if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil {
 		return sb.failed(ctx, "kill", missing(sb.ID(), err))
 	}
@@ -189,7 +190,7 @@ func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 func (sb *Sandbox) close(kill bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	sb.stopLease()
+	sb.lease.end()
 	var failed []error
 	if kill {
 		// First of all: with the sandbox go its processes, and with them what the

@@ -312,6 +312,31 @@ func TestLease(t *testing.T) {
 			}
 			sb.Close()
 		}
+		// A life that could not be fixed is still on its lease, unless the handle is
+		// closed, and one that was fixed stays so.
+		leased, err := c.Create(t.Context(), WithLease(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := leased.SetLifetime(t.Context(), -1); err == nil {
+			t.Error("a negative life was set")
+		}
+		<-time.After(time.Minute)
+		if n := renewals(); n == 0 {
+			t.Error("the lease ended with a call that failed")
+		}
+		if err := leased.SetLifetime(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+		_ = leased.SetLifetime(t.Context(), -1)
+		mu.Lock()
+		renewed = nil
+		mu.Unlock()
+		<-time.After(time.Hour)
+		if renewals() != 0 {
+			t.Error("fixed, and renewed after all")
+		}
+		leased.Close()
 		fixed, err := c.Create(t.Context(), WithLifetime(time.Minute))
 		if err != nil {
 			t.Fatal(err)
