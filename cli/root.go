@@ -50,10 +50,10 @@ func newCmdRoot(f *Factory) *cobra.Command {
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
-	markStarted(f, root)
 	root.Version = readBuildVersion().line()
 	root.SetVersionTemplate("e2bctl {{.Version}}\n")
 	refuseUnknownTopics(root)
+	markStarted(f, root)
 	return root
 }
 
