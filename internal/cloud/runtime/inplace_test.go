@@ -63,8 +63,8 @@ func TestInPlace(t *testing.T) {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, rung)
-			if r.Isolation() != rung {
-				t.Fatalf("the room is on %q", r.Isolation())
+			if got := r.Report().Isolation; got != rung {
+				t.Fatalf("the room is on %q", got)
 			}
 			s, other := newSandbox(t, r, SandboxOptions{}), newSandbox(t, r, SandboxOptions{ID: "other"})
 			if got := sh(t, s, `cd && pwd && echo x > file && mkdir $TMPDIR/closed && touch $TMPDIR/closed/in && chmod 0 $TMPDIR/closed && python3 -c 'print(6*7)'`); !strings.HasSuffix(got.Output, "/home/user\n42\n") {

@@ -350,9 +350,6 @@ func (r *Room) release(s *Sandbox) {
 // ranged says whether a sandbox has a range of ids and so a root and a user.
 func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
 
-// Isolation is the rung the room is on.
-func (r *Room) Isolation() Isolation { return r.report.Isolation }
-
 // Report says what the machine gave.
 func (r *Room) Report() Report {
 	report := r.report
