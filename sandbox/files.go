@@ -152,8 +152,8 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 	return f.WriteFrom(ctx, path, strings.NewReader(text), p)
 }
 
-// WriteFrom is Write of what r gives, as it comes. An error of r cuts the
-// upload off and is returned. r is not read after the return, but a Read in
+// WriteFrom is Write of what r gives, as it comes; nil gives nothing. An error of r
+// cuts the upload off and is returned. r is not read after the return, but a Read in
 // progress then is not waited for.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
@@ -169,7 +169,7 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 type FileContent struct {
 	// Path is where it belongs.
 	Path string
-	// Content is read once.
+	// Content is read once; nil means that the file is empty.
 	Content io.Reader
 }
 
@@ -200,6 +200,9 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if r == nil {
+		r = strings.NewReader("")
+	}
 	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
 	defer s.end()
 	if err := f.upload(ctx, path, s, p); err != nil {

@@ -52,6 +52,10 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d, %v", path, len(got), len(data), err)
 		}
 	}
+	stored["/nothing"] = []byte("something")
+	if err := sb.Files.WriteFiles(t.Context(), []FileContent{{Path: "/nothing"}}, root); err != nil || len(stored["/nothing"]) != 0 {
+		t.Errorf("%q, %v", stored["/nothing"], err)
+	}
 	if err := sb.Files.WriteFrom(t.Context(), "/one", iotest.OneByteReader(strings.NewReader("streamed")), root); err != nil || string(stored["/one"]) != "streamed" {
 		t.Errorf("%q, %v", stored["/one"], err)
 	}
