@@ -116,17 +116,28 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.tidy()
+	if !s.changeEgress(sb, q.egressRequest, rules) {
+		return s.notFound(sb.id)
+	}
+	noContent(w)
+	return nil
+}
+
+// changeEgress reports false for a sandbox that has ended meanwhile.
+func (s *Service) changeEgress(sb *sandbox, q egressRequest, rules *network.Rules) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.sandboxes[sb.id] != sb {
+		return false
+	}
 	var changed networkRequest
 	if sb.network != nil {
 		changed = *sb.network
 	}
-	changed.egressRequest = q.egressRequest
+	changed.egressRequest = q
 	sb.network = &changed
 	sb.instance.SetEgress(rules)
-	noContent(w)
-	return nil
+	return true
 }
 
 // networkOf gives what is reported of a sandbox's network.

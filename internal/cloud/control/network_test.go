@@ -1,8 +1,12 @@
 package control
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,5 +101,31 @@ func TestNetworkUpdate(t *testing.T) {
 		if got["allowInternetAccess"] != false {
 			t.Errorf("%s: allowInternetAccess is %v", tt.body, got["allowInternetAccess"])
 		}
+	}
+}
+
+// late is a body before which something happens.
+type late struct {
+	io.Reader
+	before func()
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	l.before()
+	return l.Reader.Read(p)
+}
+
+// A sandbox that ends while a request about it comes is not there any more.
+func TestNetworkUpdateOfWhatEnds(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	kill := sync.OnceFunc(func() { s.must(t, "DELETE", "/sandboxes/"+id, "", 204) })
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/sandboxes/"+id+"/network", &late{strings.NewReader(`{}`), kill})
+	r.Header.Set("X-API-KEY", testKey)
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "killed by request") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
