@@ -130,8 +130,19 @@ func (s *Sandbox) boot(ctx context.Context) error {
 			request.UID = uint32(id)
 		}
 	}
-	err = s.room.line.send(request, fd3)
-	fd3.Close()
+	files := []*os.File{fd3}
+	if s.group, err = s.makeGroup(); err == nil {
+		var groups []*os.File
+		groups, err = s.group.openBirthplace()
+		files = append(files, groups...)
+	}
+	if err != nil {
+		fd3.Close()
+		s.gone()
+		return fmt.Errorf("limit: %w", err)
+	}
+	err = s.room.line.send(request, files...)
+	closeAll(files)
 	if err != nil {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
@@ -150,18 +161,12 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// than the rest; the first stage needs no limits, as nothing of it is the
 	// sandbox's yet, and goes no further without them.
 	limited := make(chan error, 1)
-	var joined *group // not in s yet: others look there when a start fails
-	go func() {
-		var err error
-		joined, err = s.join(pid)
-		limited <- err
-	}()
+	go func() { limited <- s.group.add(pid) }()
 	err = s.sendInit(ctx, pid)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
 	}
 	refused := <-limited
-	s.group = joined
 	if err != nil {
 		return err // why there may be no process to limit
 	}
@@ -177,18 +182,13 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	return nil
 }
 
-// join makes the groups of the sandbox and puts its first process there. With an
-// error there may be groups all the same.
-func (s *Sandbox) join(pid int) (*group, error) {
+// makeGroup makes the groups of the sandbox, with its limits.
+func (s *Sandbox) makeGroup() (*group, error) {
 	limits := s.limits
 	if s.room.rung == Full { // where what the sandbox runs is bounded without the group, too
 		limits.Processes += agentThreads
 	}
-	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
-	if err != nil {
-		return nil, err
-	}
-	return g, g.add(pid)
+	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
 }
 
 // awaitBuilt waits for the end of the first stage's work.
