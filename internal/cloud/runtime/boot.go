@@ -45,7 +45,7 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := r.prepare(ctx, limits)
+	s, err := r.prepare(ctx, limits, false)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,11 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 
 // prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
 // and its agent started, waiting for its configuration.
-func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
+func (r *Room) prepare(ctx context.Context, limits Limits, spare bool) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
 		limits:   limits,
+		spare:    spare,
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
@@ -131,7 +132,10 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		}
 	}
 	files := []*os.File{fd3}
-	if s.group, err = s.makeGroup(); err == nil {
+	if s.group, err = s.makeGroup(); err == nil && s.spare {
+		err = s.room.spares.stepBack(s.group)
+	}
+	if err == nil {
 		var groups []*os.File
 		groups, err = s.group.openBirthplace()
 		files = append(files, groups...)
@@ -209,6 +213,11 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 func (s *Sandbox) configure(ctx context.Context, as role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
+	if s.spare {
+		if err := s.group.yield(false); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		}
+	}
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
 		return err

@@ -240,6 +240,7 @@ func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
 type group struct {
 	dirs   []hierarchy // each once
 	memory hierarchy   // dir is "" where there is none
+	cpu    hierarchy   // likewise
 }
 
 // create makes the groups of a sandbox with its limits.
@@ -254,8 +255,11 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 			}
 			s.dirs = append(s.dirs, own)
 		}
-		if controller == "memory" {
+		switch controller {
+		case "memory":
 			s.memory = own
+		case "cpu":
+			s.cpu = own
 		}
 		for _, set := range settings(controller, h.version, l) {
 			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
@@ -307,6 +311,23 @@ func (s *group) add(pid int) error {
 		}
 	}
 	return nil
+}
+
+// yield has the group get little of a processor that other groups of the instance
+// want; or as much as any of them again.
+func (s *group) yield(yes bool) error {
+	name, little, usual := "cpu.weight", "6", "100"
+	if s.cpu.version == 1 {
+		name, little, usual = "cpu.shares", "64", "1024"
+	}
+	if s.cpu.dir == "" {
+		return nil
+	}
+	value := usual
+	if yes {
+		value = little
+	}
+	return os.WriteFile(filepath.Join(s.cpu.dir, name), []byte(value), 0)
 }
 
 // open gives what a process with one thread writes "0" to in order to join the

@@ -474,7 +474,7 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults())
+	s, err := r.prepare(ctx, Limits{}.WithDefaults(), false)
 	if err != nil {
 		return err
 	}
