@@ -45,7 +45,7 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := r.prepare(ctx, limits)
+	s, err := r.prepare(ctx, limits, false)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,11 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 
 // prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
 // and its agent started, waiting for its configuration.
-func (r *Room) prepare(ctx context.Context, limits Limits) (*Sandbox, error) {
+func (r *Room) prepare(ctx context.Context, limits Limits, spare bool) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
 		limits:   limits,
+		spare:    spare,
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
@@ -143,8 +144,22 @@ func (s *Sandbox) boot(ctx context.Context) error {
 			request.UID = uint32(id)
 		}
 	}
-	err = s.room.line.send(request, fd3)
-	fd3.Close()
+	files := []*os.File{fd3}
+	if s.group, err = s.makeGroup(); err == nil && s.spare {
+		err = s.room.spares.stepBack(s.group)
+	}
+	if err == nil {
+		var groups []*os.File
+		groups, err = s.group.openBirthplace()
+		files = append(files, groups...)
+	}
+	if err != nil {
+		fd3.Close()
+		s.gone()
+		return fmt.Errorf("limit: %w", err)
+	}
+	err = s.room.line.send(request, files...)
+	closeAll(files)
 	if err != nil {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
@@ -163,18 +178,12 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// than the rest; the first stage needs no limits, as nothing of it is the
 	// sandbox's yet, and goes no further without them.
 	limited := make(chan error, 1)
-	var joined *group // not in s yet: others look there when a start fails
-	go func() {
-		var err error
-		joined, err = s.join(pid)
-		limited <- err
-	}()
+	go func() { limited <- s.group.add(pid) }()
 	err = s.sendInit(ctx, pid)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
 	}
 	refused := <-limited
-	s.group = joined
 	if err != nil {
 		return err // why there may be no process to limit
 	}
@@ -190,18 +199,13 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	return nil
 }
 
-// join makes the groups of the sandbox and puts its first process there. With an
-// error there may be groups all the same.
-func (s *Sandbox) join(pid int) (*group, error) {
+// makeGroup makes the groups of the sandbox, with its limits.
+func (s *Sandbox) makeGroup() (*group, error) {
 	limits := s.limits
 	if s.room.rung == Full { // where what the sandbox runs is bounded without the group, too
 		limits.Processes += agentThreads
 	}
-	g, err := s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
-	if err != nil {
-		return nil, err
-	}
-	return g, g.add(pid)
+	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
 }
 
 // awaitBuilt waits for the end of the first stage's work.
@@ -222,6 +226,11 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 func (s *Sandbox) configure(ctx context.Context, as role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
+	if s.spare {
+		if err := s.group.yield(false); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		}
+	}
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
 		return err

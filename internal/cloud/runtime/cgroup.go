@@ -31,6 +31,11 @@ type hierarchy struct {
 	version int    // 1 or 2
 }
 
+// takesThreads tells that a single thread can join, at once. To move a whole
+// process the kernel stops all forks of the machine first, which takes it 20 ms,
+// and nobody joins any group meanwhile.
+func (h hierarchy) takesThreads() bool { return h.version == 1 }
+
 // how says what enforces a limit, for the report.
 func (g *groups) how(controller string) string {
 	if h, ok := g.byController[controller]; ok {
@@ -233,8 +238,9 @@ func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
 
 // group is the control groups of one sandbox.
 type group struct {
-	dirs   []string
-	memory hierarchy // of the sandbox; dir is "" where there is none
+	dirs   []hierarchy // each once
+	memory hierarchy   // dir is "" where there is none
+	cpu    hierarchy   // likewise
 }
 
 // create makes the groups of a sandbox with its limits.
@@ -242,14 +248,18 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 	s := &group{}
 	for controller, h := range g.byController {
 		dir := filepath.Join(h.dir, name)
-		if !slices.Contains(s.dirs, dir) {
+		own := hierarchy{dir: dir, version: h.version}
+		if !slices.Contains(s.dirs, own) {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				return nil, errors.Join(err, s.remove())
 			}
-			s.dirs = append(s.dirs, dir)
+			s.dirs = append(s.dirs, own)
 		}
-		if controller == "memory" {
-			s.memory = hierarchy{dir: dir, version: h.version}
+		switch controller {
+		case "memory":
+			s.memory = own
+		case "cpu":
+			s.cpu = own
 		}
 		for _, set := range settings(controller, h.version, l) {
 			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
@@ -289,26 +299,48 @@ func settings(controller string, version int, l Limits) []setting {
 	return nil
 }
 
-// add moves a process, with all its threads, into the group.
+// add moves a process, with all its threads, into those groups that it was not
+// born in.
 func (s *group) add(pid int) error {
-	for _, dir := range s.dirs {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+	for _, h := range s.dirs {
+		if h.takesThreads() {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(h.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// yield has the group get little of a processor that other groups of the instance
+// want; or as much as any of them again.
+func (s *group) yield(yes bool) error {
+	name, little, usual := "cpu.weight", "6", "100"
+	if s.cpu.version == 1 {
+		name, little, usual = "cpu.shares", "64", "1024"
+	}
+	if s.cpu.dir == "" {
+		return nil
+	}
+	value := usual
+	if yes {
+		value = little
+	}
+	return os.WriteFile(filepath.Join(s.cpu.dir, name), []byte(value), 0)
+}
+
 // open gives what a process with one thread writes "0" to in order to join the
 // group. The right to do so is that of who opened it.
-func (s *group) open() (files []*os.File, err error) {
-	for _, dir := range s.dirs {
-		// Version 1 has a file for single threads. To move a whole process the
-		// kernel stops all forks of the machine first, which takes it 20 ms.
-		f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			f, err = os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+func (s *group) open() ([]*os.File, error) { return openGroups(s.dirs) }
+
+func openGroups(dirs []hierarchy) (files []*os.File, err error) {
+	for _, h := range dirs {
+		name := "cgroup.procs"
+		if h.takesThreads() {
+			name = "tasks"
 		}
+		f, err := os.OpenFile(filepath.Join(h.dir, name), os.O_WRONLY, 0)
 		if err != nil {
 			closeAll(files)
 			return nil, err
@@ -394,8 +426,8 @@ func countOOMKills(f *os.File) int {
 
 func (s *group) remove() error {
 	var errs []error
-	for _, dir := range s.dirs {
-		errs = append(errs, removeGroup(context.Background(), dir))
+	for _, h := range s.dirs {
+		errs = append(errs, removeGroup(context.Background(), h.dir))
 	}
 	return errors.Join(errs...)
 }

@@ -112,7 +112,7 @@ func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test's context killed it
-	if err := (&group{dirs: []string{dir}}).add(cmd.Process.Pid); err != nil {
+	if err := (&group{dirs: []hierarchy{{dir: dir, version: 2}}}).add(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	return m, controller

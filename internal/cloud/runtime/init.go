@@ -61,7 +61,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	closeAll(sockets)
-	// The group was joined after the clone, so that its namespace begins here.
+	// A group may have been joined after the clone: its namespace begins here.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
 	}

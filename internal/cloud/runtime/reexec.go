@@ -67,7 +67,7 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 	case roleKeeper:
 		err = keep(ctx, c, m.Spec, files)
 	case roleRoom:
-		err = runRoom(c, m.Spec)
+		err = runRoom(c, m.Spec, files)
 	case roleInit:
 		err = runInit(c, m.Spec, files)
 	case roleAgent:

@@ -215,7 +215,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		return errors.Join(err, spec.removeGroups(ctx))
 	}
 	r.keepLine = line
-	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true})
+	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
 	fd3.Close() // the child's is the only one now, so that its end is seen
 	if err != nil {
 		return errors.Join(err, spec.removeGroups(ctx))
@@ -254,7 +254,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if r.rung != Full {
 		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
 	}
-	process, err := start(r.binary, fd3, to, attr)
+	process, err := start(r.binary, fd3, to, attr, birthplace{})
 	to.Close()
 	fd3.Close()
 	if err != nil {
@@ -264,7 +264,13 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.line, r.done, r.closed = process, line, nil, false
-	if err := line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}); err != nil {
+	home, err := r.groups.openHome()
+	if err != nil {
+		return err
+	}
+	err = line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}, home...)
+	closeAll(home)
+	if err != nil {
 		return err
 	}
 	if err := line.await(ctx, 10*time.Second); err != nil {
@@ -465,7 +471,7 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults())
+	s, err := r.prepare(ctx, Limits{}.WithDefaults(), false)
 	if err != nil {
 		return err
 	}

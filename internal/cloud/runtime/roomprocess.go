@@ -26,18 +26,19 @@ type roomProcess struct {
 	server *control
 	roomSpec
 	binary *os.File
+	home   []*os.File     // see birthplace
 	work   sync.WaitGroup // waits for sandboxes to end
 
 	mu      sync.Mutex
 	running map[uint64]*os.Process
 }
 
-func runRoom(c *control, raw json.RawMessage) error {
+func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 	var spec roomSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	r := &roomProcess{server: c, roomSpec: spec, running: make(map[uint64]*os.Process)}
+	r := &roomProcess{server: c, roomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
 	if err := r.prepare(); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func runRoom(c *control, raw json.RawMessage) error {
 	}
 	defer r.end()
 	for {
-		m, files, err := c.receive(1)
+		m, files, err := c.receive(maxFiles)
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return nil // the server ended, and with this process all sandboxes
 		}
@@ -54,8 +55,8 @@ func runRoom(c *control, raw json.RawMessage) error {
 			return err
 		}
 		switch {
-		case m.Kind == kindSpawn && len(files) == 1:
-			err = r.spawn(m, files[0])
+		case m.Kind == kindSpawn && len(files) > 0:
+			err = r.spawn(m, files[0], birthplace{groups: files[1:], home: r.home})
 		case m.Kind == kindName && !r.InPlace:
 			err = r.name(m)
 		case m.Kind == kindKill:
@@ -137,7 +138,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 
 // spawn starts the first process of a sandbox. A start that fails is the
 // server's to judge; an error here ends the room.
-func (r *roomProcess) spawn(m message, fd3 *os.File) error {
+func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	attr := sandboxAttr(r.Ranged, m.Slot)
 	switch {
 	case m.Role == roleZygote:
@@ -148,7 +149,11 @@ func (r *roomProcess) spawn(m message, fd3 *os.File) error {
 	pidfd := -1
 	attr.PidFD = &pidfd
 	r.mu.Lock()
-	p, err := start(r.binary, fd3, os.Stderr, attr)
+	p, err := start(r.binary, fd3, os.Stderr, attr, at)
+	if errors.Is(err, errAway) {
+		r.mu.Unlock()
+		return err
+	}
 	if err != nil {
 		r.mu.Unlock()
 		return r.server.send(message{Kind: kindFailed, ID: m.ID, Error: err.Error()})

@@ -40,6 +40,7 @@ type Sandbox struct {
 	room    *Room
 	options SandboxOptions
 	limits  Limits
+	spare   bool // it was made before it was somebody's
 	number  uint64
 	slot    uint32
 	group   *group

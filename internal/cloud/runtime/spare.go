@@ -13,11 +13,12 @@ import (
 // none of it depends on whose it will be.
 type spares struct {
 	limits  Limits
-	ready   chan *Sandbox      // holds the spare; closed when there is no next one
-	used    chan struct{}      // another one is wanted
-	first   chan struct{}      // closed when the first one is ready, or will not be
-	waiting atomic.Bool        // somebody waits for the one that is being made
-	cancel  context.CancelFunc // nil without spares
+	ready   chan *Sandbox         // holds the spare; closed when there is no next one
+	used    chan struct{}         // another one is wanted
+	first   chan struct{}         // closed when the first one is ready, or will not be
+	waiting atomic.Bool           // somebody waits for the one that is being made
+	making  atomic.Pointer[group] // of the last one that was begun
+	cancel  context.CancelFunc    // nil without spares
 	keeping sync.WaitGroup
 }
 
@@ -32,7 +33,7 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 		defer close(r.spares.ready)
 		defer tried()
 		for {
-			s, err := r.prepare(ctx, limits)
+			s, err := r.prepare(ctx, limits, true)
 			if err != nil {
 				r.options.Logger.DebugContext(ctx, "no spare sandbox could be made", "error", err)
 				return
@@ -63,12 +64,29 @@ func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, starte
 			return nil, nil
 		}
 		defer r.spares.waiting.Store(false)
+		if making := r.spares.making.Load(); making != nil {
+			_ = making.yield(false) // it may be gone
+		}
 		select {
 		case s = <-r.spares.ready:
 		case <-ctx.Done():
 		}
 	}
 	return s, func() { r.spares.used <- struct{}{} }
+}
+
+// stepBack has the spare that is being made leave the processors to sandboxes that
+// are in use, the last one in the middle of its start most likely, while nobody
+// waits for it.
+func (s *spares) stepBack(making *group) error {
+	if err := making.yield(true); err != nil {
+		return err
+	}
+	s.making.Store(making)
+	if s.waiting.Load() {
+		return making.yield(false)
+	}
+	return nil
 }
 
 // awaitFirst returns when the first spare is ready, or at once without spares.

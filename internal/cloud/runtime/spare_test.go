@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -118,5 +120,49 @@ func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 			t.Error(err)
 		}
 		<-started // with an error, unless it was faster
+	}
+}
+
+// TestSpareYields: a spare leaves the processors to others until it is used or
+// waited for.
+func TestSpareYields(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{Spare: &Limits{}})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	readySpare(t, r)
+	spare := <-r.spares.ready
+	r.spares.ready <- spare
+	h := spare.group.cpu
+	if h.dir == "" {
+		t.Skip("no control group for processors that this user may make")
+	}
+	yields := func() bool {
+		t.Helper()
+		name, usual := "cpu.weight", "100\n"
+		if h.version == 1 {
+			name, usual = "cpu.shares", "1024\n"
+		}
+		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text) != usual
+	}
+	if !yields() {
+		t.Error("a spare that nobody uses does not yield")
+	}
+	if s := newSandbox(t, r, SandboxOptions{ID: "used"}); s != spare {
+		t.Fatal("the spare was not used")
+	}
+	if yields() {
+		t.Error("a sandbox that is used yields")
+	}
+	r.spares.waiting.Store(true)
+	if err := r.spares.stepBack(spare.group); err != nil || yields() {
+		t.Errorf("one that is waited for yields: %v", err)
 	}
 }

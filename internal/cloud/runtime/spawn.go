@@ -93,14 +93,14 @@ func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd 
 // start starts the binary with fd 3 as its control socket. The thread that
 // starts it stays locked and alive until the child has ended: the parent-death
 // signal follows the thread, not the process.
-func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) (*process, error) {
+func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplace) (*process, error) {
 	cmd := command(binary, fd3, stderr, attr)
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := at.start(cmd)
 		started <- err
 		if err != nil {
 			return

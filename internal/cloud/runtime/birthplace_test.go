@@ -1,0 +1,51 @@
+//go:build linux
+
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestBirthplace: the processes of a sandbox are in its groups, and no thread of
+// the room is: who removes the groups kills what is in them.
+func TestBirthplace(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, SandboxOptions{ID: "born"})
+	if s.group == nil || len(s.group.dirs) == 0 {
+		t.Skip("no control group that this user may make")
+	}
+	pid, err := pidOf(s.pidfd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.room.cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of the room: %q, %v", threads, err)
+	}
+	for _, h := range s.group.dirs {
+		name := "cgroup.threads"
+		if h.version == 1 {
+			name = "tasks"
+		}
+		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members := strings.Fields(string(text))
+		if !slices.Contains(members, strconv.Itoa(pid)) {
+			t.Errorf("%s has %v, without the first process, %d", h.dir, members, pid)
+		}
+		for _, thread := range threads {
+			if slices.Contains(members, filepath.Base(thread)) {
+				t.Errorf("%s has the room's thread %s", h.dir, filepath.Base(thread))
+			}
+		}
+	}
+}
