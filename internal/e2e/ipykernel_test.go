@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -15,7 +14,7 @@ import (
 // call its tools at odd times.
 func TestRunOnIPykernel(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	if _, err := sb.Packages.Install(t.Context(), "ipykernel>=6"); err != nil {
 		t.Skipf("the index cannot be reached: %v", err)
 	}

@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // A kernel that is installed in the sandbox runs its language there.
 func TestInstalledLanguage(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	run := func() (*sandbox.Execution, error) {
 		return sb.RunCode(t.Context(), "echo hello from $0; pwd", &sandbox.RunCodeParams{Language: "bash"})
 	}
@@ -39,7 +38,7 @@ func TestInstalledLanguage(t *testing.T) {
 // The interpreter's first clients find the default kernel in a file.
 func TestKernelIDFile(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	contexts, err := sb.Contexts(t.Context())
 	if err != nil {
 		t.Fatal(err)
