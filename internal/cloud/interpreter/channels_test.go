@@ -352,7 +352,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	idle := p.dial(t, id, "", nil)
 	ws := p.dial(t, id, "", nil)
 	size := 0
-	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (64 << 20)); None", false)) {
+	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (32 << 20)); None", false)) {
 		if m.Header.MsgType == "stream" {
 			var c jupyter.StreamContent
 			if err := json.Unmarshal(m.Content, &c); err != nil {
@@ -361,7 +361,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			size += len(c.Text)
 		}
 	}
-	if size != 64<<20 {
+	if size != 32<<20 {
 		t.Errorf("%d bytes came", size)
 	}
 	for {
