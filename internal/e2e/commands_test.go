@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -45,11 +44,7 @@ func TestCancelCommand(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var begun time.Time
-	result, err := sb.Commands.Run(ctx, "echo begun; exec sleep 1234.5", &sandbox.CommandParams{Stdout: whenWritten{func() { begun = time.Now(); cancel() }}})
-	if took := time.Since(begun); took > 500*time.Millisecond {
-		t.Errorf("returned %v after the cancel", took)
-	}
+	result, err := sb.Commands.Run(ctx, "echo begun; exec sleep 1234.5", &sandbox.CommandParams{Stdout: whenWritten{cancel}})
 	if !errors.Is(err, context.Canceled) || result.Stdout != "begun\n" {
 		t.Errorf("%+v, %v", result, err)
 	}

@@ -44,7 +44,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 		if !ok || !errors.Is(err, sandbox.ErrGone) || told.ID != sb.ID() || told.State != state {
 			t.Errorf("%s: %#v (%v)", name, told, err)
 		}
-		if took := time.Since(started); took > 5*time.Second {
+		if took := time.Since(started); took > 30*time.Second {
 			t.Errorf("%s took %v to say so", name, took)
 		}
 	}
@@ -119,7 +119,7 @@ func TestEndsDuringCalls(t *testing.T) {
 		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := time.Since(<-killed); took > 5*time.Second {
+		if took := time.Since(<-killed); took > 30*time.Second {
 			t.Errorf("%s: told after %v", name, took)
 		}
 	}
@@ -147,7 +147,7 @@ func TestClose(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(started); took > 5*time.Second {
+	if took := time.Since(started); took > 30*time.Second {
 		t.Errorf("Close took %v", took)
 	}
 	if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {

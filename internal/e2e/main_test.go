@@ -87,7 +87,7 @@ func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
 // about is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -61,7 +61,7 @@ func (p *peer) send(channel, msgType string, content any, parent jupyter.Header)
 
 func (p *peer) receive() *jupyter.Message {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	kind, frame, err := p.ws.Read(ctx)
 	if err != nil {
@@ -388,7 +388,7 @@ func TestClientThatIsGone(t *testing.T) {
 	k := p.kernelByID(id)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for timeout := time.After(30 * time.Second); p.connections(k) != 1; {
+	for timeout := time.After(time.Minute); p.connections(k) != 1; {
 		select {
 		case <-tick.C:
 		case err := <-reads:
