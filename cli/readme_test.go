@@ -118,7 +118,9 @@ func buildAndRun(t *testing.T, program string, env ...string) string {
 	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source).CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, race detector or not
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), binary)

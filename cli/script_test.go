@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			s := newService(env.T().(testing.TB))
 			env.Values[serviceValue{}] = s
 			env.Vars = append(env.Vars, s.env()...)
-			env.Setenv("CLOSED", closedAddress(env.T().(testing.TB)))
+			env.Setenv("CLOSED", closedAddress)
 			env.Setenv("SANDBOX_HOME", s.home)
 			return privateDirectories(env)
 		},
@@ -72,7 +72,7 @@ func TestLocalScripts(t *testing.T) {
 		Dir:           "testdata/local",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("CLOSED", closedAddress(env.T().(testing.TB)))
+			env.Setenv("CLOSED", closedAddress)
 			env.Setenv("XDG_CACHE_HOME", cache) // the prepared Python
 			// A script that fails half-way must not leave its cloud running.
 			env.Defer(func() {

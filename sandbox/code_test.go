@@ -292,14 +292,12 @@ func TestRunCodeCancelled(t *testing.T) {
 	})
 	sb := s.sandbox()
 	ctx, cancel := context.WithCancel(t.Context())
-	var at time.Time
 	ex, err := sb.RunCode(ctx, "while True: pass", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
-		at = time.Now()
 		cancel()
 		return len(p), nil
 	})})
-	if took := time.Since(at); !errors.Is(err, context.Canceled) || took > time.Second || ex == nil || ex.Stdout != "so far" {
-		t.Errorf("%+v, %v after %v", ex, err, took)
+	if !errors.Is(err, context.Canceled) || ex == nil || ex.Stdout != "so far" {
+		t.Errorf("%+v, %v", ex, err)
 	}
 	// The next waits for the interrupt and meets a kernel that is free.
 	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || calls.Load() != 2 {

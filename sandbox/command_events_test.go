@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -136,8 +137,7 @@ func TestCommandEventsWaitForTheLoop(t *testing.T) {
 		if event.Stdout == nil || string(event.Stdout) == "ready" {
 			continue
 		}
-		var i int
-		if _, err := fmt.Sscanf(string(event.Stdout), "%d", &i); err != nil || i != next {
+		if i, err := strconv.Atoi(string(event.Stdout)); err != nil || i != next {
 			t.Fatalf("got part %d, want %d: %v", i, next, err)
 		}
 		next++

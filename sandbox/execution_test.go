@@ -73,7 +73,7 @@ func TestResultsAreBounded(t *testing.T) {
 	told := 0
 	c.event = func(CodeEvent) error { told++; return nil }
 	shown, updated, value := display("display_data", "a", "shown"), display("update_display_data", "a", "updated"), display("execute_result", "", "'value'")
-	const n = 10 * maxResults
+	const n = 4 * maxResults
 	for range n {
 		collect(t, c, shown, updated)
 	}
@@ -84,7 +84,8 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 
 	c = newCollector(&RunCodeParams{})
-	large := display("display_data", "", strings.Repeat("x", 64<<20))
+	c.size = maxResultBytes - 4<<20 // what only takes time came before
+	large := display("display_data", "", strings.Repeat("x", 1<<20))
 	for range 6 {
 		collect(t, c, large)
 	}

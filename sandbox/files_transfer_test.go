@@ -82,12 +82,13 @@ func TestTransfersThatStandStill(t *testing.T) {
 		}
 	}
 	// Time that the caller takes is not the transfer's.
+	p = &FileParams{IdleTimeout: time.Second} // in which the head of the answer comes
 	r, err := files.Open(t.Context(), "/body", p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	waited, cancel := context.WithTimeout(t.Context(), 4*p.IdleTimeout)
+	waited, cancel := context.WithTimeout(t.Context(), 2*p.IdleTimeout)
 	defer cancel()
 	<-waited.Done()
 	if _, err := io.ReadFull(r, make([]byte, 4)); err != nil {

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // A run that is cancelled deep within agents of agents ends them all, with the
 // code of each, and leaves nothing: every context works at once.
 func TestCancelledInANestedAgent(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	deepest, cancelled := make(chan struct{}), make(chan string, 3)
 	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		close(deepest)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // Whatever code does, what it did is told, and the context answers afterwards.
@@ -105,8 +104,8 @@ func TestBadCode(t *testing.T) {
 					t.Errorf("%d bytes, %d dropped of %d", kept, e.StdoutDropped, all)
 				}
 			}},
-			{"a large result", "'x' * (16 << 20)", "", func(t *testing.T, e *sandbox.Execution) {
-				if n := len(e.Text()); n != 16<<20 {
+			{"a large result", "'x' * (4 << 20)", "", func(t *testing.T, e *sandbox.Execution) {
+				if n := len(e.Text()); n != 4<<20 {
 					t.Errorf("%d bytes", n)
 				}
 			}},
@@ -179,7 +178,7 @@ func TestBadRequests(t *testing.T) {
 // What happens to an idle kernel is told to the next call.
 func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
@@ -220,7 +219,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	began := make(chan struct{})
 	var once sync.Once
 	interrupted := make(chan error, 1)
@@ -235,7 +234,7 @@ func TestInterrupt(t *testing.T) {
 	if err := <-interrupted; err != nil {
 		t.Error(err)
 	}
-	http := sandboxtest.New(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
+	http := shared(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	for name, call := range map[string]func() error{
 		"interrupt": func() error { return http.Interrupt(t.Context(), "") },
 		"silent": func() error {
@@ -308,7 +307,7 @@ display({'text/plain': 'shown'}, raw=True)
 // Nothing is skipped after an error.
 func TestErrorThenRun(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	pairs := 1000
 	if testing.Short() {
 		pairs = 50
@@ -328,7 +327,7 @@ func TestErrorThenRun(t *testing.T) {
 // and see only what is theirs.
 func TestTwoClients(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	apart := cloud.Create(t) // another sandbox: nothing of it is here
 	evaluate(t, apart, "n = 'theirs'")
 	for _, transport := range transports {

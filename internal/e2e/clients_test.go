@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // forBothHandles runs a test with two handles on one sandbox, as two programs
 // have them, on each transport.
 func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.Sandbox)) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
 			sb := cloud.Create(t, sandbox.WithCodeTransport(transport))
@@ -157,7 +156,7 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 // each once.
 func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	r := newRelay(t, cloud.URL())
 	sb := cloud.Create(t, sandbox.WithSandboxURL(r.url()))
 	evaluate(t, sb, "1")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestContexts(t *testing.T) {
@@ -71,7 +70,7 @@ func TestContexts(t *testing.T) {
 // What code left running ends with its kernel, and holds up no restart.
 func TestRestartEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	pid := evaluate(t, sb, `
 import atexit, asyncio, subprocess, threading, time
 _ = atexit.register(time.sleep, 3600)

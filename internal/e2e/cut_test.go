@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // relay passes connections on, until they are cut.
@@ -98,7 +97,7 @@ func (w *onWrite) Write(p []byte) (int, error) {
 // either complete or said not to be.
 func TestConnectionCut(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
 			t.Parallel()

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // When its time is over code is interrupted and keeps its variables. Code that
@@ -17,7 +16,7 @@ import (
 func TestDeadline(t *testing.T) {
 	const setup = "import collections, functools, itertools, os, signal, socket, time\nbegun = functools.partial(os.write, 1, b'begun'); x = 42\n"
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	var contexts sync.WaitGroup
 	for name, tt := range map[string]struct {
 		code string

@@ -22,12 +22,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // Not parallel: what others allocate would count.
 func TestFileMemoryIsConstant(t *testing.T) {
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	const size = 256 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -51,7 +50,7 @@ func TestFileMemoryIsConstant(t *testing.T) {
 
 func TestFilesystem(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	files, ctx := sb.Files, t.Context()
 	name := "new\nline é%&?+ #"
 	if err := files.WriteText(ctx, "d/sub/"+name, "text", &sandbox.FileParams{Gzip: true, Metadata: map[string]string{"Source": "a test"}}); err != nil {
@@ -117,7 +116,7 @@ func TestFilesystem(t *testing.T) {
 // a whole, whoever reads meanwhile.
 func TestTenWriters(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	const least, step = 100_000, 50_000
 	var writers sync.WaitGroup
 	for i := range 10 {
@@ -142,7 +141,7 @@ func TestTenWriters(t *testing.T) {
 // keeps it from being copied or removed.
 func TestBadNames(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
 d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{Depth: 2})
@@ -175,7 +174,7 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 // not a wait.
 func TestWriteToPipe(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	run(t, sb, "mkfifo ~/pipe")
 	if err := sb.Files.WriteText(t.Context(), "pipe", "x", nil); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "nobody reads") {
 		t.Errorf("nobody reads: %v", err)
@@ -204,7 +203,7 @@ func TestWriteToPipe(t *testing.T) {
 
 func TestFileFailures(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	files, ctx := sb.Files, t.Context()
 	if err := files.WriteText(ctx, "file", "x", nil); err != nil {
 		t.Fatal(err)
@@ -250,10 +249,11 @@ func TestFileFailures(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
-	if strings.TrimSpace(run(t, sb, "stat -f -c %T ~")) != "overlayfs" {
-		t.Skip("the disk of this isolation has no bound")
+	cloud := shared(t)
+	if bounded := cloud.Report().Disk; strings.HasPrefix(bounded, "not enforced") {
+		t.Skip(bounded)
 	}
+	sb := cloud.Create(t)
 	if err := sb.Files.WriteText(t.Context(), "old", "old", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestWriteFiles(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	var files []sandbox.FileContent
 	for i := range 20 {
 		files = append(files, sandbox.FileContent{Path: "many/" + string(rune('a'+i)), Content: strings.NewReader("12345")})
@@ -299,7 +299,7 @@ func TestWriteFiles(t *testing.T) {
 
 func TestFilesAsFS(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	run(t, sb, "mkdir -p ~/fs/a/b && cd ~/fs && echo one > one && echo two > a/two && : > a/b/empty && ln -s ../one a/link")
 	system := sb.Files.FS(t.Context(), "fs")
 	if err := fstest.TestFS(system, "one", "a/two", "a/b/empty", "a/link"); err != nil {
@@ -316,7 +316,7 @@ func TestFilesAsFS(t *testing.T) {
 
 func TestDirectories(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	src, dst := t.TempDir(), filepath.Join(t.TempDir(), "made")
 	when := time.Unix(1_600_000_000, 0)
 	for name, mode := range map[string]fs.FileMode{"run": 0o755, "closed/secret": 0o600, "closed/-rf": 0o666, "out": 0o644, "node_modules/x": 0o644} {
@@ -381,7 +381,7 @@ func TestDirectories(t *testing.T) {
 
 func TestSignedURLs(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	path := "/home/user/a b+é.txt"
 	post := func(to, content string) int {
 		t.Helper()
@@ -418,7 +418,7 @@ func TestSignedURLs(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	run(t, sb, "mkdir -p ~/w")
 	w, err := sb.Files.Watch(t.Context(), "w", &sandbox.WatchParams{Recursive: true, IncludeInfo: true})
 	if err != nil {
@@ -457,7 +457,7 @@ func TestWatch(t *testing.T) {
 
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	last := func(w *sandbox.Watcher) (end error) {
 		for _, err := range w.Events() {

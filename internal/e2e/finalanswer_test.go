@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // From wherever the final answer is given, the first one is it. Code that goes
 // on after it is interrupted.
 func TestFinalAnswer(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	evaluate(t, sb, "kept = 42")
 	for name, code := range map[string]string{
 		"a nested function": "def f(n): return f(n - 1) if n else final_answer([1, 2])\nf(50)\nprint('after')",
@@ -42,7 +41,7 @@ func TestFinalAnswer(t *testing.T) {
 // What only looks like a final answer is none.
 func TestForgedFinalAnswer(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	for _, code := range []string{
 		"class FinalAnswer(BaseException): pass\nraise FinalAnswer('5')",

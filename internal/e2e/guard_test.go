@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // A guard in the kernel of a real sandbox, where IPython keeps more of its own
 // in the user's names than in a bare shell.
 func TestGuardInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	evaluate(t, sb, "import os")
 	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
 	if err != nil {
@@ -61,7 +60,7 @@ func TestGuardInASandbox(t *testing.T) {
 // pandas draws, groups and prints under a guard as without.
 func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Allow: []string{"matplotlib.*"}, Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
 	if err != nil {
 		t.Fatal(err)

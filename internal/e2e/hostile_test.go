@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -18,7 +17,7 @@ import (
 // nothing of it in its state, and goes on.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
 	observe(t, r, "import sys\ns, c = sys.modules['_e2bctl_state'], sys.modules['_e2bctl_codec']\nhonest = s._send\nmine = 1")
 	for _, document := range []string{

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -57,7 +56,7 @@ func TestLargeState(t *testing.T) {
 	var w wire
 	transport := w.transport()
 	defer transport.CloseIdleConnections()
-	sb := sandboxtest.New(t).Create(t, sandbox.WithTransport(transport))
+	sb := shared(t).Create(t, sandbox.WithTransport(transport))
 	const size = 64 << 20
 	numbers := make([]float64, size/8)
 	for i := range numbers {
@@ -135,7 +134,7 @@ func TestLargeState(t *testing.T) {
 // Values that are odd meet a limit, or arrive as they are, on both ways.
 func TestOddState(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	st := state.New()
 	var deep any
 	for range 10_000 {

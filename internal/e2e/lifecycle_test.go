@@ -44,7 +44,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 		if !ok || !errors.Is(err, sandbox.ErrGone) || told.ID != sb.ID() || told.State != state {
 			t.Errorf("%s: %#v (%v)", name, told, err)
 		}
-		if took := time.Since(started); took > 5*time.Second {
+		if took := time.Since(started); took > 30*time.Second {
 			t.Errorf("%s took %v to say so", name, took)
 		}
 	}
@@ -60,7 +60,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 
 func TestDeadSandbox(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	evaluate(t, sb, "1")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
@@ -96,7 +96,7 @@ func TestExpiredSandbox(t *testing.T) {
 // What runs when the sandbox ends is told so at once.
 func TestEndsDuringCalls(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	c := client(t, cloud)
 	for name, call := range map[string]func(*sandbox.Sandbox, func()) error{
 		"command": func(sb *sandbox.Sandbox, begun func()) error {
@@ -119,7 +119,7 @@ func TestEndsDuringCalls(t *testing.T) {
 		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := time.Since(<-killed); took > 5*time.Second {
+		if took := time.Since(<-killed); took > 30*time.Second {
 			t.Errorf("%s: told after %v", name, took)
 		}
 	}
@@ -127,7 +127,7 @@ func TestEndsDuringCalls(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	c := client(t, cloud)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -147,7 +147,7 @@ func TestClose(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(started); took > 5*time.Second {
+	if took := time.Since(started); took > 30*time.Second {
 		t.Errorf("Close took %v", took)
 	}
 	if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {
@@ -182,7 +182,7 @@ func TestClose(t *testing.T) {
 
 func TestDetachThenConnect(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 	evaluate(t, sb, "x = 41")
 	if err := sb.Detach(); err != nil {

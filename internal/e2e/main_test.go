@@ -4,13 +4,18 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
@@ -18,7 +23,44 @@ func TestMain(m *testing.M) {
 		serve()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(withShared{m})
+}
+
+// sharedCloud is that of all tests that change nothing but their own sandboxes:
+// what a cloud loads for its kernels is more work than most tests are.
+var sharedCloud struct {
+	start sync.Once
+	cloud *local.Cloud
+	err   error
+}
+
+// shared is a cloud that others use, too. A test that moves its clock, lists its
+// sandboxes or reads its requests needs one of its own.
+func shared(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	sharedCloud.start.Do(func() {
+		// It outlives t, whose log and context are no use to it.
+		logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+		sharedCloud.cloud, sharedCloud.err = local.Start(context.Background(), local.WithLogger(logger))
+	})
+	if sharedCloud.err != nil {
+		sandboxtest.New(t) // skips t where that is due
+		t.Fatal(sharedCloud.err)
+	}
+	return &sandboxtest.Cloud{Cloud: sharedCloud.cloud}
+}
+
+// withShared runs the tests and then closes the cloud that they shared, before
+// anybody looks for what is left.
+type withShared struct{ *testing.M }
+
+func (m withShared) Run() int {
+	code := m.M.Run()
+	if err := sharedCloud.cloud.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "close the shared cloud:", err)
+		return 1
+	}
+	return code
 }
 
 // run runs a command that has to succeed and returns what it printed.
@@ -45,7 +87,7 @@ func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
 // about is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -21,7 +21,7 @@ import (
 // so at once.
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t, sandbox.WithInternet(false))
+	sb := shared(t).Create(t, sandbox.WithInternet(false))
 	_, err := sb.Packages.Install(t.Context(), "six")
 	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") || !strings.Contains(err.Error(), "WithInternet") {
 		t.Errorf("pip: %v", err)
@@ -155,7 +155,7 @@ func leadTo(t *testing.T, address string) http.Handler {
 // Sandboxes see nothing of each other: files, processes, ports, variables.
 func TestTwoSandboxes(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	one, two := cloud.Create(t), cloud.Create(t)
 	for _, path := range []string{"/home/user/secret", "/tmp/secret"} {
 		if err := one.Files.Write(t.Context(), path, []byte("secret"), nil); err != nil {

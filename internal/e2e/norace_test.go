@@ -2,5 +2,7 @@
 
 package e2e
 
-// muchOutput is far more than a sandbox of the test has memory.
-const muchOutput = 1 << 30
+const (
+	muchOutput  = 1 << 30  // far more than a sandbox of the test has memory
+	muchPrinted = 64 << 20 // far more than is kept
+)

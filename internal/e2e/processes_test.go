@@ -17,7 +17,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // lines gives what is written to it line by line.
@@ -28,7 +27,7 @@ func lines() (io.Writer, *bufio.Scanner) {
 
 func TestStartedCommand(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	out, said := lines()
 	command, err := sb.Commands.Start(t.Context(), `while read -r line; do echo "got $line"; done; echo bye >&2; exit 4`, &sandbox.CommandParams{
 		Input: true, Tag: "reader", Stdout: out, Envs: map[string]string{"A": "b"}, Cwd: "/tmp", User: "root",
@@ -65,7 +64,7 @@ func TestStartedCommand(t *testing.T) {
 
 func TestSignalCommand(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	out, said := lines()
 	command, err := sb.Commands.Start(t.Context(), `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`, &sandbox.CommandParams{Stdout: out})
 	if err != nil {
@@ -103,7 +102,7 @@ func TestSignalCommand(t *testing.T) {
 // A command outlives its handle; another finds it, by pid and by tag.
 func TestConnectToCommand(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	first, err := sb.Commands.Start(t.Context(), `until [ -e go ]; do sleep 0.02; done; echo now; exit 5`, &sandbox.CommandParams{Tag: "patient"})
 	if err != nil {
@@ -151,7 +150,7 @@ func TestConnectToCommand(t *testing.T) {
 
 func TestCommandEvents(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	const size = 8 << 20
 	command, err := sb.Commands.Start(t.Context(), fmt.Sprintf("echo err >&2; head -c %d /dev/zero; exit 2", size), nil)
 	if err != nil {
@@ -177,7 +176,7 @@ func TestCommandEvents(t *testing.T) {
 // The sandbox goes while commands run: each says so.
 func TestCommandsOfASandboxThatGoes(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	command, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +201,7 @@ func TestCommandsOfASandboxThatGoes(t *testing.T) {
 
 func TestManyCommands(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	var running sync.WaitGroup
 	for i := range 200 {
 		running.Go(func() {
@@ -239,7 +238,7 @@ func typed(t *testing.T, terminal io.Writer, text string) {
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Cols: 100, Rows: 30, Envs: map[string]string{"A": "b"}, Cwd: "/tmp"})
 	if err != nil {
@@ -289,7 +288,7 @@ func TestTerminal(t *testing.T) {
 // ends the program.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "exec yes"})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func programDir(t *testing.T) string {
 // status through, and leaves nothing behind.
 func TestRunProgram(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	var out, errOut strings.Builder
 	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{
 		Dir: programDir(t), Exclude: func(name string, _ fs.DirEntry) bool { return name == ".git" },
@@ -83,7 +83,7 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 // A program that is given up is killed, with what it started, and removed.
 func TestRunProgramCancelled(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result, err := sb.RunProgram(ctx, &sandbox.ProgramParams{

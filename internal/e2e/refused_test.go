@@ -42,7 +42,7 @@ func TestImpossibleKey(t *testing.T) {
 
 func TestRefusedKey(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	const key = "e2b_0123456789012345678901234567890123456789"
 	_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(key))...)
 	if !errors.Is(err, api.ErrUnauthorized) || strings.Contains(err.Error(), key) {
@@ -52,7 +52,7 @@ func TestRefusedKey(t *testing.T) {
 
 func TestUnknownTemplate(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	for _, template := range []string{"no-such-template", "base:no-such-tag", "../base", strings.Repeat("x", 100_000)} {
 		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithTemplate(template))...)
 		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), template[:7]) || len(err.Error()) > 1000 {
@@ -110,7 +110,7 @@ func TestUnsupportedFields(t *testing.T) {
 
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	sb := cloud.Create(t)
 	for _, requirement := range []string{
 		"", " ", "six; touch /tmp/owned", "six && touch /tmp/owned", "$(touch /tmp/owned)", "`touch /tmp/owned`", "six|cat", "six > /tmp/owned",
@@ -164,7 +164,7 @@ func TestCodeThatCannotRun(t *testing.T) {
 
 func TestStateThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	type inner struct {
 		Fine int
 		Bad  chan int

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -48,7 +47,7 @@ var add = sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int
 // One sandbox has as many runs as one likes, each with its final answer.
 func TestTenRuns(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	st := state.New()
 	evaluate(t, sb, "seen = []")
 	for i := range 10 {
@@ -72,7 +71,7 @@ func TestTenRuns(t *testing.T) {
 // Runs in several contexts are under way at once; a context has one.
 func TestRunsAtOnce(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	const n = 4
 	var together sync.WaitGroup
 	together.Add(n)
@@ -107,7 +106,7 @@ func TestRunsAtOnce(t *testing.T) {
 // However code overstays, the step ends as such and the kernel goes on.
 func TestStepTimeouts(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
@@ -136,7 +135,7 @@ func TestStepTimeouts(t *testing.T) {
 // step's.
 func TestGuardOfAStepThatWasCut(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	var audit bytes.Buffer
 	r := begin(t, sb, &sandbox.RunParams{Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: time.Second}})
 	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\ntime.sleep(600)"
@@ -175,7 +174,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 
 func TestRunTimeout(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	evaluate(t, sb, "kept = 42")
 	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{RunTimeout: 2 * time.Second}})
 	step, err := r.Exec(t.Context(), "print('begun', flush=True)\nimport time\ntime.sleep(600)")
@@ -195,7 +194,7 @@ func TestRunTimeout(t *testing.T) {
 
 func TestLimitsInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxMemoryBytes: 128 << 20, MaxOutputBytes: 1000, MaxSteps: 3}})
 	if step := observe(t, r, "x = bytearray(1 << 30)"); step.Error == nil || step.Error.Name != "MemoryError" {
 		t.Errorf("%+v", step.Error)
@@ -221,7 +220,7 @@ func TestLimitsInASandbox(t *testing.T) {
 // Hooks see every step and every call of a tool, within one another.
 func TestTrace(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	type key struct{}
 	var mu sync.Mutex
 	var events []string
@@ -262,7 +261,7 @@ func TestTrace(t *testing.T) {
 // guard and tools, and so does the next run.
 func TestKernelKilledInARun(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	st := state.New()
 	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for name, v := range map[string]any{"x": 20, "large": large} {
@@ -299,7 +298,7 @@ func TestKernelKilledInARun(t *testing.T) {
 // is told before it runs, and the one after that begins again.
 func TestKernelReplacedInARun(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	st := state.New()
 	if err := st.Set("x", 21); err != nil {
 		t.Fatal(err)
@@ -324,7 +323,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 // read.
 func TestObservationInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxOutputBytes: 400}})
 	step := observe(t, r, `import sys
 import matplotlib.pyplot as plt
@@ -354,7 +353,7 @@ plt.show()
 // A sandbox that goes under a run ends its step, and the run can be closed.
 func TestSandboxGoneUnderARun(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	for name, end := range map[string]func(*sandbox.Sandbox) error{
 		"killed": func(sb *sandbox.Sandbox) error { return sb.Kill(t.Context()) },
 		"closed": func(sb *sandbox.Sandbox) error { return sb.Close() },

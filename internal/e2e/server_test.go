@@ -105,7 +105,7 @@ func TestServerKilled(t *testing.T) {
 			t.Errorf("the call in flight: %v", err)
 		}
 	}
-	if took := time.Since(killed); took > 10*time.Second {
+	if took := time.Since(killed); took > 30*time.Second {
 		t.Errorf("the calls in flight ended after %v", took)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); err == nil {
@@ -117,7 +117,7 @@ func TestServerKilled(t *testing.T) {
 	if err := sb.Close(); err == nil {
 		t.Error("Close says that the sandbox is gone, which it cannot know")
 	}
-	if took := time.Since(closing); took > 12*time.Second {
+	if took := time.Since(closing); took > 30*time.Second {
 		t.Errorf("Close took %v", took)
 	}
 

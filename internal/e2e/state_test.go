@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -19,7 +18,7 @@ type sale struct {
 // What one sandbox computed, another one continues with, by way of a file.
 func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	t.Parallel()
-	c := client(t, sandboxtest.New(t))
+	c := client(t, shared(t))
 	st := state.New()
 	table, err := state.TableOf([]sale{{"Bern", 1.5}, {"Köln", 2}})
 	if err != nil {

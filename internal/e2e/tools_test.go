@@ -22,7 +22,7 @@ func observe(t *testing.T, r *sandbox.Run, code string) *sandbox.Step {
 
 func TestToolsInASandbox(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	entered := make(chan struct{}, 1)
 	tools := []sandbox.Tool{
 		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // wheel makes a wheel with one module, or with none when code is empty.
@@ -63,7 +62,7 @@ func wheelFile(t *testing.T, name, version, code string) string {
 // installs.
 func TestOnePython(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := shared(t).Create(t)
 	prefix := strings.Trim(evaluate(t, sb, "import sys; sys.prefix"), "'")
 	users := []string{"user", "root"}
 	as := func(user, command string) string {

@@ -40,7 +40,7 @@ func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	if python.Level == "plain" {
 		t.Skipf("%s has nothing to load", python.Path)
 	}
-	cloud := sandboxtest.New(t)
+	cloud := shared(t)
 	if cloud.Isolation() != local.Full {
 		t.Skip("kernels are forked with full isolation only")
 	}

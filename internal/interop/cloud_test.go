@@ -21,6 +21,7 @@ func localUp(t *testing.T) []string {
 	}
 	program := filepath.Join(t.TempDir(), "e2bctl")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, race detector or not
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, output)
 	}

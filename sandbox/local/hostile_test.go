@@ -124,13 +124,13 @@ func TestBombs(t *testing.T) {
 				if _, err := other.Info(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(began); took > 5*time.Second {
+				if took := time.Since(began); took > 30*time.Second {
 					t.Errorf("the other sandbox took %v", took)
 				}
 			}
 			began := time.Now()
 			_ = sb.Kill(t.Context()) // it may have died of it
-			if took := time.Since(began); took > 10*time.Second {
+			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("to kill it took %v", took)
 			}
 			<-ended

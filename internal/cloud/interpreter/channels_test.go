@@ -61,7 +61,7 @@ func (p *peer) send(channel, msgType string, content any, parent jupyter.Header)
 
 func (p *peer) receive() *jupyter.Message {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	kind, frame, err := p.ws.Read(ctx)
 	if err != nil {
@@ -352,7 +352,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	idle := p.dial(t, id, "", nil)
 	ws := p.dial(t, id, "", nil)
 	size := 0
-	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (64 << 20)); None", false)) {
+	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (32 << 20)); None", false)) {
 		if m.Header.MsgType == "stream" {
 			var c jupyter.StreamContent
 			if err := json.Unmarshal(m.Content, &c); err != nil {
@@ -361,7 +361,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			size += len(c.Text)
 		}
 	}
-	if size != 64<<20 {
+	if size != 32<<20 {
 		t.Errorf("%d bytes came", size)
 	}
 	for {
@@ -388,7 +388,7 @@ func TestClientThatIsGone(t *testing.T) {
 	k := p.kernelByID(id)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for timeout := time.After(30 * time.Second); p.connections(k) != 1; {
+	for timeout := time.After(time.Minute); p.connections(k) != 1; {
 		select {
 		case <-tick.C:
 		case err := <-reads:

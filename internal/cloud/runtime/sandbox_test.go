@@ -240,7 +240,7 @@ func TestHijackedAgent(t *testing.T) {
 			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
 			select {
 			case <-s.Done():
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("it lives on")
 			}
 			if err := s.Err(); !strings.Contains(err.Error(), why) {
@@ -336,7 +336,7 @@ func TestAgentOutOfMemory(t *testing.T) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it lives on")
 	}
 	if err := s.Err(); !errors.Is(err, ErrOutOfMemory) {
@@ -469,7 +469,7 @@ func TestInherited(t *testing.T) {
 		if !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("somebody still holds the pipe")
 		from.Close()
 		<-ended
@@ -548,17 +548,17 @@ func killServer(t *testing.T, rung Isolation, both bool) {
 	until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
 }
 
-// until waits for something that is to happen within seconds.
+// until waits for something that is to happen, on a loaded machine in its time.
 func until(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !happened() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not within seconds: %s", what)
+			t.Fatalf("never: %s", what)
 		}
 	}
 }
