@@ -354,7 +354,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
 	}
 	if err := t.check(arguments); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("%s: %w", name, err)
 	}
 	v, err := s.limited(ctx, t, arguments)
 	if err != nil {
@@ -373,7 +373,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 // record takes the final answer: the first one is it.
 func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	if err := finalTool.check(arguments); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
 	}
 	var given struct {
 		Answer state.Value `py:"answer"`

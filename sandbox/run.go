@@ -51,7 +51,9 @@ type RunParams struct {
 	// versions are those of the lock.
 	Lock *Lock
 	// Tools are callable from the code by their names until Close. The names must
-	// not be those of builtins, of state or of variables that are there already.
+	// not be those of builtins, of state or of variables that are there already,
+	// and code cannot give them to anything else: a cell that assigns to one does
+	// not run, and is an exception NameTaken.
 	// On a service where others could reach the kernels, Begin is
 	// [ErrPublicKernel].
 	Tools []Tool

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -229,7 +231,7 @@ func (t Tool) check(arguments state.Value) error {
 	if arguments.Opaque() {
 		var natural any
 		_ = arguments.Decode(&natural)
-		return &argumentError{fmt.Errorf("%s has no form that can be sent: convert it to str, numbers, lists and dicts", opaqueIn(natural))}
+		return &argumentError{fmt.Errorf("%s: convert it to str, numbers, lists and dicts", opaqueIn(natural))}
 	}
 	var given map[string]state.Value
 	if err := arguments.Decode(&given); err != nil {
@@ -247,16 +249,26 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn names the first argument that has no Go form.
+// opaqueIn says of the first argument that has no Go form why that is.
 func opaqueIn(arguments any) string {
-	if all, ok := arguments.(map[string]any); ok {
-		for name, v := range all {
-			if o, ok := v.(state.Opaque); ok {
-				return fmt.Sprintf("%.64q, a %.100s,", name, o.Type)
+	switch arguments := arguments.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(arguments)) {
+			if o, ok := arguments[name].(state.Opaque); ok {
+				return fmt.Sprintf("%.64q, a %.100s, %s", name, o.Type, whyOpaque(o))
 			}
 		}
+	case state.Opaque:
+		return "what is given " + whyOpaque(arguments)
 	}
-	return "an argument"
+	return "an argument has no form that can be sent"
+}
+
+func whyOpaque(o state.Opaque) string {
+	if o.Reason == "" {
+		return "has no form that can be sent"
+	}
+	return fmt.Sprintf("cannot be sent, for %.200s", o.Reason)
 }
 
 // errToolLimit is what a call over a limit gets.

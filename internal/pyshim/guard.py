@@ -62,13 +62,7 @@ _armed = None
 _loading = threading.local()  # .depth: how many allowed imports this thread is inside
 
 
-def _base():
-    # IPython reports what a transformer raises only when it is of this class.
-    error = sys.modules.get("IPython.core.error")
-    return getattr(error, "InputRejected", Exception)
-
-
-class GuardViolation(_base()):
+class GuardViolation(_state._rejection()):
     """What a guard refuses: rule and name say what, line where in the cell, and
     suggestion what to do instead."""
 
@@ -624,13 +618,10 @@ def _from_library(frame, fromlist):
 
 def _transformers():
     """Where this kernel looks for what rewrites a cell."""
-    shell = _state._shell()
-    if shell is not None:
-        return shell.ast_transformers
-    plain = sys.modules.get("_e2bctl_kernel.plain")
-    if plain is None:
+    transformers = _state._transformers()
+    if transformers is None:
         raise NotImplementedError("this kernel has no place for a guard: it needs IPython")
-    return plain.transformers
+    return transformers
 
 
 def _audit(event, arguments):

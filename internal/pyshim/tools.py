@@ -7,6 +7,7 @@ waiting and takes what is finished, its own or not, until its own is. The host
 never keeps it long: what it has not finished by then is asked for again.
 """
 
+import ast
 import asyncio
 import builtins
 import concurrent.futures
@@ -43,6 +44,10 @@ class ToolError(Exception):
 class FinalAnswer(BaseException):
     """Ends the code once the host has recorded the answer. Catching it changes
     nothing about that."""
+
+
+class NameTaken(state._rejection()):
+    """Refuses a cell that would take a tool away."""
 
 
 class _Call:
@@ -189,7 +194,55 @@ def _function(bridge, spec):
     return function
 
 
+class _Names(ast.NodeVisitor):
+    """Keeps the names of tools theirs: models write `search = search("x")`, and
+    would never finish a run whose final_answer is a string. A cell that spells
+    it out is refused; after others the tools are put back before the next."""
+
+    def visit_Module(self, tree):
+        state._namespace().update(_placed)
+        self.generic_visit(tree)
+        return tree
+
+    def bound(self, name, node):
+        if name in _placed:
+            raise NameTaken("Cannot assign to the name %s (line %d): it is a tool. Choose another name" % (name, node.lineno))
+
+    def visit_Name(self, node):
+        if not isinstance(node.ctx, ast.Load):
+            self.bound(node.id, node)
+
+    def visit_FunctionDef(self, node):
+        self.bound(node.name, node)  # the names in it are its own
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        pass
+
+    def visit_comprehension(self, node):
+        for part in [node.iter, *node.ifs]:  # its target is its own
+            self.visit(part)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self.bound((alias.asname or alias.name).partition(".")[0], node)
+
+    visit_ImportFrom = visit_Import
+
+    def visit_ExceptHandler(self, node):
+        self.bound(node.name, node)
+        self.generic_visit(node)
+
+    visit_MatchAs = visit_MatchStar = visit_ExceptHandler
+
+    def visit_MatchMapping(self, node):
+        self.bound(node.rest, node)
+        self.generic_visit(node)
+
+
 _bridge = None
+_names = _Names()
 # What the last run was told of its tools, behind its key.
 _specs = (None, None)
 _placed = {}
@@ -223,6 +276,9 @@ def begin(key, memory, specs):
         _bridge = bridge
         _placed.update(functions)
         namespace.update(functions)
+        transformers = state._transformers()
+        if transformers is not None:
+            transformers.append(_names)
     return state.Reply(codec.encode({"known": True, "taken": taken}))
 
 
@@ -247,6 +303,9 @@ def end():
         if namespace.get(name) is function:
             del namespace[name]
     _placed.clear()
+    transformers = state._transformers() or ()
+    while _names in transformers:
+        transformers.remove(_names)
     if _limit is not None:
         import resource
 
