@@ -213,7 +213,7 @@ def _differences(max_bytes):
     budget = HASHED
     for name, value in list(_namespace().items()):
         old = _known.get(name)
-        if old is None and (name.startswith("_") or isinstance(value, _SKIPPED) or _hidden(name, value)):
+        if old is None and (name.startswith("_") or issubclass(type(value), _SKIPPED) or _hidden(name, value)):
             continue
         if old is not None and old.unchanged(value):
             continue
