@@ -207,13 +207,7 @@ func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 			return nil, err
 		}
 	}
-	var installation *Installation
-	switch {
-	case p.Lock != nil:
-		installation, err = sb.Packages.installLock(ctx, p.Lock, p.Packages)
-	case len(p.Packages) > 0:
-		installation, err = sb.Packages.Install(ctx, p.Packages...)
-	}
+	installation, err := sb.Packages.needed(ctx, p.Lock, p.Packages)
 	if err != nil {
 		return nil, redact.err(err)
 	}
