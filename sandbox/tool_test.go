@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
@@ -113,6 +114,10 @@ func TestToolCalls(t *testing.T) {
 			NewTool("typed", "", func(context.Context, struct{}) (int, error) {
 				return 0, &ToolError{Type: "Empty", Message: "none left"}
 			}),
+			NewTool("custom", "", func(context.Context, struct{}) (int, error) {
+				return 0, fmt.Errorf("%w", &fs.PathError{Op: "open", Path: "x", Err: errors.New("away")})
+			}),
+			NewTool("bad_hook", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithApproval(func(context.Context, ToolCall) error { panic("secret") })),
 			NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
 			NewTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
 			NewTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
@@ -137,6 +142,7 @@ func TestToolCalls(t *testing.T) {
 			"echo(lambda: 0)":                        `TypeError: echo: wrong arguments: "X", a builtins.function, has no form that can be sent: convert it`,
 			"(lambda x: (x.append(x), echo(x)))([])": "TypeError: echo: wrong arguments: what is given cannot be sent, for it contains itself: convert it",
 			"fails()":                                "ToolError: fails: no luck: ",
+			"custom()":                               "ToolError: custom: open x: away: fs.PathErrorFalse",
 			"typed()":                                "ToolError: typed: none left: EmptyFalse",
 			"panics()":                               "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
 			"odd()":                                  "ToolError: odd: the tool's result has no Python form",
@@ -171,6 +177,34 @@ func TestToolCalls(t *testing.T) {
 			t.Errorf("after Close: %+v, %v", reply, err)
 		}
 	})
+}
+
+// A call that is approved when nobody waits for it any more is not made.
+func TestApprovedTooLate(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var made atomic.Bool
+	tool := NewTool("act", "", func(context.Context, struct{}) (int, error) { made.Store(true); return 1, nil },
+		WithApproval(func(context.Context, ToolCall) error { close(asked); <-answer; return nil }))
+	var rs runs
+	r := h.begin(t, &rs, RunParams{Tools: []Tool{tool}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Exec(ctx, "try:\n    act()\nexcept act.Error:\n    pass")
+		ended <- err
+	}()
+	<-asked
+	cancel()
+	close(answer)
+	<-ended
+	if err := r.Close(); err != nil { // waits for tools
+		t.Error(err)
+	}
+	if made.Load() {
+		t.Error("the call was made")
+	}
 }
 
 // Eight slow calls of eight threads are under way together: each waits for all.
