@@ -67,8 +67,8 @@ type RunParams struct {
 	// Redact are values that are replaced by "[redacted]" in all that steps give
 	// (writers, output, results, exceptions, values, the final answer), in
 	// results and errors of tools before code sees them, in the audit and in the
-	// texts of errors: as they are, as in JSON and URLs, and in base64, in one
-	// piece or cut across writes. They cannot be recognised in any other guise:
+	// texts of errors: as they are, as in JSON, in Python's repr and in URLs, and in
+	// base64, in one piece or cut across writes. They cannot be recognised in any other guise:
 	// reversed, split, compressed, encrypted, in base64 with line breaks, in hex,
 	// in a picture. A value in whose packed data one stands is replaced as a
 	// whole. Get and Pull give variables as they are. Shorter ones than 4 bytes
