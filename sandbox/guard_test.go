@@ -206,7 +206,7 @@ func TestGuardSideways(t *testing.T) {
 		{[]string{"ctypes"}, "import ctypes\nctypes.CDLL(None)", "process ctypes.dlopen"},
 		{[]string{"sys"}, "import sys\nsys.modules['nothing']", "KeyError"},
 		{[]string{"builtins"}, "import builtins\nbuiltins.__import__('os')", "dunder __import__"},
-		{nil, "import statistics\ntry:\n    statistics.nothing\nexcept AttributeError as e:\n    assert e.obj in (None, statistics)", ""}, // not the module itself
+		{nil, "import statistics\ntry:\n    statistics.nothing\nexcept AttributeError as e:\n    assert getattr(e, 'obj', None) in (None, statistics)", ""}, // not the module itself
 		{[]string{"ctypes"}, "import ctypes\nctypes.c_long.from_address(0)", "process ctypes.cdata"},
 		{nil, "license._Printer__filenames = ['/etc/hostname']\nlicense()", "NameError"},
 		{nil, "_dh[0]", "NameError"}, // a path, which opens
@@ -253,6 +253,8 @@ func TestGuardDunders(t *testing.T) {
 		{nil, "__builtins__['eval']", "dunder __builtins__"},
 		{nil, "__builtins__ = {}", "dunder __builtins__"},
 		{nil, "'abc'.__str__()", ""},
+		{nil, "class A:\n    def __init_subclass__(cls, **kw): super().__init_subclass__(**kw)\nclass B(A): pass", ""},
+		{nil, "try:\n    raise ValueError from KeyError()\nexcept ValueError as e:\n    e.__cause__, e.__context__", ""},
 		{nil, "'abc'.__len__()", ""}, // differs: leads nowhere
 		{nil, "hasattr((), '__class__')", ""},
 		{nil, "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen'][0](['true'])", "dunder __subclasses__"},
@@ -542,7 +544,7 @@ func TestGuardRepair(t *testing.T) {
 	h := newPythonHost(t, "plain")
 	var rs runs
 	r := h.begin(t, &rs, RunParams{Guard: &Guard{Allow: []string{"gc"}}})
-	step := mustExec(t, r, "import gc\n[o for o in gc.get_objects() if type(o) is list and len(o) == 1 and type(o[0]).__name__ == '_Guard'][0].clear()")
+	step := mustExec(t, r, "import gc\n[o for o in gc.get_objects() if type(o) is list and '_Guard' in [type(x).__name__ for x in o]][0].clear()")
 	if len(step.Violations) != 1 || step.Violations[0].Rule != "tampering" {
 		t.Errorf("%+v", step.Violations)
 	}

@@ -302,7 +302,7 @@ func TestToolNamesAreKept(t *testing.T) {
 		for _, code := range []string{
 			"globals()['add'] = 3", "exec('del add')", "def f():\n    global add\n    add = 1\nf()",
 			"def g(add): add = 1; return [add for add in [1]]\nassert g(2) == [1] and [add for add in [1]] == [1] and (lambda add: (add := 2))(1) == 2",
-			"class C:\n    def add(self): pass\n    final_answer = 1\nC().add",
+			"class C:\n    def add(self): pass\n    final_answer = 1\nC().add", "import os.path as add_, math", "x = 1" + strings.Repeat(" + 1", 600),
 		} {
 			mustExec(t, r, code)
 			mustExec(t, r, "assert add(1, 2) == 3")

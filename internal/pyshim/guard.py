@@ -45,12 +45,12 @@ _FRAMES = frozenset((
 ))
 # Double-underscore attributes that lead nowhere: protocols and descriptions.
 _PROTOCOL = frozenset("__%s__" % name for name in (
-    "abs add aenter aexit aiter all and anext annotations array await bool bytes call ceil complex contains copy debug "
-    "deepcopy delitem divmod doc enter eq exit file float floor floordiv format ge getitem gt hash iadd iand ifloordiv "
-    "ilshift imatmul imod imul index init int invert ior ipow irshift isub iter itruediv ixor le len length_hint lshift "
-    "lt main matmul members missing mod mul name ne neg new next or pos post_init pow qualname radd rand rdivmod repr "
-    "reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set_name setitem "
-    "sizeof slots str sub truediv trunc version xor"
+    "abs add aenter aexit aiter all and anext annotations array await bool bytes call cause ceil class_getitem complex "
+    "contains context copy debug deepcopy delitem divmod doc enter eq exit file float floor floordiv format ge getitem "
+    "gt hash iadd iand ifloordiv ilshift imatmul imod imul index init init_subclass int invert ior ipow irshift isub "
+    "iter itruediv ixor le len length_hint lshift lt main matmul members missing mod mul name ne neg new next notes or "
+    "pos post_init pow qualname radd rand rdivmod repr reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow "
+    "rrshift rshift rsub rtruediv rxor set_name setitem sizeof slots str sub suppress_context truediv trunc version xor"
 ).split())
 _HINTS = {
     "__class__": "Use type(x) or isinstance(x, T)",

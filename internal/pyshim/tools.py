@@ -194,51 +194,40 @@ def _function(bridge, spec):
     return function
 
 
-class _Names(ast.NodeVisitor):
+class _Names:
     """Keeps the names of tools theirs: models write `search = search("x")`, and
     would never finish a run whose final_answer is a string. A cell that spells
     it out is refused; after others the tools are put back before the next."""
 
-    def visit_Module(self, tree):
+    def visit(self, tree):
         state._namespace().update(_placed)
-        self.generic_visit(tree)
+        todo = [tree]  # and no recursion: the depth of a cell is Python's business
+        while todo:
+            node = todo.pop()
+            for name in _assigned(node):
+                if name in _placed:
+                    raise NameTaken("Cannot assign to the name %s (line %d): it is a tool. Choose another name" % (name, node.lineno))
+            todo.extend(_inside(node))
         return tree
 
-    def bound(self, name, node):
-        if name in _placed:
-            raise NameTaken("Cannot assign to the name %s (line %d): it is a tool. Choose another name" % (name, node.lineno))
 
-    def visit_Name(self, node):
-        if not isinstance(node.ctx, ast.Load):
-            self.bound(node.id, node)
+def _assigned(node):
+    """Gives the names that a part of a cell gives values to."""
+    if isinstance(node, ast.Name):
+        return [] if isinstance(node.ctx, ast.Load) else [node.id]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    # Of functions and classes, except clauses and patterns.
+    return [getattr(node, "name", None), getattr(node, "rest", None)]
 
-    def visit_FunctionDef(self, node):
-        self.bound(node.name, node)  # the names in it are its own
 
-    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
-
-    def visit_Lambda(self, node):
-        pass
-
-    def visit_comprehension(self, node):
-        for part in [node.iter, *node.ifs]:  # its target is its own
-            self.visit(part)
-
-    def visit_Import(self, node):
-        for alias in node.names:
-            self.bound((alias.asname or alias.name).partition(".")[0], node)
-
-    visit_ImportFrom = visit_Import
-
-    def visit_ExceptHandler(self, node):
-        self.bound(node.name, node)
-        self.generic_visit(node)
-
-    visit_MatchAs = visit_MatchStar = visit_ExceptHandler
-
-    def visit_MatchMapping(self, node):
-        self.bound(node.rest, node)
-        self.generic_visit(node)
+def _inside(node):
+    """Gives the parts of a part whose names are not its own."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom)):
+        return []
+    if isinstance(node, ast.comprehension):
+        return [node.iter, *node.ifs]
+    return ast.iter_child_nodes(node)
 
 
 _bridge = None
