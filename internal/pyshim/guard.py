@@ -193,6 +193,9 @@ class _Guard:
             if id(value) in self.real:
                 space[name] = self.real[id(value)][1]
         self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
+        if sys.version_info < (3, 10):  # there a function finds its builtins when it is called
+            for name in ("__e2bctl_attribute__", "__e2bctl_operation__", "__e2bctl_turns__"):
+                setattr(builtins, name, self.builtins[name])
 
     def repair(self):
         """Puts back what code took away, and says so."""
