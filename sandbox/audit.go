@@ -96,10 +96,10 @@ func (l *runLog) write(event string, fields map[string]any) {
 	fields["event"], fields["time"], fields["run_id"] = event, time.Now().UTC().Format(time.RFC3339Nano), l.run.ID
 	line, err := json.Marshal(fields)
 	if err == nil {
-		line = append(l.run.redact.bytes(line), '\n')
-		if l.err == nil {
-			_, err = l.w.Write(line)
-		}
+		line, err = l.run.redact.json(line)
+	}
+	if err == nil && l.err == nil {
+		_, err = l.w.Write(append(line, '\n'))
 	}
 	if l.err == nil && err != nil {
 		l.err = fmt.Errorf("sandbox: write the audit: %w", err)

@@ -354,7 +354,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
 	}
 	if err := t.check(arguments); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("%s: %w", name, err)
 	}
 	v, err := s.limited(ctx, t, arguments)
 	if err != nil {
@@ -373,7 +373,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 // record takes the final answer: the first one is it.
 func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	if err := finalTool.check(arguments); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
 	}
 	var given struct {
 		Answer state.Value `py:"answer"`
@@ -424,7 +424,11 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	call := ToolCall{Run: s.bridge.run.ID, Step: s.n, Tool: t.name, Arguments: arguments}
 	ctx = waitingFor(ctx, s.bridge.run)
 	if t.approve != nil {
-		if err := t.approve(ctx, call); err != nil {
+		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
+		switch {
+		case ctx.Err() != nil: // nobody waits for the call any more
+			return state.Value{}, context.Cause(ctx)
+		case err != nil:
 			return state.Value{}, &ToolError{Type: "Refused", Message: "the call was not approved: " + err.Error()}
 		}
 	}
@@ -451,11 +455,15 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	s.bridge.work.Go(func() {
 		defer cancel()
 		defer func() { <-s.bridge.slots }()
-		v, err := s.protected(ctx, t, arguments)
+		var o outcome
+		o.err = s.protected(ctx, t, func() (err error) {
+			o.value, err = t.call(ctx, arguments)
+			return err
+		})
 		if t.slots != nil {
 			<-t.slots
 		}
-		outcomes <- outcome{v, err}
+		outcomes <- o
 	})
 	var o outcome
 	select {
@@ -470,14 +478,14 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 
 // protected makes an error of a panic. What it said is for this program's log,
 // not for the sandbox.
-func (s *stepCalls) protected(ctx context.Context, t *boundTool, arguments state.Value) (v state.Value, err error) {
+func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.bridge.run.log.panicked(ctx, t.name, p, debug.Stack())
 			err = &ToolError{Type: "InternalError", Message: "it panicked; the log of the program that runs the tool says more"}
 		}
 	}()
-	return t.call(ctx, arguments)
+	return call()
 }
 
 // end takes no further calls, and gives those that have ended.

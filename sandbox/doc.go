@@ -89,8 +89,9 @@
 //     the network, importlib and ctypes whatever a guard forbids, and pickle runs
 //     what it reads. Without a guard nothing is refused.
 //   - Files and connections: a guard refuses open and connections unless
-//     Guard.Functions and Guard.Network allow them. A tool can hand out what
-//     code needs of either.
+//     Guard.Functions and Guard.Network allow them, but not libraries that read and
+//     write files themselves, as pandas does. A tool can hand out what code needs
+//     of either.
 //   - Steps: Limits.MaxSteps has no default. Two or three do for a computation,
 //     four to six to transform data, six to ten to analyse it, eight to twelve for
 //     research, ten to fifteen for a task of several parts. What fails is a step

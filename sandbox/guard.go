@@ -27,8 +27,13 @@ import (
 //     that is derived from theirs;
 //   - format strings, which show what an attribute is ('{0.__class__}') though
 //     they do not give it;
-//   - functions that take the name of an attribute as text (operator.attrgetter);
-//   - libraries that run what they are given (DataFrame.eval and query);
+//   - what takes the name of an attribute as text: operator.attrgetter,
+//     string.Formatter, functools.update_wrapper, and a match statement with a
+//     class that says its own __match_args__;
+//   - libraries that run or import what they are given (DataFrame.eval and query,
+//     timeit, pkgutil, optional imports of pandas);
+//   - libraries that open files themselves (pandas.read_csv, numpy.save, codecs):
+//     what is refused is open;
 //   - functions in C that import what they are told, which is what unpickling
 //     does (pickle, pandas.read_pickle, numpy.load);
 //   - extension modules, and any module that was allowed and leads there (sys,

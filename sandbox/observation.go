@@ -24,7 +24,11 @@ func (s *Step) Observation() string {
 			title = "Value of the last expression"
 		}
 		text := r.text("text/plain")
-		if text == "" {
+		switch {
+		case text != "":
+		case len(r.Formats()) == 0:
+			text = "(left out)" // stderr says why
+		default:
 			text = "(" + strings.Join(r.Formats(), ", ") + ")"
 		}
 		part(title, s.bounded(text))

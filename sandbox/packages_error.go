@@ -28,6 +28,8 @@ type InstallError struct {
 
 	// why is what came of asking the index.
 	why string
+	// lock is what the head of the lock says that it is for.
+	lock string
 }
 
 const maxInstallStderr = 4 << 10
@@ -61,6 +63,9 @@ func newInstallError(requirements []string, result *CommandResult, log string, m
 
 func (e *InstallError) Error() string {
 	text := e.reason()
+	if e.lock != "" && !e.Unreachable {
+		text += fmt.Sprintf("; the lock says %.128q: another Python or system needs one of its own", e.lock)
+	}
 	if e.Offline {
 		text += "; the sandbox reaches only what its network rules allow (WithInternet, WithNetwork), and the package index is to be among that"
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -19,7 +20,9 @@ import (
 // the index has for that.
 //
 // What comes from the index and is not what the lock says is an [*InstallError]
-// with HashMismatch, and nothing is installed then. All else is as with
+// with HashMismatch, and nothing is installed then. That is how it ends, too,
+// where the sandbox has another Python or system than the lock was made for and
+// the index has other files for that: the error says what the lock is for. All else is as with
 // [Packages.Install], which does not use what is kept here: without a lock, the
 // only one to say what a file should be is the sandbox that has it.
 func (p *Packages) InstallLock(ctx context.Context, lock *Lock) (*Installation, error) {
@@ -57,7 +60,7 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 		have[normalized(name)] = version
 	}
 	names := namesOf(wanted)
-	missing := &Lock{}
+	missing := &Lock{Comment: lock.Comment}
 	for _, one := range lock.Packages {
 		name := normalized(one.Name)
 		names = append(names, name)
@@ -72,7 +75,11 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 		}
 	}
 	if len(missing.Packages) > 0 {
-		if err := p.installLocked(ctx, missing); err != nil {
+		err := p.installLocked(ctx, missing)
+		if failed, ok := errors.AsType[*InstallError](err); ok {
+			failed.lock, _, _ = strings.Cut(lock.Comment, "\n")
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

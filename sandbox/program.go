@@ -25,6 +25,10 @@ type ProgramParams struct {
 	Files map[string][]byte
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
+	// Lock, when not nil, is what is installed, as by [Packages.InstallLock]. The
+	// names of Packages have to be in it or in the sandbox already, and the
+	// versions are those of the lock.
+	Lock *Lock
 	// Command is run with bash, in the program's directory.
 	Command string
 	// Envs are environment variables of that command, and so of what it starts:
@@ -49,7 +53,7 @@ type ProgramParams struct {
 // process of the same user (in /proc) can read it, print it, and send it where
 // the network lets it. Give it short-lived credentials, which you can revoke, and
 // a network that reaches no more than it needs: install packages before, without
-// Packages, and close the network with [Sandbox.SetNetwork] then. Nothing of
+// Packages and Lock, and close the network with [Sandbox.SetNetwork] then. Nothing of
 // the output is redacted, and it, an exit status and files are all that comes
 // back.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
@@ -62,10 +66,8 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 		}
 		return nil, fmt.Errorf("sandbox: run a program: the file %.128q has to be a clean path within the program's directory", name)
 	}
-	if len(p.Packages) > 0 {
-		if _, err := sb.Packages.Install(ctx, p.Packages...); err != nil {
-			return nil, err
-		}
+	if _, err := sb.Packages.needed(ctx, p.Lock, p.Packages); err != nil {
+		return nil, err
 	}
 	directory := ".e2bctl-program-" + jupyter.NewID()
 	// A call of the handle: what is removed afterwards, Close waits for.

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/state"
@@ -59,8 +61,8 @@ func newRedactor(secrets []string) (*redactor, error) {
 	return r, nil
 }
 
-// formsOf gives a value as it is, in JSON, in URLs and in base64, where it may
-// stand anywhere within what was encoded.
+// formsOf gives a value as it is, in JSON, as Python's repr, in URLs and in
+// base64, where it may stand anywhere within what was encoded.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
 	for _, escapeHTML := range []bool{false, true} {
@@ -74,6 +76,7 @@ func formsOf(secret string) []string {
 	for _, form := range forms[1:4] {
 		forms = append(forms, lowerEscapes(form))
 	}
+	forms = append(forms, pythonForms(secret)...)
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
 			// What neither the bytes before nor those after take part in.
@@ -89,6 +92,53 @@ func formsOf(secret string) []string {
 // strictest: all but letters, digits, "-", "_", "." and "~".
 func escapeAll(s string) string {
 	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
+}
+
+// pythonForms gives a value as Python shows it: as the repr of a str and of
+// bytes, whose quotes are escaped or not, and in JSON that is ASCII.
+func pythonForms(secret string) []string {
+	escape := func(r, quote rune, plain bool) string {
+		named := strings.IndexRune("\n\r\t", r)
+		switch {
+		case r == '\\' || r == quote:
+			return `\` + string(r)
+		case named >= 0:
+			return `\` + "nrt"[named:named+1]
+		case plain:
+			return string(r)
+		case r < 0x100:
+			return fmt.Sprintf(`\x%02x`, r)
+		case r < 0x10000:
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		return fmt.Sprintf(`\U%08x`, r)
+	}
+	ascii := func(r rune) bool { return ' ' <= r && r <= '~' }
+	var forms []string
+	for _, quote := range []rune{-1, '\''} {
+		var text, raw strings.Builder
+		for _, r := range secret {
+			text.WriteString(escape(r, quote, unicode.IsPrint(r)))
+		}
+		for _, b := range []byte(secret) {
+			raw.WriteString(escape(rune(b), quote, ascii(rune(b))))
+		}
+		forms = append(forms, text.String(), raw.String())
+	}
+	var inJSON strings.Builder
+	for _, unit := range utf16.Encode([]rune(secret)) {
+		switch r := rune(unit); {
+		case r == '\b':
+			inJSON.WriteString(`\b`)
+		case r == '\f':
+			inJSON.WriteString(`\f`)
+		case ascii(r), r == '\n', r == '\r', r == '\t':
+			inJSON.WriteString(escape(r, '"', true))
+		default:
+			fmt.Fprintf(&inJSON, `\u%04x`, r)
+		}
+	}
+	return append(forms, inJSON.String())
 }
 
 func lowerEscapes(s string) string {
@@ -286,15 +336,9 @@ func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(
 
 func (o *redactedOutput) handle(m *jupyter.Message) error {
 	if m.Header.MsgType != "stream" {
-		var content any
-		decoder := json.NewDecoder(bytes.NewReader(m.Content))
-		decoder.UseNumber()
-		if err := decoder.Decode(&content); err != nil {
-			return malformed(m, err)
-		}
-		text, err := json.Marshal(o.r.tree(content))
+		text, err := o.r.json(m.Content)
 		if err != nil {
-			return err
+			return malformed(m, err)
 		}
 		clean := *m
 		clean.Content = text
@@ -309,6 +353,21 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 		return nil // there are but the two
 	}
 	return o.say(name, s.write(text), m.Header)
+}
+
+// json redacts within a document of JSON: what a string says, in whatever form
+// that is, and not how it is written there.
+func (r *redactor) json(text []byte) ([]byte, error) {
+	if r == nil {
+		return text, nil
+	}
+	var content any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&content); err != nil {
+		return nil, err
+	}
+	return json.Marshal(r.tree(content))
 }
 
 // tree redacts the strings of what encoding/json decoded.

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -82,6 +84,38 @@ func hidden(t *testing.T, r *redactor, text, form string, cut int) {
 	if strings.Contains(strings.ReplaceAll(got, redacted, "\x01"), form) && !strings.Contains(form, "\x01") {
 		t.Errorf("%q has %q: %q", text, form, got)
 	}
+}
+
+// What Python makes of a secret is hidden as well, in the audit's code, too,
+// which is JSON around source.
+func TestRedactedInPython(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		for _, secret := range []string{"line 1\nline 2", `a\b"c'd`, "t\tab\x07'x", "pässwörd", "\u00a0\U0001f600 \x7f\b\f"} {
+			r, err := newRedactor([]string{secret})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rs runs
+			var audit bytes.Buffer
+			run := h.begin(t, &rs, RunParams{Audit: &audit})
+			run.redact = r
+			inSource, err := json.Marshal(secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := mustExec(t, run, fmt.Sprintf("import json\ns = %s\nb = s.encode()\n"+
+				"print([s], {s + '\\'': 1}, b, b + b'\\'', json.dumps(s), json.dumps(s, ensure_ascii=False), sep='\\n')", inSource)).Stdout
+			if n := strings.Count(shown, redacted); n != 6 || strings.Count(shown, "\n") != 6 {
+				t.Errorf("%q: %s", secret, shown)
+			}
+			if err := run.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(audit.String(), `s = \"[redacted]\"`) {
+				t.Errorf("%q: %s", secret, &audit)
+			}
+		}
+	})
 }
 
 func BenchmarkRedaction(b *testing.B) {

@@ -51,7 +51,9 @@ type RunParams struct {
 	// versions are those of the lock.
 	Lock *Lock
 	// Tools are callable from the code by their names until Close. The names must
-	// not be those of builtins, of state or of variables that are there already.
+	// not be those of builtins, of state or of variables that are there already,
+	// and code cannot give them to anything else: a cell that assigns to one does
+	// not run, and is an exception NameTaken.
 	// On a service where others could reach the kernels, Begin is
 	// [ErrPublicKernel].
 	Tools []Tool
@@ -65,8 +67,8 @@ type RunParams struct {
 	// Redact are values that are replaced by "[redacted]" in all that steps give
 	// (writers, output, results, exceptions, values, the final answer), in
 	// results and errors of tools before code sees them, in the audit and in the
-	// texts of errors: as they are, as in JSON and URLs, and in base64, in one
-	// piece or cut across writes. They cannot be recognised in any other guise:
+	// texts of errors: as they are, as in JSON, in Python's repr and in URLs, and in
+	// base64, in one piece or cut across writes. They cannot be recognised in any other guise:
 	// reversed, split, compressed, encrypted, in base64 with line breaks, in hex,
 	// in a picture. A value in whose packed data one stands is replaced as a
 	// whole. Get and Pull give variables as they are. Shorter ones than 4 bytes
@@ -205,13 +207,7 @@ func (sb *Sandbox) Begin(ctx context.Context, p *RunParams) (*Run, error) {
 			return nil, err
 		}
 	}
-	var installation *Installation
-	switch {
-	case p.Lock != nil:
-		installation, err = sb.Packages.installLock(ctx, p.Lock, p.Packages)
-	case len(p.Packages) > 0:
-		installation, err = sb.Packages.Install(ctx, p.Packages...)
-	}
+	installation, err := sb.Packages.needed(ctx, p.Lock, p.Packages)
 	if err != nil {
 		return nil, redact.err(err)
 	}

@@ -120,7 +120,7 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 		}
 	}
 	if len(answer.Taken) > 0 {
-		return fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that, or rename the tool", answer.Taken[0])
+		return fmt.Errorf("the tool %.64q has the name of a variable that is in the context already: delete that (RunCode: del %[1]s), or rename the tool", answer.Taken[0])
 	}
 	return nil
 }

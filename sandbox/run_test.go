@@ -447,6 +447,23 @@ func TestOpaqueVariables(t *testing.T) {
 	})
 }
 
+// An object that fails at being looked at, as proxies do, costs the others
+// nothing.
+func TestPullPastAProxy(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		var rs runs
+		st := state.New()
+		r := h.begin(t, &rs, RunParams{State: st})
+		mustExec(t, r, "class Proxy:\n    __class__ = property(lambda self: 1 / 0)\nproxy = Proxy()\nx = 1")
+		if err := r.Pull(t.Context(), st); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"x"}, st.Names()); diff != "" {
+			t.Errorf("names (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestGet(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs

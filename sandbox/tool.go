@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,8 +35,8 @@ type ToolLimits struct {
 	Calls int
 	// Concurrency is how many calls may be under way at once; those beyond wait.
 	Concurrency int
-	// Timeout is how long a call may take; then it fails, whether or not the
-	// function heeds its context.
+	// Timeout is how long a call may take once it is approved; then it fails,
+	// whether or not the function heeds its context.
 	Timeout time.Duration
 	// MaxArgumentBytes and MaxResultBytes bound the documents of package state
 	// that arguments and result travel as; at most 64 MiB.
@@ -53,7 +56,8 @@ type ToolCall struct {
 
 // ToolError is an error of a tool with what code in the sandbox is to see of
 // it: an exception ToolError with these attributes. Of any other error code
-// sees the text, the Go type, and whether it is [api.ErrRetryable].
+// sees the text, the Go type behind what fmt.Errorf added, and whether it is
+// [api.ErrRetryable].
 type ToolError struct {
 	// Type names the kind of error.
 	Type    string
@@ -74,7 +78,9 @@ type ToolOption func(*Tool)
 func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits = l } }
 
 // WithApproval asks before each call; an error refuses it, and its text is what
-// the code sees. approve may take its time: the code waits.
+// the code sees. approve may take its time: the code waits. Its context ends with
+// the step, and a call that is approved after that is not made. It is called from
+// several goroutines.
 func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 	return func(t *Tool) { t.approve = approve }
 }
@@ -229,7 +235,7 @@ func (t Tool) check(arguments state.Value) error {
 	if arguments.Opaque() {
 		var natural any
 		_ = arguments.Decode(&natural)
-		return &argumentError{fmt.Errorf("%s has no form that can be sent: convert it to str, numbers, lists and dicts", opaqueIn(natural))}
+		return &argumentError{fmt.Errorf("%s: convert it to str, numbers, lists and dicts", opaqueIn(natural))}
 	}
 	var given map[string]state.Value
 	if err := arguments.Decode(&given); err != nil {
@@ -247,16 +253,26 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn names the first argument that has no Go form.
+// opaqueIn says of the first argument that has no Go form why that is.
 func opaqueIn(arguments any) string {
-	if all, ok := arguments.(map[string]any); ok {
-		for name, v := range all {
-			if o, ok := v.(state.Opaque); ok {
-				return fmt.Sprintf("%.64q, a %.100s,", name, o.Type)
+	switch arguments := arguments.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(arguments)) {
+			if o, ok := arguments[name].(state.Opaque); ok {
+				return fmt.Sprintf("%.64q, a %.100s, %s", name, o.Type, whyOpaque(o))
 			}
 		}
+	case state.Opaque:
+		return "what is given " + whyOpaque(arguments)
 	}
-	return "an argument"
+	return "an argument has no form that can be sent"
+}
+
+func whyOpaque(o state.Opaque) string {
+	if o.Reason == "" {
+		return "has no form that can be sent"
+	}
+	return fmt.Sprintf("cannot be sent, for %.200s", o.Reason)
 }
 
 // errToolLimit is what a call over a limit gets.
@@ -272,8 +288,10 @@ func errorSeen(err error) ToolError {
 	if e, ok := errors.AsType[*ToolError](err); ok && e.Type != "" {
 		return ToolError{Type: e.Type, Message: shorten(err.Error(), maxToolError), Retryable: e.Retryable}
 	}
-	name := strings.TrimPrefix(reflect.TypeOf(err).String(), "*")
+	name := typeOfError(err)
 	switch {
+	case errors.Is(err, ErrBudget):
+		name = "BudgetError"
 	case errors.Is(err, context.DeadlineExceeded):
 		name = "TimeoutError"
 	case errors.Is(err, context.Canceled):
@@ -281,6 +299,17 @@ func errorSeen(err error) ToolError {
 	}
 	return ToolError{Type: name, Message: shorten(err.Error(), maxToolError), Retryable: errors.Is(err, api.ErrRetryable)}
 }
+
+// typeOfError names the type of an error that has more to say than that
+// fmt.Errorf added something.
+func typeOfError(err error) string {
+	for reflect.TypeOf(err) == wrapped {
+		err = errors.Unwrap(err)
+	}
+	return strings.TrimPrefix(reflect.TypeOf(err).String(), "*")
+}
+
+var wrapped = reflect.TypeOf(fmt.Errorf("%w", io.EOF))
 
 // maxToolError bounds the text of an error that code sees.
 const maxToolError = 4 << 10

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
@@ -113,6 +114,10 @@ func TestToolCalls(t *testing.T) {
 			NewTool("typed", "", func(context.Context, struct{}) (int, error) {
 				return 0, &ToolError{Type: "Empty", Message: "none left"}
 			}),
+			NewTool("custom", "", func(context.Context, struct{}) (int, error) {
+				return 0, fmt.Errorf("%w", &fs.PathError{Op: "open", Path: "x", Err: errors.New("away")})
+			}),
+			NewTool("bad_hook", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithApproval(func(context.Context, ToolCall) error { panic("secret") })),
 			NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
 			NewTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
 			NewTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
@@ -126,27 +131,29 @@ func TestToolCalls(t *testing.T) {
 			})),
 		}})
 		for expression, want := range map[string]string{
-			"add(1, B=2)":                       "3",
-			"len(search('x', limit=3))":         "3",
-			"len(search(query='x', tags=None))": "1",
-			"echo({'a': (1, 2.0, b'x')})":       "{'a': (1, 2.0, b'x')}",
-			"echo('x' * 3000000 + 'ä')[-2:]":    "'xä'",
-			"nothing()":                         "None",
-			"add(1)":                            "TypeError: add: missing a required argument: 'B'; call it as add(A: int, B: int) -> int: ",
-			"add(1, 'x')":                       "TypeError: ",
-			"echo(lambda: 0)":                   "TypeError: ",
-			"fails()":                           "ToolError: fails: no luck: ",
-			"typed()":                           "ToolError: typed: none left: EmptyFalse",
-			"panics()":                          "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
-			"odd()":                             "ToolError: odd: the tool's result has no Python form",
-			"hangs()":                           "ToolError: hangs: it took longer than 1ms: TimeoutErrorTrue",
-			"(twice(), twice(), twice())":       "ToolError: twice: it was called 2 times, which is all the run may: LimitErrorFalse",
-			"small('x' * 200)":                  "ToolError: the arguments of small have",
-			"small('x' * 60)":                   "ToolError: the result of small has",
-			"asks(12)":                          "1",
-			"asks(13)":                          "ToolError: asks: the call was not approved: not 13: RefusedFalse",
-			"type(add)(add.__code__, {})":       "TypeError",
-			"add.__doc__.split()[0]":            "'Args:'",
+			"add(1, B=2)":                            "3",
+			"len(search('x', limit=3))":              "3",
+			"len(search(query='x', tags=None))":      "1",
+			"echo({'a': (1, 2.0, b'x')})":            "{'a': (1, 2.0, b'x')}",
+			"echo('x' * 3000000 + 'ä')[-2:]":         "'xä'",
+			"nothing()":                              "None",
+			"add(1)":                                 "TypeError: add: missing a required argument: 'B'; call it as add(A: int, B: int) -> int: ",
+			"add(1, 'x')":                            "TypeError: ",
+			"echo(lambda: 0)":                        `TypeError: echo: wrong arguments: "X", a builtins.function, has no form that can be sent: convert it`,
+			"(lambda x: (x.append(x), echo(x)))([])": "TypeError: echo: wrong arguments: what is given cannot be sent, for it contains itself: convert it",
+			"fails()":                                "ToolError: fails: no luck: ",
+			"custom()":                               "ToolError: custom: open x: away: fs.PathErrorFalse",
+			"typed()":                                "ToolError: typed: none left: EmptyFalse",
+			"panics()":                               "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
+			"odd()":                                  "ToolError: odd: the tool's result has no Python form",
+			"hangs()":                                "ToolError: hangs: it took longer than 1ms: TimeoutErrorTrue",
+			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, which is all the run may: LimitErrorFalse",
+			"small('x' * 200)":                       "ToolError: the arguments of small have",
+			"small('x' * 60)":                        "ToolError: the result of small has",
+			"asks(12)":                               "1",
+			"asks(13)":                               "ToolError: asks: the call was not approved: not 13: RefusedFalse",
+			"type(add)(add.__code__, {})":            "TypeError",
+			"add.__doc__.split()[0]":                 "'Args:'",
 		} {
 			if got := text(t, r, caught(expression)); !strings.HasPrefix(got, want) {
 				t.Errorf("%s: %s, want %s", expression, got, want)
@@ -170,6 +177,34 @@ func TestToolCalls(t *testing.T) {
 			t.Errorf("after Close: %+v, %v", reply, err)
 		}
 	})
+}
+
+// A call that is approved when nobody waits for it any more is not made.
+func TestApprovedTooLate(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var made atomic.Bool
+	tool := NewTool("act", "", func(context.Context, struct{}) (int, error) { made.Store(true); return 1, nil },
+		WithApproval(func(context.Context, ToolCall) error { close(asked); <-answer; return nil }))
+	var rs runs
+	r := h.begin(t, &rs, RunParams{Tools: []Tool{tool}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Exec(ctx, "try:\n    act()\nexcept act.Error:\n    pass")
+		ended <- err
+	}()
+	<-asked
+	cancel()
+	close(answer)
+	<-ended
+	if err := r.Close(); err != nil { // waits for tools
+		t.Error(err)
+	}
+	if made.Load() {
+		t.Error("the call was made")
+	}
 }
 
 // Eight slow calls of eight threads are under way together: each waits for all.
@@ -247,6 +282,37 @@ func TestNamesCollide(t *testing.T) {
 	}
 }
 
+// Code cannot take a tool away: what says so is refused, and what does it
+// otherwise lasts no longer than its step.
+func TestToolNamesAreKept(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		tool := NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+		var rs runs
+		r := h.begin(t, &rs, RunParams{Tools: []Tool{tool}})
+		for _, code := range []string{
+			"add = add(1, 2)", "x, (add, *y) = 1, [2]", "add += 1", "add: int = 3", "for add in [1]: pass", "with open('/dev/null') as add: pass", "del add",
+			"def add(a, b): pass", "async def add(): pass", "class add: pass", "import math as add", "import add.b", "from math import pi as add",
+			"try:\n    1/0\nexcept Exception as add: pass", "[add := i for i in [1]]", "if 1:\n    final_answer = 5",
+		} {
+			step, err := r.Exec(t.Context(), code)
+			if err != nil || step.Error == nil || step.Error.Name != "NameTaken" || !strings.Contains(step.Error.Value, "it is a tool. Choose another name") {
+				t.Errorf("%q: %+v, %v", code, step.Error, err)
+			}
+		}
+		for _, code := range []string{
+			"globals()['add'] = 3", "exec('del add')", "def f():\n    global add\n    add = 1\nf()",
+			"def g(add): add = 1; return [add for add in [1]]\nassert g(2) == [1] and [add for add in [1]] == [1] and (lambda add: (add := 2))(1) == 2",
+			"class C:\n    def add(self): pass\n    final_answer = 1\nC().add", "import os.path as add_, math", "x = 1" + strings.Repeat(" + 1", 600),
+		} {
+			mustExec(t, r, code)
+			mustExec(t, r, "assert add(1, 2) == 3")
+		}
+		r.Close()
+		r = h.begin(t, &rs, RunParams{})
+		mustExec(t, r, "add = 3")
+	})
+}
+
 func TestRunTimeoutAndMemory(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -282,6 +348,10 @@ func TestObservation(t *testing.T) {
 		t.Errorf("%q, %v", step.Observation(), err)
 	}
 	if got := mustExec(t, r, "x = 1").Observation(); got != "(no output)\n" {
+		t.Errorf("%q", got)
+	}
+	large := Step{Execution: Execution{Results: []Result{{Main: true}}}} // which the kernel left out
+	if got, want := large.Observation(), "Value of the last expression:\n(left out)\n"; got != want {
 		t.Errorf("%q", got)
 	}
 }

@@ -106,6 +106,7 @@ func TestLibraryKinds(t *testing.T) {
 	kinds(t, python, libraries, cases)
 	for expression, reason := range map[string]string{
 		"np.matrix([[1]])": "subclass of ndarray", "np.ma.array([1])": "subclass of ndarray", "np.longdouble(1)": "no Go form", "pd.DataFrame({'a': [1]}, index=pd.MultiIndex.from_tuples([(1, 2)]))": "several levels", "pd.Series(pd.period_range('2026', periods=2))": "period[D]",
+		"np.zeros(1, dtype=[('a', 'i4'), ('b', 'f8'), ('c', 'i2')])[['a', 'c']]": "no Go form", "np.zeros(1, dtype=[(('title', 'a'), 'i4')])": "no Go form",
 	} {
 		doc, err := python.ask(t, question{Setup: libraries, Expression: expression})
 		if err != nil {

@@ -276,6 +276,7 @@ func TestFromPython(t *testing.T) {
 		{"", "len", state.Opaque{Type: "builtins.builtin_function_or_method", Repr: "<built-in function len>"}},
 		{"", "[1, 1j]", []any{int64(1), 1i}},
 		{"class Bad:\n  def __repr__(self): raise ValueError", "Bad()", state.Opaque{Type: "builtins.Bad", Repr: "repr failed: ValueError"}},
+		{"class Proxy:\n  __class__ = property(lambda self: 1 / 0)", "[Proxy()]", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "looking into it failed: ZeroDivisionError"}},
 		{"a = []; a.append(a)", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it contains itself"}},
 		{"a = []\nfor i in range(200): a = [a]", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it is nested more than 200 deep"}},
 		{"a = []\nfor i in range(100000): a = [a]", "a", state.Opaque{Type: "builtins.list", Repr: "list of 1", Reason: "it is nested more than 200 deep"}},

@@ -247,9 +247,39 @@ func TestRunWithPackages(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Lock: lock, Packages: []string{"greeting"}, Command: "python3 -c 'import greeting; print(greeting.text)'"})
+	if err != nil || result.Stdout != "hello\n" || x.asked("/") != 0 {
+		t.Errorf("a program: %+v, %v", result, err)
+	}
 	_, err = sb.Begin(t.Context(), &sandbox.RunParams{Lock: lock, Packages: []string{"tulip"}})
-	if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "tulip" {
-		t.Errorf("a package that is in no lock: %v", err)
+	_, ofProgram := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Lock: lock, Packages: []string{"tulip"}, Command: "true"})
+	for _, err := range []error{err, ofProgram} {
+		if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "tulip" {
+			t.Errorf("a package that is in no lock: %v", err)
+		}
+	}
+}
+
+// A lock of another Python fails where the index has other files, or none, for
+// the sandbox's, and the error says what the lock is for.
+func TestLockOfAnotherPython(t *testing.T) {
+	x := newIndex(t)
+	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+		sandbox.WithWheelCache("", -1))
+	const file = "words-1.0-cp27-cp27m-win32.whl"
+	content := wheel(t, "words", "1.0", "")
+	x.wheels[file] = content
+	sum := sha256.Sum256(content)
+	lock := &sandbox.Lock{Comment: "For CPython 2.7 on win32 x86.\nMade by hand.", Packages: []sandbox.LockedPackage{
+		{Name: "words", Version: "1.0", SHA256: []string{hex.EncodeToString(sum[:])}, File: file},
+	}}
+	for _, mismatch := range []bool{false, true} {
+		_, err := sb.Packages.InstallLock(t.Context(), lock)
+		failed, ok := errors.AsType[*sandbox.InstallError](err)
+		if !ok || failed.HashMismatch != mismatch || !strings.Contains(err.Error(), `the lock says "For CPython 2.7 on win32 x86.": another Python`) {
+			t.Errorf("mismatch %v: %v", mismatch, err)
+		}
+		x.add(t, "words", "1.0", "n = 1\n") // one for any Python
 	}
 }
 

@@ -51,6 +51,9 @@ def encode(value, max_bytes=None, blobs=None):
     except (Unsupported, RecursionError) as e:
         reason = str(e) if isinstance(e, Unsupported) else "it is nested too deep"
         return _document(_opaque(value, reason), careful=True)
+    except Exception as e:  # of an object that is not what it looks like: others are none the worse
+        reason = "looking into it failed: %s" % type(e).__name__ if type(value) in _EXACT else ""
+        return _document(_opaque(value, reason), careful=True)
     if mine:
         blobs.update(mine)
     return document
@@ -334,8 +337,11 @@ class _Encoder:
             return None
         if t.names is not None:
             descr = json.dumps(t.descr, separators=(",", ":"))
-            numpy = sys.modules["numpy"]
-            return descr if numpy.dtype(_descr(json.loads(descr))).itemsize == t.itemsize else None
+            try:
+                same = sys.modules["numpy"].dtype(_descr(json.loads(descr))) == t
+            except TypeError:  # fields with titles
+                return None
+            return descr if same else None  # gaps would become fields
         if t.kind == "O":
             return "|O"
         if t.kind not in _WIDTHS or _WIDTHS[t.kind] and t.itemsize not in _WIDTHS[t.kind] or t.subdtype is not None:
@@ -579,9 +585,9 @@ def _opaque(v, reason):
 
 
 def _repr(v):
-    if isinstance(v, (list, tuple, dict, set, frozenset, str, bytes, bytearray)):
-        return "%s of %d" % (type(v).__name__, len(v))  # its repr may be as large as it is
     try:
+        if issubclass(type(v), (list, tuple, dict, set, frozenset, str, bytes, bytearray)):
+            return "%s of %d" % (type(v).__name__, len(v))  # its repr may be as large as it is
         return repr(v)[:REPR_LENGTH]
     except Exception as e:
         return "repr failed: %s" % type(e).__name__

@@ -26,28 +26,31 @@ LISTED = 40
 
 _PROCESS = frozenset((
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system",
-    "subprocess.Popen", "pty.spawn", "ctypes.dlopen",
+    "subprocess.Popen", "pty.spawn", "ctypes.cdata", "ctypes.dlopen",
 ))
 _NETWORK = frozenset((
     "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendmsg", "socket.sendto",
 ))
 # Names that would give a cell other builtins, or these a new meaning.
 _NAMES = frozenset(("__builtin__", "__builtins__", "__build_class__", "__import__", "__loader__", "__spec__"))
-# Names of IPython's that reach around the guard.
-_SHELL = ("exit", "get_ipython", "open", "quit")
+# Names of IPython's that reach around the guard; the last has paths, which open.
+_SHELL = ("exit", "get_ipython", "open", "quit", "_dh")
+# Builtins that do: the others print whatever file they are told.
+_REACHING = ("get_ipython", "copyright", "credits", "license")
 # Attributes that lead from any object to frames or to the shell.
 _FRAMES = frozenset((
     "ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "tb_frame",
+    "ag_code", "cr_code", "f_code", "gi_code",
     "_ip", "ast_transformers", "user_global_ns", "user_ns",
 ))
 # Double-underscore attributes that lead nowhere: protocols and descriptions.
 _PROTOCOL = frozenset("__%s__" % name for name in (
-    "abs add aenter aexit aiter all and anext annotations array await bool bytes call ceil complex contains copy debug "
-    "deepcopy delitem divmod doc enter eq exit file float floor floordiv format ge getitem gt hash iadd iand ifloordiv "
-    "ilshift imatmul imod imul index init int invert ior ipow irshift isub iter itruediv ixor le len length_hint lshift "
-    "lt main matmul members missing mod mul name ne neg new next or pos post_init pow qualname radd rand rdivmod repr "
-    "reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set_name setitem "
-    "sizeof slots str sub truediv trunc version xor"
+    "abs add aenter aexit aiter all and anext annotations array await bool bytes call cause ceil class_getitem complex "
+    "contains context copy debug deepcopy delitem divmod doc enter eq exit file float floor floordiv format ge getitem "
+    "gt hash iadd iand ifloordiv ilshift imatmul imod imul index init init_subclass int invert ior ipow irshift isub "
+    "iter itruediv ixor le len length_hint lshift lt main matmul members missing mod mul name ne neg new next notes or "
+    "pos post_init pow qualname radd rand rdivmod repr reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow "
+    "rrshift rshift rsub rtruediv rxor set_name setitem sizeof slots str sub suppress_context truediv trunc version xor"
 ).split())
 _HINTS = {
     "__class__": "Use type(x) or isinstance(x, T)",
@@ -59,13 +62,7 @@ _armed = None
 _loading = threading.local()  # .depth: how many allowed imports this thread is inside
 
 
-def _base():
-    # IPython reports what a transformer raises only when it is of this class.
-    error = sys.modules.get("IPython.core.error")
-    return getattr(error, "InputRejected", Exception)
-
-
-class GuardViolation(_base()):
+class GuardViolation(_state._rejection()):
     """What a guard refuses: rule and name say what, line where in the cell, and
     suggestion what to do instead."""
 
@@ -151,7 +148,8 @@ class _Guard:
         self.violations, self.dropped, self.imports = [], 0, set()
         self.standins, self.real = {}, {}
         self.builtins = dict(vars(builtins))
-        self.builtins.pop("get_ipython", None)
+        for name in _REACHING:
+            self.builtins.pop(name, None)
         self.refused = frozenset(config["functions"])
         for name in self.refused:
             self.builtins[name] = self._refusing(name, getattr(builtins, name, None))
@@ -195,6 +193,9 @@ class _Guard:
             if id(value) in self.real:
                 space[name] = self.real[id(value)][1]
         self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
+        if sys.version_info < (3, 10):  # there a function finds its builtins when it is called
+            for name in ("__e2bctl_attribute__", "__e2bctl_operation__", "__e2bctl_turns__"):
+                setattr(builtins, name, self.builtins[name])
 
     def repair(self):
         """Puts back what code took away, and says so."""
@@ -350,8 +351,11 @@ class _Guard:
             if name.startswith("__"):
                 raise AttributeError(name)  # what displays and copies look for
             raise self._forbidden(module.__name__)
-        with _Loading():
-            value = getattr(module, name)
+        try:
+            with _Loading():
+                value = getattr(module, name)
+        except AttributeError as error:  # which has the module itself
+            raise AttributeError(*error.args) from None
         if isinstance(value, types.ModuleType) and _armed is self:
             value = standin.__dict__[name] = self.module(value, child)
         return value
@@ -403,21 +407,15 @@ class _Guard:
             return itertools.repeat(())
         message = "Maximum number of %d iterations in While loop exceeded" % self.turns
         # One more: the turn that finds that the loop is over.
-        return itertools.chain(itertools.repeat((), self.turns + 1), self._refuse("loop", "while", message, "Make the loop end", line))
+        refusal = _Refusal(self, "loop", "while", message, "Make the loop end", line)
+        return itertools.chain(itertools.repeat((), self.turns + 1), refusal)
 
     def _budget(self):
         if self.operations:
             message = "Reached the max number of operations of %d" % self.operations
-            refusal = self._refuse("operations", "operations", message, "Use a faster algorithm or a library")
+            refusal = _Refusal(self, "operations", "operations", message, "Use a faster algorithm or a library")
             left = itertools.chain(itertools.repeat(True, self.operations), refusal)
             self.builtins["__e2bctl_operation__"] = left.__next__
-
-    def _refuse(self, rule, name, message, suggestion, line=None):
-        while True:  # code that caught it does not get further
-            if _armed is not self:
-                yield ()
-            else:
-                raise self.violation(rule, name, message, suggestion, line)
 
     def visit(self, tree):
         """Checks and rewrites a cell before it is compiled. IPython drops a
@@ -434,6 +432,22 @@ class _Guard:
                                  "Write it simpler and less nested", 0)
         finally:
             sys.setrecursionlimit(limit)
+
+
+class _Refusal:
+    """What follows the last turn of a budget, each time that code asks: code
+    that caught it does not get further."""
+
+    def __init__(self, guard, *violation):
+        self.guard, self.raised = guard, violation
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if _armed is not self.guard:
+            return ()  # a loop that outlives the guard
+        raise self.guard.violation(*self.raised)
 
 
 class _Loading:
@@ -607,13 +621,10 @@ def _from_library(frame, fromlist):
 
 def _transformers():
     """Where this kernel looks for what rewrites a cell."""
-    shell = _state._shell()
-    if shell is not None:
-        return shell.ast_transformers
-    plain = sys.modules.get("_e2bctl_kernel.plain")
-    if plain is None:
+    transformers = _state._transformers()
+    if transformers is None:
         raise NotImplementedError("this kernel has no place for a guard: it needs IPython")
-    return plain.transformers
+    return transformers
 
 
 def _audit(event, arguments):

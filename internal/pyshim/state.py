@@ -112,6 +112,21 @@ def _shell():
     return ipython.get_ipython() if ipython is not None else None
 
 
+def _transformers():
+    """Gives what rewrites a cell before it is compiled, a list; None where a
+    kernel has no such thing."""
+    shell = _shell()
+    if shell is not None:
+        return shell.ast_transformers
+    return getattr(sys.modules.get("_e2bctl_kernel.plain"), "transformers", None)
+
+
+def _rejection():
+    """Gives the class of what may refuse a cell there: IPython drops a
+    transformer that raises anything else."""
+    return getattr(sys.modules.get("IPython.core.error"), "InputRejected", Exception)
+
+
 def begin():
     """Answers what the host's knowledge is checked against, and where the host
     puts its files."""
@@ -198,7 +213,7 @@ def _differences(max_bytes):
     budget = HASHED
     for name, value in list(_namespace().items()):
         old = _known.get(name)
-        if old is None and (name.startswith("_") or isinstance(value, _SKIPPED) or _hidden(name, value)):
+        if old is None and (name.startswith("_") or issubclass(type(value), _SKIPPED) or _hidden(name, value)):
             continue
         if old is not None and old.unchanged(value):
             continue

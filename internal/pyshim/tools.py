@@ -7,6 +7,7 @@ waiting and takes what is finished, its own or not, until its own is. The host
 never keeps it long: what it has not finished by then is asked for again.
 """
 
+import ast
 import asyncio
 import builtins
 import concurrent.futures
@@ -43,6 +44,10 @@ class ToolError(Exception):
 class FinalAnswer(BaseException):
     """Ends the code once the host has recorded the answer. Catching it changes
     nothing about that."""
+
+
+class NameTaken(state._rejection()):
+    """Refuses a cell that would take a tool away."""
 
 
 class _Call:
@@ -189,7 +194,44 @@ def _function(bridge, spec):
     return function
 
 
+class _Names:
+    """Keeps the names of tools theirs: models write `search = search("x")`, and
+    would never finish a run whose final_answer is a string. A cell that spells
+    it out is refused; after others the tools are put back before the next."""
+
+    def visit(self, tree):
+        state._namespace().update(_placed)
+        todo = [tree]  # and no recursion: the depth of a cell is Python's business
+        while todo:
+            node = todo.pop()
+            for name in _assigned(node):
+                if name in _placed:
+                    raise NameTaken("Cannot assign to the name %s (line %d): it is a tool. Choose another name" % (name, node.lineno))
+            todo.extend(_inside(node))
+        return tree
+
+
+def _assigned(node):
+    """Gives the names that a part of a cell gives values to."""
+    if isinstance(node, ast.Name):
+        return [] if isinstance(node.ctx, ast.Load) else [node.id]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    # Of functions and classes, except clauses and patterns.
+    return [getattr(node, "name", None), getattr(node, "rest", None)]
+
+
+def _inside(node):
+    """Gives the parts of a part whose names are not its own."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom)):
+        return []
+    if isinstance(node, ast.comprehension):
+        return [node.iter, *node.ifs]
+    return ast.iter_child_nodes(node)
+
+
 _bridge = None
+_names = _Names()
 # What the last run was told of its tools, behind its key.
 _specs = (None, None)
 _placed = {}
@@ -223,6 +265,9 @@ def begin(key, memory, specs):
         _bridge = bridge
         _placed.update(functions)
         namespace.update(functions)
+        transformers = state._transformers()
+        if transformers is not None:
+            transformers.append(_names)
     return state.Reply(codec.encode({"known": True, "taken": taken}))
 
 
@@ -247,6 +292,9 @@ def end():
         if namespace.get(name) is function:
             del namespace[name]
     _placed.clear()
+    transformers = state._transformers() or ()
+    while _names in transformers:
+        transformers.remove(_names)
     if _limit is not None:
         import resource
 
