@@ -50,7 +50,8 @@ type RunCodeParams struct {
 	// made; empty means the default one of the language. With an id, Language must
 	// be empty.
 	Context string
-	// Language is that of the code; empty means Python.
+	// Language is that of the code, such as "bash", in whatever case, and "js" and
+	// "ts" for short; empty means Python.
 	Language string
 	// Silent runs the code without counting it and without a result. It needs
 	// the websocket.
@@ -130,20 +131,22 @@ func (sb *Sandbox) StreamCode(ctx context.Context, code string, p *RunCodeParams
 var errLeft = errors.New("the loop over the events was left")
 
 func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
-	if p == nil {
-		p = &RunCodeParams{}
+	var params RunCodeParams
+	if p != nil {
+		params = *p
 	}
-	if err := p.check(); err != nil {
+	if err := params.check(); err != nil {
 		return nil, fmt.Errorf("sandbox: run code: %w: %w", api.ErrInvalidArgument, err)
 	}
+	params.Language = normalLanguage(params.Language)
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	c := newCollector(p)
+	c := newCollector(&params)
 	c.event = event
-	started, err := sb.code.run(ctx, code, p, c)
+	started, err := sb.code.run(ctx, code, &params, c)
 	if err != nil {
 		err = sb.failed(ctx, "run code", err)
 		if !started {
@@ -182,8 +185,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			if err := handler.ready(); err != nil {
 				return false, err
 			}
-			// How a language takes its environment is what the interpreter knows.
-			return r.overHTTP(ctx, code, p, c)
+			// How a language takes its environment is what the interpreter knows. Its
+			// default context may be another than this handle's.
+			there := *p
+			there.Context, there.Language = k.id, ""
+			return r.overHTTP(ctx, code, &there, c)
 		}
 		reply, err := k.execute(ctx, request, handler, p.Envs)
 		if errors.Is(err, errStale) && attempt < maxAttempts && ctx.Err() == nil {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,7 +23,7 @@ type CodeContext struct {
 
 // CodeContextParams say what context to create.
 type CodeContextParams struct {
-	// Language is that of its code; empty means Python.
+	// Language is that of its code, as in [RunCodeParams]; empty means Python.
 	Language string
 	// Cwd is the directory to start in; empty means the user's home.
 	Cwd string
@@ -38,14 +39,13 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 		return nil, err
 	}
 	defer end()
-	language := p.Language
-	if language == "" {
-		language = defaultLanguage
-	}
-	made, err := sb.code.create(ctx, CodeContext{Language: language, Cwd: p.Cwd})
+	made, err := sb.code.create(ctx, CodeContext{Language: cmp.Or(normalLanguage(p.Language), defaultLanguage), Cwd: p.Cwd})
 	if err != nil {
 		return nil, sb.failed(ctx, "create a context", err)
 	}
+	sb.code.mu.Lock()
+	defer sb.code.mu.Unlock()
+	sb.code.beside[made.ID] = struct{}{}
 	return made, nil
 }
 
@@ -136,6 +136,7 @@ func (r *codeRunner) drop(id string) {
 		delete(r.defaults, language)
 	}
 	delete(r.languages, id)
+	delete(r.beside, id)
 	r.mu.Unlock()
 	if k != nil {
 		k.close()

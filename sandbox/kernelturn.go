@@ -136,8 +136,15 @@ func (k *kernel) release() {
 func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) error {
 	var steps []string
 	if !k.primed {
-		if common := k.runner.environment(ctx); len(common) > 0 {
+		common := k.runner.environment(ctx)
+		switch {
+		case len(common) == 0:
+		case k.runner.languageOf(k.id) == defaultLanguage:
 			steps = append(steps, completeEnvs(common))
+		default:
+			if err := k.runner.prime(ctx, k.id); err != nil {
+				return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
+			}
 		}
 	}
 	if len(envs) > 0 {
