@@ -93,7 +93,8 @@ func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (
 
 // StreamCode is [Sandbox.RunCode] told event by event, in order. The code runs
 // while the events are looped over, and waits for a loop that is slow; each loop
-// runs it anew. The last pair is an [EndEvent] with the error that RunCode would
+// runs it anew. To run other code of the same context in the loop would be to
+// wait for ever. The last pair is an [EndEvent] with the error that RunCode would
 // return beside it, or nil with an error when the code did not start. Leaving
 // the loop early interrupts the code as the end of ctx does.
 //

@@ -338,7 +338,8 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	sb.code.pause = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
-	if _, err := sb.RunCode(ctx, "while True: pass", nil); !errors.Is(err, context.Canceled) {
+	_, err := sb.RunCode(ctx, "while True: pass", nil)
+	if failed, ok := errors.AsType[*InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || failed.Ran != 0 {
 		t.Error(err)
 	}
 	next := make(chan error, 1)
@@ -553,6 +554,18 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 		if ex, err := s.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(t.Context(), "x", nil); err == nil || test.want != nil && !errors.Is(err, test.want) || ex == nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// Other code of the context runs until this call is given up.
+	waiting := newService(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting.execute = func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		cancel()
+		<-r.Context().Done()
+	}
+	_, err := waiting.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(ctx, "x", nil)
+	if failed, ok := errors.AsType[*InterruptedError](err); ok && failed.Ran != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up while it waited: %v", err)
 	}
 	s := newService(t)
 	s.execute = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Context x not found", 404) }

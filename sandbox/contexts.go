@@ -66,13 +66,14 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 
 // RestartContext gives a context a fresh kernel under the same id: its
 // variables are lost. Code that runs in it fails with [ErrKernelDied] or
-// [ErrKernelLost].
+// [ErrKernelLost]; code that waits for its turn runs in the fresh one.
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, "restart", http.MethodPost, id, "/restart")
 }
 
 // RemoveContext ends a context. Code that runs in it fails as when it is
-// restarted.
+// restarted; code that waits for its turn finds no context, or the fresh default
+// one.
 func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, "remove", http.MethodDelete, id, "")
 }
@@ -86,6 +87,11 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 		return err
 	}
 	defer end()
+	open, err := sb.code.shut(ctx, id)
+	if err != nil {
+		return sb.failed(ctx, verb+" context "+id, err)
+	}
+	defer open()
 	var nothing any
 	interpreter := portClient{sb, interpreterPort}
 	if err := interpreter.json(ctx, method, "/contexts/"+id+route, nil, &nothing); err != nil {
@@ -122,6 +128,26 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 	defer r.mu.Unlock()
 	r.languages[made.ID] = made.Language
 	return &made, nil
+}
+
+// shut keeps code that waits for its turn in a context from beginning, until
+// open is called.
+func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err error) {
+	r.mu.Lock()
+	if id == defaultContext {
+		id = r.defaults[defaultLanguage]
+	}
+	k := r.kernels[id]
+	r.mu.Unlock()
+	if k == nil {
+		return func() {}, nil
+	}
+	select {
+	case k.gate <- struct{}{}:
+		return func() { <-k.gate }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // drop forgets a context and ends the connection to its kernel.

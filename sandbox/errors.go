@@ -39,13 +39,16 @@ var (
 type InterruptedError struct {
 	// Context is where the code ran.
 	Context string
-	// Ran is for how long.
+	// Ran is for how long; 0 when it was not seen to begin.
 	Ran time.Duration
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
 	Cause error
 }
 
 func (e *InterruptedError) Error() string {
+	if e.Ran == 0 {
+		return fmt.Sprintf("%v before the code began: other code of the context may be running, which RestartContext ends", e.Cause)
+	}
 	return fmt.Sprintf("%v after the code had been under way for %v: it is being interrupted", e.Cause, e.Ran.Round(time.Millisecond))
 }
 

@@ -455,7 +455,11 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 		}
 	}
 	if ctx.Err() != nil {
-		return true, &InterruptedError{Context: p.Context, Ran: time.Since(c.execution.Timing.Asked), Cause: context.Cause(ctx)}
+		interrupted := &InterruptedError{Context: p.Context, Cause: context.Cause(ctx)}
+		if began := c.execution.Timing.Started; !began.IsZero() {
+			interrupted.Ran = time.Since(began)
+		}
+		return true, interrupted
 	}
 	if err := lines.Err(); err != nil {
 		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)

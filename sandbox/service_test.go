@@ -254,7 +254,7 @@ func ended(s *connect.ServerStream[process.StartResponse], code int32, status st
 
 func (s *service) interpreter(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.URL.Path == "/contexts" && s.contexts != nil:
+	case strings.HasPrefix(r.URL.Path, "/contexts") && s.contexts != nil:
 		s.contexts(w, r)
 	case r.URL.Path == "/contexts" && r.Method == http.MethodGet:
 		fmt.Fprintf(w, `[{"id":%q,"language":"python","cwd":"/home/user"},{"id":"b0b","language":"bash","cwd":"/home/user"}]`, testContext)
