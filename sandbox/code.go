@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -44,7 +45,7 @@ type RunCodeParams struct {
 	// after that, it is interrupted with [ErrKernelLost]: a question of it may
 	// have been lost.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Envs are environment variables for this call alone.
+	// Envs are environment variables for this call alone, in UTF-8.
 	Envs map[string]string
 	// Context is the id of the context to run in, such as one that CreateContext
 	// made; empty means the default one of the language. With an id, Language must
@@ -70,7 +71,7 @@ func (p *RunCodeParams) check() error {
 		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
 	}
 	for name, value := range p.Envs {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") || !utf8.ValidString(name+value) {
 			return fmt.Errorf("RunCodeParams.Envs: %.64q is no environment variable", name)
 		}
 	}
@@ -136,7 +137,11 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	if p != nil {
 		params = *p
 	}
-	if err := params.check(); err != nil {
+	err := params.check()
+	if err == nil && !utf8.ValidString(code) {
+		err = errors.New("the code is not UTF-8")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("sandbox: run code: %w: %w", api.ErrInvalidArgument, err)
 	}
 	params.Language = normalLanguage(params.Language)

@@ -633,6 +633,11 @@ func TestRunCodeContexts(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "b0b", Language: "bash"}); err == nil {
 		t.Error("context and language")
 	}
+	for code, p := range map[string]*RunCodeParams{"'\xff'": nil, "x": {Envs: map[string]string{"A": "\xff"}}, "y": {Envs: map[string]string{"A=B": ""}}} {
+		if _, err := sb.RunCode(t.Context(), code, p); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%q, %+v: %v", code, p, err)
+		}
+	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "cobol"}); err == nil {
 		t.Error("a language that is not there")
 	}

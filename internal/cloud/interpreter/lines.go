@@ -60,6 +60,7 @@ func resultLine(data map[string]json.RawMessage, isMain bool) map[string]any {
 		switch {
 		case !known:
 			extra[mime] = value
+		case isNull(value): // clients take the first field that is there
 		case field == "text" && json.Unmarshal(value, &text) == nil:
 			line[field] = unquote(text)
 		default:
