@@ -42,8 +42,8 @@ func TestResultFields(t *testing.T) {
 	if display := lines[1]; display.IsMain || display.Text != "" || display.Extra["a/b"] != 1.0 {
 		t.Errorf("%+v", display)
 	}
-	absent := resultLine(map[string]json.RawMessage{"text/html": []byte("null"), "text/plain": []byte("null"), "a/b": []byte("null")}, false)
-	if data, err := json.Marshal(absent); err != nil || string(data) != `{"extra":{"a/b":null},"is_main_result":false,"type":"result"}` {
+	some := newResultLine(map[string]json.RawMessage{"text/html": []byte("null"), "image/png": []byte(`"aGk="`), "text/plain": []byte(`"'<é>'"`), "a/b": []byte("null")}, false)
+	if data, err := asciiLine(some); err != nil || string(data) != `{"type":"result","text":"<\u00e9>","png":"aGk=","extra":{"a/b":null},"is_main_result":false}`+"\n" {
 		t.Errorf("%s, %v", data, err)
 	}
 	if data, err := json.Marshal(lines[2].JSON); !lines[2].IsMain || err != nil || string(data) != `[1,{"k":null}]` || lines[2].Extra == nil {
