@@ -52,7 +52,8 @@ type RunCodeParams struct {
 	// be empty.
 	Context string
 	// Language is that of the code, such as "bash", in whatever case, and "js" and
-	// "ts" for short; empty means Python.
+	// "ts" for short; empty means Python. One without a kernel is
+	// [ErrUnknownLanguage].
 	Language string
 	// Silent runs the code without counting it and without a result. It needs
 	// the websocket.

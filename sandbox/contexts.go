@@ -3,9 +3,11 @@ package sandbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
 )
@@ -29,7 +31,8 @@ type CodeContextParams struct {
 	Cwd string
 }
 
-// CreateContext makes a context beside the default one.
+// CreateContext makes a context beside the default one. A language without a
+// kernel is [ErrUnknownLanguage].
 func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
 	if p == nil {
 		p = &CodeContextParams{}
@@ -64,11 +67,12 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	return contexts, nil
 }
 
-// RestartContext gives a context a fresh kernel under the same id: its
-// variables are lost. Code that runs in it fails with [ErrKernelDied] or
-// [ErrKernelLost]; code that waits for its turn runs in the fresh one.
+// RestartContext gives a context a fresh kernel under the same id, and its
+// variables are lost; an empty id is the default context. Code that runs in it
+// fails with [ErrKernelDied] or [ErrKernelLost]; code that waits for its turn
+// runs in the fresh one.
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, "restart", http.MethodPost, id, "/restart")
+	return sb.endContext(ctx, "restart", http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }
 
 // RemoveContext ends a context. Code that runs in it fails as when it is
@@ -87,6 +91,7 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 		return err
 	}
 	defer end()
+	id = sb.code.named(id)
 	open, err := sb.code.shut(ctx, id)
 	if err != nil {
 		return sb.failed(ctx, verb+" context "+id, err)
@@ -111,12 +116,20 @@ func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
 	return slices.DeleteFunc(contexts, func(c CodeContext) bool { return !validContext(c.ID) }), nil
 }
 
+// unknownLanguage names the service's error about a kernel that is not installed.
+func unknownLanguage(err error) error {
+	if e, ok := errors.AsType[*api.Error](err); ok && strings.Contains(e.Message, "kernel is not available") {
+		return fmt.Errorf("%w: %w", ErrUnknownLanguage, err)
+	}
+	return err
+}
+
 // create makes a context and notes its language.
 func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
 	var made CodeContext
 	interpreter := portClient{r.sb, interpreterPort}
 	if err := interpreter.json(ctx, http.MethodPost, "/contexts", wanted, &made); err != nil {
-		return nil, err
+		return nil, unknownLanguage(err)
 	}
 	if !validContext(made.ID) {
 		return nil, fmt.Errorf("the interpreter's answer has no usable context id")
@@ -130,13 +143,21 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 	return &made, nil
 }
 
+// named gives the id of the default context for its other name, when this handle
+// knows it: the service may mean another by that name.
+func (r *codeRunner) named(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.defaults[defaultLanguage]; id == defaultContext && known != "" {
+		return known
+	}
+	return id
+}
+
 // shut keeps code that waits for its turn in a context from beginning, until
 // open is called.
 func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err error) {
 	r.mu.Lock()
-	if id == defaultContext {
-		id = r.defaults[defaultLanguage]
-	}
 	k := r.kernels[id]
 	r.mu.Unlock()
 	if k == nil {
@@ -153,9 +174,6 @@ func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err erro
 // drop forgets a context and ends the connection to its kernel.
 func (r *codeRunner) drop(id string) {
 	r.mu.Lock()
-	if id == defaultContext {
-		id = r.defaults[defaultLanguage]
-	}
 	k := r.kernels[id]
 	delete(r.kernels, id)
 	if language := r.languages[id]; r.defaults[language] == id {

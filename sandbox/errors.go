@@ -15,6 +15,10 @@ var (
 	ErrPortClosed = errors.New("sandbox: port closed")
 	// ErrUnknownTemplate: the service has no template of that name for this key.
 	ErrUnknownTemplate = errors.New("unknown template")
+	// ErrUnknownLanguage: the sandbox has no kernel for a language. Python's is
+	// there; others are those that its template has or that are installed in it,
+	// such as with the packages bash_kernel and deno.
+	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
 	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
 	// lost; the next call finds a fresh one.
 	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")

@@ -436,7 +436,7 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-		return false, api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text)
+		return false, unknownLanguage(api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text))
 	}
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, jupyter.MaxMessage)
