@@ -155,6 +155,9 @@ func TestRunCodeException(t *testing.T) {
 	if err.Error() != "NameError: name 'x' is not defined (line 3)" {
 		t.Errorf("%v", err)
 	}
+	if got := (&ExecutionError{Name: "KeyboardInterrupt", Line: 1}).Error(); got != "KeyboardInterrupt (line 1)" {
+		t.Errorf("without a message: %q", got)
+	}
 }
 
 func TestExecutionErrorLine(t *testing.T) {
