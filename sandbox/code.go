@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -44,13 +45,15 @@ type RunCodeParams struct {
 	// after that, it is interrupted with [ErrKernelLost]: a question of it may
 	// have been lost.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Envs are environment variables for this call alone.
+	// Envs are environment variables for this call alone, in UTF-8.
 	Envs map[string]string
 	// Context is the id of the context to run in, such as one that CreateContext
 	// made; empty means the default one of the language. With an id, Language must
 	// be empty.
 	Context string
-	// Language is that of the code; empty means Python.
+	// Language is that of the code, such as "bash", in whatever case, and "js" and
+	// "ts" for short; empty means Python. One without a kernel is
+	// [ErrUnknownLanguage].
 	Language string
 	// Silent runs the code without counting it and without a result. It needs
 	// the websocket.
@@ -69,7 +72,7 @@ func (p *RunCodeParams) check() error {
 		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
 	}
 	for name, value := range p.Envs {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") || !utf8.ValidString(name+value) {
 			return fmt.Errorf("RunCodeParams.Envs: %.64q is no environment variable", name)
 		}
 	}
@@ -92,7 +95,8 @@ func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (
 
 // StreamCode is [Sandbox.RunCode] told event by event, in order. The code runs
 // while the events are looped over, and waits for a loop that is slow; each loop
-// runs it anew. The last pair is an [EndEvent] with the error that RunCode would
+// runs it anew. To run other code of the same context in the loop would be to
+// wait for ever. The last pair is an [EndEvent] with the error that RunCode would
 // return beside it, or nil with an error when the code did not start. Leaving
 // the loop early interrupts the code as the end of ctx does.
 //
@@ -130,20 +134,26 @@ func (sb *Sandbox) StreamCode(ctx context.Context, code string, p *RunCodeParams
 var errLeft = errors.New("the loop over the events was left")
 
 func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
-	if p == nil {
-		p = &RunCodeParams{}
+	var params RunCodeParams
+	if p != nil {
+		params = *p
 	}
-	if err := p.check(); err != nil {
+	err := params.check()
+	if err == nil && !utf8.ValidString(code) {
+		err = errors.New("the code is not UTF-8")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("sandbox: run code: %w: %w", api.ErrInvalidArgument, err)
 	}
+	params.Language = normalLanguage(params.Language)
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	c := newCollector(p)
+	c := newCollector(&params)
 	c.event = event
-	started, err := sb.code.run(ctx, code, p, c)
+	started, err := sb.code.run(ctx, code, &params, c)
 	if err != nil {
 		err = sb.failed(ctx, "run code", err)
 		if !started {
@@ -182,8 +192,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			if err := handler.ready(); err != nil {
 				return false, err
 			}
-			// How a language takes its environment is what the interpreter knows.
-			return r.overHTTP(ctx, code, p, c)
+			// How a language takes its environment is what the interpreter knows. Its
+			// default context may be another than this handle's.
+			there := *p
+			there.Context, there.Language = k.id, ""
+			return r.overHTTP(ctx, code, &there, c)
 		}
 		reply, err := k.execute(ctx, request, handler, p.Envs)
 		if errors.Is(err, errStale) && attempt < maxAttempts && ctx.Err() == nil {

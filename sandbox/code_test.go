@@ -155,6 +155,9 @@ func TestRunCodeException(t *testing.T) {
 	if err.Error() != "NameError: name 'x' is not defined (line 3)" {
 		t.Errorf("%v", err)
 	}
+	if got := (&ExecutionError{Name: "KeyboardInterrupt", Line: 1}).Error(); got != "KeyboardInterrupt (line 1)" {
+		t.Errorf("without a message: %q", got)
+	}
 }
 
 func TestExecutionErrorLine(t *testing.T) {
@@ -336,7 +339,8 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	sb.code.pause = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
-	if _, err := sb.RunCode(ctx, "while True: pass", nil); !errors.Is(err, context.Canceled) {
+	_, err := sb.RunCode(ctx, "while True: pass", nil)
+	if failed, ok := errors.AsType[*InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || failed.Ran != 0 {
 		t.Error(err)
 	}
 	next := make(chan error, 1)
@@ -552,6 +556,18 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// Other code of the context runs until this call is given up.
+	waiting := newService(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting.execute = func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		cancel()
+		<-r.Context().Done()
+	}
+	_, err := waiting.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(ctx, "x", nil)
+	if failed, ok := errors.AsType[*InterruptedError](err); ok && failed.Ran != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up while it waited: %v", err)
+	}
 	s := newService(t)
 	s.execute = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Context x not found", 404) }
 	if ex, err := s.sandbox(WithCodeTransport(CodeTransportHTTP)).RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrNotFound) || ex != nil {
@@ -618,8 +634,96 @@ func TestRunCodeContexts(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "b0b", Language: "bash"}); err == nil {
 		t.Error("context and language")
 	}
+	for code, p := range map[string]*RunCodeParams{"'\xff'": nil, "x": {Envs: map[string]string{"A": "\xff"}}, "y": {Envs: map[string]string{"A=B": ""}}} {
+		if _, err := sb.RunCode(t.Context(), code, p); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%q, %+v: %v", code, p, err)
+		}
+	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "cobol"}); err == nil {
 		t.Error("a language that is not there")
+	}
+}
+
+// However a language is written, its default context is one.
+func TestLanguageNames(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	sb := s.sandbox()
+	for _, language := range []string{"bash", "Bash", " BASH\n", "python", "Python", "", " "} {
+		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: language}); err != nil {
+			t.Errorf("%q: %v", language, err)
+		}
+	}
+	if n := len(sb.code.kernels); n != 2 {
+		t.Errorf("%d connections to two contexts", n)
+	}
+	for short, long := range map[string]string{"JS": "javascript", "ts": "typescript"} {
+		if got := normalLanguage(short); got != long {
+			t.Errorf("%s is %s", short, got)
+		}
+	}
+}
+
+// A context that was asked for does not become the one of its language.
+func TestCreatedContextIsNoDefault(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	var made []string
+	s.contexts = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			made = append(made, fmt.Sprintf(`{"id":"r%d","language":"r"}`, len(made)))
+			_, _ = io.WriteString(w, made[len(made)-1])
+			return
+		}
+		_, _ = io.WriteString(w, "["+strings.Join(made, ",")+"]")
+	}
+	sb := s.sandbox()
+	beside, err := sb.CreateContext(t.Context(), &CodeContextParams{Language: "R"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "r"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sb.code.defaults["r"]; got == beside.ID || len(made) != 2 {
+		t.Errorf("the default is %q, %q was asked for, and there are %q", got, beside.ID, made)
+	}
+}
+
+// What is set for the sandbox and for a call is for the interpreter to set where
+// the language is not Python, in the context where the code before ran.
+func TestEnvsOfOtherLanguages(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var sent []any
+	s.execute = func(w http.ResponseWriter, r *http.Request) {
+		var body any
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		sent = append(sent, body)
+		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
+	}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		sent = append(sent, code(m))
+		k.begin(m)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
+	for _, p := range []*RunCodeParams{{Language: "bash"}, {Context: "b0b"}, {Language: "bash", Envs: map[string]string{"C": "d"}}} {
+		if _, err := sb.RunCode(t.Context(), "x", p); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	want := []any{
+		map[string]any{"code": "", "context_id": "b0b"}, "x", "x",
+		map[string]any{"code": "x", "context_id": "b0b", "env_vars": map[string]any{"C": "d"}},
+	}
+	if diff := cmp.Diff(want, sent); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
@@ -194,8 +195,12 @@ func (c *collector) stream(name string, text []byte) error {
 	return c.event(OutputEvent{Output{Stream: stream, Text: string(text), Time: now}})
 }
 
+// isNull tells that a representation is not there: code may display None as one.
+func isNull(_ string, value json.RawMessage) bool { return string(value) == "null" }
+
 func (c *collector) result(r Result) error {
 	c.output()
+	maps.DeleteFunc(r.Data, isNull)
 	size, e := r.size(), &c.execution
 	// The value of the last expression is kept in any case: it is one.
 	if first := r.Main && !c.main; first || len(e.Results) < maxResults && c.size+size <= maxResultBytes {
@@ -225,6 +230,7 @@ func (c *collector) result(r Result) error {
 // update replaces what the results of that name show; one of an earlier
 // execution is not here to be replaced, but told.
 func (c *collector) update(r Result) error {
+	maps.DeleteFunc(r.Data, isNull)
 	if old, known := c.updates[r.DisplayID]; known {
 		if size := c.size + r.size() - (Result{Data: old.data}).size(); size <= maxResultBytes {
 			c.size = size
@@ -299,7 +305,7 @@ func (c *collector) line(text []byte) error {
 			r.Data[mime] = v
 		}
 		for field, mime := range fields {
-			if v, ok := all[field]; ok && string(v) != "null" {
+			if v, ok := all[field]; ok {
 				r.Data[mime] = v
 			}
 		}

@@ -1,10 +1,13 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
 )
@@ -22,13 +25,14 @@ type CodeContext struct {
 
 // CodeContextParams say what context to create.
 type CodeContextParams struct {
-	// Language is that of its code; empty means Python.
+	// Language is that of its code, as in [RunCodeParams]; empty means Python.
 	Language string
 	// Cwd is the directory to start in; empty means the user's home.
 	Cwd string
 }
 
-// CreateContext makes a context beside the default one.
+// CreateContext makes a context beside the default one. A language without a
+// kernel is [ErrUnknownLanguage].
 func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
 	if p == nil {
 		p = &CodeContextParams{}
@@ -38,14 +42,13 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 		return nil, err
 	}
 	defer end()
-	language := p.Language
-	if language == "" {
-		language = defaultLanguage
-	}
-	made, err := sb.code.create(ctx, CodeContext{Language: language, Cwd: p.Cwd})
+	made, err := sb.code.create(ctx, CodeContext{Language: cmp.Or(normalLanguage(p.Language), defaultLanguage), Cwd: p.Cwd})
 	if err != nil {
 		return nil, sb.failed(ctx, "create a context", err)
 	}
+	sb.code.mu.Lock()
+	defer sb.code.mu.Unlock()
+	sb.code.beside[made.ID] = struct{}{}
 	return made, nil
 }
 
@@ -64,15 +67,17 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	return contexts, nil
 }
 
-// RestartContext gives a context a fresh kernel under the same id: its
-// variables are lost. Code that runs in it fails with [ErrKernelDied] or
-// [ErrKernelLost].
+// RestartContext gives a context a fresh kernel under the same id, and its
+// variables are lost; an empty id is the default context. Code that runs in it
+// fails with [ErrKernelDied] or [ErrKernelLost]; code that waits for its turn
+// runs in the fresh one.
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, "restart", http.MethodPost, id, "/restart")
+	return sb.endContext(ctx, "restart", http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }
 
 // RemoveContext ends a context. Code that runs in it fails as when it is
-// restarted.
+// restarted; code that waits for its turn finds no context, or the fresh default
+// one.
 func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, "remove", http.MethodDelete, id, "")
 }
@@ -86,6 +91,12 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 		return err
 	}
 	defer end()
+	id = sb.code.named(id)
+	open, err := sb.code.shut(ctx, id)
+	if err != nil {
+		return sb.failed(ctx, verb+" context "+id, err)
+	}
+	defer open()
 	var nothing any
 	interpreter := portClient{sb, interpreterPort}
 	if err := interpreter.json(ctx, method, "/contexts/"+id+route, nil, &nothing); err != nil {
@@ -105,12 +116,20 @@ func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
 	return slices.DeleteFunc(contexts, func(c CodeContext) bool { return !validContext(c.ID) }), nil
 }
 
+// unknownLanguage names the service's error about a kernel that is not installed.
+func unknownLanguage(err error) error {
+	if e, ok := errors.AsType[*api.Error](err); ok && strings.Contains(e.Message, "kernel is not available") {
+		return fmt.Errorf("%w: %w", ErrUnknownLanguage, err)
+	}
+	return err
+}
+
 // create makes a context and notes its language.
 func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
 	var made CodeContext
 	interpreter := portClient{r.sb, interpreterPort}
 	if err := interpreter.json(ctx, http.MethodPost, "/contexts", wanted, &made); err != nil {
-		return nil, err
+		return nil, unknownLanguage(err)
 	}
 	if !validContext(made.ID) {
 		return nil, fmt.Errorf("the interpreter's answer has no usable context id")
@@ -124,18 +143,44 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 	return &made, nil
 }
 
+// named gives the id of the default context for its other name, when this handle
+// knows it: the service may mean another by that name.
+func (r *codeRunner) named(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.defaults[defaultLanguage]; id == defaultContext && known != "" {
+		return known
+	}
+	return id
+}
+
+// shut keeps code that waits for its turn in a context from beginning, until
+// open is called.
+func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err error) {
+	r.mu.Lock()
+	k := r.kernels[id]
+	r.mu.Unlock()
+	if k == nil {
+		return func() {}, nil
+	}
+	select {
+	case k.gate <- struct{}{}:
+		return func() { <-k.gate }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // drop forgets a context and ends the connection to its kernel.
 func (r *codeRunner) drop(id string) {
 	r.mu.Lock()
-	if id == defaultContext {
-		id = r.defaults[defaultLanguage]
-	}
 	k := r.kernels[id]
 	delete(r.kernels, id)
 	if language := r.languages[id]; r.defaults[language] == id {
 		delete(r.defaults, language)
 	}
 	delete(r.languages, id)
+	delete(r.beside, id)
 	r.mu.Unlock()
 	if k != nil {
 		k.close()

@@ -15,6 +15,10 @@ var (
 	ErrPortClosed = errors.New("sandbox: port closed")
 	// ErrUnknownTemplate: the service has no template of that name for this key.
 	ErrUnknownTemplate = errors.New("unknown template")
+	// ErrUnknownLanguage: the sandbox has no kernel for a language. Python's is
+	// there; others are those that its template has or that are installed in it,
+	// such as with the packages bash_kernel and deno.
+	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
 	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
 	// lost; the next call finds a fresh one.
 	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
@@ -39,13 +43,16 @@ var (
 type InterruptedError struct {
 	// Context is where the code ran.
 	Context string
-	// Ran is for how long.
+	// Ran is for how long; 0 when it was not seen to begin.
 	Ran time.Duration
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
 	Cause error
 }
 
 func (e *InterruptedError) Error() string {
+	if e.Ran == 0 {
+		return fmt.Sprintf("%v before the code began: other code of the context may be running, which RestartContext ends", e.Cause)
+	}
 	return fmt.Sprintf("%v after the code had been under way for %v: it is being interrupted", e.Cause, e.Ran.Round(time.Millisecond))
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -99,13 +100,14 @@ func (e *Execution) Decode(to any) error {
 }
 
 // Decode puts the value into what to points to: from its JSON, which lists and
-// dicts have; else from its text when that is a number, a string or one of
-// True, False and None; and a string takes any text. For what else there is in
-// Python have the code make a list or a dict of it, or use [Run.Exec], whose
-// values have types.
+// dicts have; else from its text when that is a number, also one of numpy's, a
+// string or one of True, False and None; and a string takes any text. What is not
+// a number in a list is null there: a []float64 has NaN for it. For what else
+// there is in Python have the code make a list or a dict of it, or use
+// [Run.Exec], whose values have types; [Result.Table] has data frames.
 func (r Result) Decode(to any) error {
 	if value := r.JSON(); value != nil {
-		if err := json.Unmarshal(value, to); err != nil {
+		if err := decodeJSON(value, to); err != nil {
 			return fmt.Errorf("sandbox: decode a result's application/json: %w", err)
 		}
 		return nil
@@ -128,6 +130,10 @@ func (r Result) Decode(to any) error {
 	if err := json.Unmarshal(text, &plain); err != nil {
 		return fmt.Errorf("sandbox: decode a result's text/plain: %w", err)
 	}
+	if f, ok := to.(*float64); ok && (plain == "nan" || plain == "inf" || plain == "-inf") {
+		*f, _ = strconv.ParseFloat(plain, 64)
+		return nil
+	}
 	value, err := literal(plain)
 	if err == nil {
 		err = json.Unmarshal(value, to)
@@ -138,14 +144,38 @@ func (r Result) Decode(to any) error {
 	return nil
 }
 
+// decodeJSON is json.Unmarshal, but for null among numbers, which stands for what
+// JSON has no form for and is not to become 0.
+func decodeJSON(data json.RawMessage, to any) error {
+	floats, ok := to.(*[]float64)
+	if !ok {
+		return json.Unmarshal(data, to)
+	}
+	var numbers []number
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return err
+	}
+	*floats = make([]float64, len(numbers))
+	for i, n := range numbers {
+		(*floats)[i] = float64(n)
+	}
+	return nil
+}
+
+// numpyScalar is how numpy writes one value of an array.
+var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
+
 // literal gives the JSON of what Python writes for a simple value.
 func literal(text string) (json.RawMessage, error) {
+	if scalar := numpyScalar().FindStringSubmatch(text); scalar != nil {
+		text = scalar[1]
+	}
 	switch text {
 	case "None":
 		return json.RawMessage("null"), nil
-	case "True":
+	case "True", "np.True_":
 		return json.RawMessage("true"), nil
-	case "False":
+	case "False", "np.False_":
 		return json.RawMessage("false"), nil
 	}
 	if n := len(text); n >= 2 && (text[0] == '\'' || text[0] == '"') && text[n-1] == text[0] {
@@ -159,7 +189,7 @@ func literal(text string) (json.RawMessage, error) {
 	if json.Unmarshal([]byte(text), &n) == nil {
 		return json.RawMessage(text), nil
 	}
-	return nil, fmt.Errorf("it has no JSON and its text is not a number, string, True, False or None: %w", api.ErrInvalidArgument)
+	return nil, fmt.Errorf("it has no JSON and its text is not a number, string, True, False or None; have the code make a list or a dict of it: %w", api.ErrInvalidArgument)
 }
 
 func unquote(text string, quote byte) (string, error) {

@@ -3,11 +3,13 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -63,6 +65,24 @@ func TestUpdatesAndClears(t *testing.T) {
 		}
 		if strings.HasPrefix(name, "what is printed") && (e.Stdout != "x" || len(e.Logs) != 1) {
 			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// None as a representation is none, over either transport.
+func TestRepresentationThatIsNone(t *testing.T) {
+	t.Parallel()
+	c := newCollector(&RunCodeParams{})
+	nothing := `{"data":{"text/html":null,"a/b":null,"text/plain":"x"},"transient":{"display_id":"d"}}`
+	for _, kind := range []string{"display_data", "update_display_data"} {
+		collect(t, c, &jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.Header{MsgType: kind}, Content: []byte(nothing)})
+	}
+	if err := c.line([]byte(`{"type":"result","text":"x","html":null,"extra":{"a/b":null},"is_main_result":false}`)); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range c.finished().Results {
+		if diff := cmp.Diff([]string{"text/plain"}, r.Formats()); diff != "" {
+			t.Errorf("%d: %s", i, diff)
 		}
 	}
 }
@@ -157,6 +177,24 @@ func TestDecode(t *testing.T) {
 		if err := (Result{Data: test.data}).Decode(&got); err != nil || !cmp.Equal(got, test.want) {
 			t.Errorf("%s: %v, %v", test.data, got, err)
 		}
+	}
+	for plain, want := range map[string]float64{"np.float64(4.5)": 4.5, "np.int64(-3)": -3, "np.float32(1e-05)": 1e-5, "inf": math.Inf(1), "-inf": math.Inf(-1), "nan": math.NaN()} {
+		got := 7.0
+		if err := (Result{Data: text(plain)}).Decode(&got); err != nil || !cmp.Equal(got, want, cmpopts.EquateNaNs()) {
+			t.Errorf("%s: %v, %v", plain, got, err)
+		}
+	}
+	for plain, want := range map[string]any{"np.True_": true, "np.False_": false, "np.str_('a')": "a"} {
+		var got any
+		if err := (Result{Data: text(plain)}).Decode(&got); err != nil || got != want {
+			t.Errorf("%s: %v, %v", plain, got, err)
+		}
+	}
+	// What is missing among numbers is no 0.
+	var floats []float64
+	if err := (Result{Data: map[string]json.RawMessage{"application/json": []byte(`[1,null,"inf"]`)}}).Decode(&floats); err != nil ||
+		!cmp.Equal(floats, []float64{1, math.NaN(), math.Inf(1)}, cmpopts.EquateNaNs()) {
+		t.Errorf("%v, %v", floats, err)
 	}
 	var s string
 	if err := (Result{Data: text("<object at 0x1>")}).Decode(&s); err != nil || s != "<object at 0x1>" {

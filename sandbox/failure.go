@@ -53,7 +53,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 // translated puts an error of the libraries that carry a call into the words
 // of api.
 func translated(err error) error {
-	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) {
+	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) || errors.Is(err, ErrUnknownLanguage) {
 		return err
 	}
 	if e, ok := errors.AsType[*jupyter.DialError](err); ok {

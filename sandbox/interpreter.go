@@ -33,10 +33,11 @@ type codeRunner struct {
 
 	mu        sync.Mutex
 	transport CodeTransport
-	kernels   map[string]*kernel // by context
-	defaults  map[string]string  // context by language
-	languages map[string]string  // by context
-	lost      map[string]string  // why variables were lost between calls, by context or language
+	kernels   map[string]*kernel  // by context
+	defaults  map[string]string   // context by language
+	languages map[string]string   // by context
+	beside    map[string]struct{} // contexts that were asked for: no language's default
+	lost      map[string]string   // why variables were lost between calls, by context or language
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
@@ -44,7 +45,7 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
 		silence: maxSilence, pause: interruptPause, again: answerAgain,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
-		defaults: map[string]string{}, languages: map[string]string{}, lost: map[string]string{},
+		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{}, lost: map[string]string{},
 	}
 	if sb.created {
 		r.envs = merge(nil, cfg.envs)
@@ -214,6 +215,17 @@ const (
 	defaultContext = "default"
 )
 
+// normalLanguage is the name under which the service has a language.
+func normalLanguage(name string) string {
+	switch name = strings.ToLower(strings.TrimSpace(name)); name {
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	}
+	return name
+}
+
 // lookup gives the context to use: the one named, or the first of the language,
 // which is made when there is none.
 func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
@@ -240,7 +252,7 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	r.mu.Lock()
 	for _, c := range contexts {
 		r.languages[c.ID] = c.Language
-		if r.defaults[c.Language] == "" {
+		if _, beside := r.beside[c.ID]; !beside && r.defaults[c.Language] == "" {
 			r.defaults[c.Language] = c.ID
 		}
 	}
@@ -424,7 +436,7 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-		return false, api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text)
+		return false, unknownLanguage(api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text))
 	}
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, jupyter.MaxMessage)
@@ -443,12 +455,24 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 		}
 	}
 	if ctx.Err() != nil {
-		return true, &InterruptedError{Context: p.Context, Ran: time.Since(c.execution.Timing.Asked), Cause: context.Cause(ctx)}
+		interrupted := &InterruptedError{Context: p.Context, Cause: context.Cause(ctx)}
+		if began := c.execution.Timing.Started; !began.IsZero() {
+			interrupted.Ran = time.Since(began)
+		}
+		return true, interrupted
 	}
 	if err := lines.Err(); err != nil {
 		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)
 	}
 	return true, ErrKernelLost
+}
+
+// prime has the interpreter give a context the sandbox's environment, as it does
+// with the first code that it runs there: how depends on the language.
+func (r *codeRunner) prime(ctx context.Context, id string) error {
+	nothing := &RunCodeParams{Context: id}
+	_, err := r.overHTTP(ctx, "", nothing, newCollector(nothing))
+	return err
 }
 
 // wholeLines is bufio.ScanLines without the beginning of a line that is left when

@@ -34,8 +34,9 @@ type kernel struct {
 	id      string // of the context, too
 	session string
 	turn    chan struct{} // held by who executes
+	gate    chan struct{} // held by who ends the context: nothing begins then
 	inTurn  atomic.Int32  // calls that hold the turn or wait for it
-	primed  bool          // the sandbox's environment is set; guarded by turn
+	primed  atomic.Bool   // the sandbox's environment is set, or being set
 	reading sync.WaitGroup
 	done    chan struct{} // closed when there is no websocket, and there will be none
 
@@ -46,6 +47,7 @@ type kernel struct {
 	mu      sync.Mutex
 	conn    *jupyter.Conn
 	broken  bool // conn has ended
+	tooBig  bool // because of a message that the server does not take
 	current *execution
 	seen    sequence
 	used    bool // it may have variables of this handle's
@@ -54,7 +56,7 @@ type kernel struct {
 func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
 	k := &kernel{
 		runner: runner, id: id, session: session, conn: conn,
-		turn: make(chan struct{}, 1), done: make(chan struct{}),
+		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
 	k.reading.Go(func() { k.receive(conn) })
@@ -69,7 +71,7 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 		k.mu.Lock()
 		e := k.current
 		if err != nil {
-			k.broken = true
+			k.broken, k.tooBig = true, errors.Is(err, jupyter.ErrTooBig)
 			if e == nil {
 				close(k.done)
 			}
@@ -78,6 +80,9 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 				e.give(nil)
 			}
 			return
+		}
+		if deadly(m) {
+			k.primed.Store(false)
 		}
 		fresh := k.seen.note(m.Header.MsgID, e != nil && e.resumed)
 		ours, used := e != nil && e.concerns(m), k.used
@@ -100,7 +105,7 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 		return nil, err
 	}
 	header := jupyter.NewHeader("execute_request", k.session, username)
-	e := &execution{id: header.MsgID, began: time.Now(), messages: make(chan *jupyter.Message, queue), left: make(chan struct{})}
+	e := &execution{id: header.MsgID, sent: time.Now(), messages: make(chan *jupyter.Message, queue), left: make(chan struct{})}
 	k.mu.Lock()
 	if k.broken {
 		k.mu.Unlock()
@@ -115,6 +120,9 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 		k.leave(e)
 		_ = conn.Close()
 		<-k.done // until then others would be given this connection
+		if k.refused() {
+			return nil, errTooBig
+		}
 		return nil, fmt.Errorf("%w: %w", errStale, err)
 	}
 	return e, nil
@@ -125,6 +133,8 @@ var (
 	errNotSent = errors.New("the code was not sent")
 	// errStale: the connection had ended before. Another one is to be had.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
+	// errTooBig: the server ended the connection over it.
+	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", errNotSent, api.ErrInvalidArgument)
 )
 
 // hand gives a message to an execution. One that comes as it ends may be read
@@ -172,6 +182,9 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
+	if !e.busy && k.refused() {
+		return errTooBig
+	}
 	k.mu.Lock()
 	conn := k.conn
 	k.mu.Unlock()
@@ -195,6 +208,13 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 			return fmt.Errorf("%w: it could not be made again: %w", ErrKernelLost, err)
 		}
 	}
+}
+
+// refused tells that a message was larger than what the server takes.
+func (k *kernel) refused() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tooBig
 }
 
 func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {

@@ -33,7 +33,7 @@ const (
 // execution is a request that is under way.
 type execution struct {
 	id       string
-	began    time.Time
+	sent     time.Time
 	messages chan *jupyter.Message // nil in it: the websocket has ended
 	left     chan struct{}         // closed when nobody reads messages any more
 
@@ -107,7 +107,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	for {
 		select {
 		case <-ctx.Done():
-			return &InterruptedError{Context: k.id, Ran: time.Since(e.began), Cause: context.Cause(ctx)}
+			return e.interrupted(ctx, k.id)
 		case <-half:
 			return e.lost("the kernel did not say that it is done")
 		case <-quiet.C:
@@ -145,7 +145,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				given, again = nil, nil // the answer has come
 			}
 			if err := e.note(m); err != nil {
-				k.primed = false
+				k.primed.Store(false)
 				if errors.Is(err, ErrKernelDied) {
 					err = e.epitaph(err)
 				}
@@ -191,9 +191,21 @@ func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
 		return nil
 	case ctx.Err() != nil:
 		e.messages <- nil // there is room: nobody else writes now
-		return &InterruptedError{Context: k.id, Ran: time.Since(e.began), Cause: context.Cause(ctx)}
+		return e.interrupted(ctx, k.id)
 	}
-	e.over, k.primed = true, false
+	e.over = true
+	k.primed.Store(false)
+	return err
+}
+
+// interrupted is the error of an execution that is given up.
+func (e *execution) interrupted(ctx context.Context, contextID string) *InterruptedError {
+	err := &InterruptedError{Context: contextID, Cause: context.Cause(ctx)}
+	// One that waits for another client's code does not run. Once it was cut, it
+	// may run without having been heard to begin.
+	if e.busy || e.resumed {
+		err.Ran = time.Since(e.sent)
+	}
 	return err
 }
 
@@ -298,7 +310,8 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model)
 	switch {
 	case errors.Is(err, api.ErrNotFound), model.State == "dead":
-		e.over, k.primed = true, false
+		e.over = true
+		k.primed.Store(false)
 		return ErrKernelDied
 	case err != nil || model.State != "idle":
 		e.suspected = false

@@ -50,7 +50,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 		case m := <-e.messages:
 			if m == nil {
 				if k.resume(ctx, e) != nil {
-					k.primed = false
+					k.primed.Store(false)
 					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
 					return true // all that can be done for it
 				}
@@ -58,7 +58,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			}
 			k.turnDown(m)
 			if err := e.note(m); err != nil {
-				k.primed = false
+				k.primed.Store(false)
 				if deadly(m) {
 					k.runner.lose(k.id, "its kernel died while its code was interrupted")
 				}
@@ -67,8 +67,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 		case <-tick.C:
 			tick.Reset(k.runner.pause)
 			if !e.busy && !e.resumed {
-				// It waits for another client's code. Once it was cut, it may run
-				// without having been heard to begin.
+				// It waits for another client's code.
 				tick.Reset(k.runner.pause / 50)
 				continue
 			}
@@ -85,7 +84,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 // interrupt; failing that it ends the context.
 func (k *kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
-	k.primed = false
+	k.primed.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, restartTime+killTime)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()

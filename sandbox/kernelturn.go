@@ -39,6 +39,10 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 		k.inTurn.Add(-1)
 		return jupyter.ExecuteReply{}, err
 	}
+	if err := k.pass(ctx); err != nil {
+		k.release()
+		return jupyter.ExecuteReply{}, err
+	}
 	if h.ready != nil {
 		if err := h.ready(); err != nil {
 			k.release()
@@ -65,6 +69,20 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 	}
 	select {
 	case k.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+	case <-k.done:
+		return errStale
+	}
+}
+
+// pass waits while the context is being ended: the kernel that is on its way out
+// would take what is sent with it.
+func (k *kernel) pass(ctx context.Context) error {
+	select {
+	case k.gate <- struct{}{}:
+		<-k.gate
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
@@ -133,11 +151,23 @@ func (k *kernel) release() {
 
 // prepare sets the environment of the sandbox, once, and that of the call. It may
 // have to wait for other clients' code, which is all that the handler is told.
-func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) error {
+func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) (err error) {
 	var steps []string
-	if !k.primed {
-		if common := k.runner.environment(ctx); len(common) > 0 {
+	defer func() {
+		if err != nil {
+			k.primed.Store(false)
+		}
+	}()
+	if !k.primed.Swap(true) {
+		common := k.runner.environment(ctx)
+		switch {
+		case len(common) == 0:
+		case k.runner.languageOf(k.id) == defaultLanguage:
 			steps = append(steps, completeEnvs(common))
+		default:
+			if err := k.runner.prime(ctx, k.id); err != nil {
+				return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
+			}
 		}
 	}
 	if len(envs) > 0 {
@@ -160,7 +190,6 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 			return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
 		}
 	}
-	k.primed = true
 	return nil
 }
 

@@ -96,7 +96,7 @@ type ExecutionError struct {
 }
 
 func (e *ExecutionError) Error() string {
-	text := shorten(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), 512)
+	text := shorten(strings.TrimSuffix(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), ": "), 512)
 	// The texts of violations and of syntax errors have it.
 	if e.Line > 0 && e.Violation == nil && !strings.HasSuffix(e.Value, fmt.Sprintf(", line %d)", e.Line)) {
 		return fmt.Sprintf("%s (line %d)", text, e.Line)

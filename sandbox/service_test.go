@@ -53,6 +53,7 @@ type service struct {
 	daemonVersion string
 	files         http.HandlerFunc
 	execute       http.HandlerFunc
+	contexts      http.HandlerFunc                              // instead of the two that there are
 	raw           func(http.ResponseWriter, *http.Request) bool // of the daemon, before the usual answers: it says whether it answered
 	kernel        func(k *fakeKernel)                           // serves one websocket
 	socket        http.HandlerFunc                              // serves one websocket from the upgrade on; instead of kernel
@@ -253,6 +254,8 @@ func ended(s *connect.ServerStream[process.StartResponse], code int32, status st
 
 func (s *service) interpreter(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case strings.HasPrefix(r.URL.Path, "/contexts") && s.contexts != nil:
+		s.contexts(w, r)
 	case r.URL.Path == "/contexts" && r.Method == http.MethodGet:
 		fmt.Fprintf(w, `[{"id":%q,"language":"python","cwd":"/home/user"},{"id":"b0b","language":"bash","cwd":"/home/user"}]`, testContext)
 	case r.URL.Path == "/execute" && s.execute != nil:

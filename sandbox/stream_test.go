@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -366,8 +367,12 @@ func TestRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	restart := make(chan struct{})
+	var environments atomic.Int32
 	s.kernel = func(k *fakeKernel) {
 		for m := k.next(); m != nil; m = k.next() {
+			if strings.HasPrefix(code(m), "exec(") {
+				environments.Add(1)
+			}
 			k.begin(m)
 			k.reply(m, "ok")
 			k.status(m, "idle")
@@ -377,7 +382,7 @@ func TestRestartedBetweenCalls(t *testing.T) {
 			}
 		}
 	}
-	sb := s.sandbox()
+	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
 	if _, err := sb.RunCode(t.Context(), "last", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -392,6 +397,90 @@ func TestRestartedBetweenCalls(t *testing.T) {
 	}
 	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
 		t.Errorf("told twice: %v", err)
+	}
+	if n := environments.Load(); n != 2 {
+		t.Errorf("two kernels were given the sandbox's environment %d times", n)
+	}
+}
+
+// Code that waits for its turn while the context is restarted runs in the fresh
+// kernel.
+func TestRestartContextWhileCodeWaits(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	old := make(chan *fakeKernel, 1)
+	ran, ended := make(chan struct{}), make(chan struct{})
+	s.kernel = func(k *fakeKernel) {
+		m := k.next()
+		k.begin(m)
+		if code(m) == "first" {
+			old <- k
+			close(ran)
+			if m := k.next(); m != nil {
+				t.Errorf("the old kernel got %q", code(m))
+			}
+			return
+		}
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	}
+	s.contexts = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
+			return
+		}
+		(<-old).status(nil, "restarting")
+		<-ended // the first call
+		_, _ = io.WriteString(w, "null")
+	}
+	sb := s.sandbox()
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, err := sb.RunCode(t.Context(), "first", nil); !errors.Is(err, ErrKernelDied) {
+			t.Errorf("what ran: %v", err)
+		}
+		close(ended)
+	})
+	<-ran
+	queued := make(chan struct{})
+	calls.Go(func() {
+		for e, err := range sb.StreamCode(t.Context(), "second", nil) {
+			if status, ok := e.(StatusEvent); ok && status.State == CodeQueued {
+				close(queued)
+			}
+			if err != nil {
+				t.Errorf("what waited: %v", err)
+			}
+		}
+	})
+	<-queued
+	if err := sb.RestartContext(t.Context(), testContext); err != nil {
+		t.Error(err)
+	}
+	calls.Wait()
+}
+
+// What a server takes in one message differs.
+func TestCodeThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.kernel = func(k *fakeKernel) {
+		for m := k.next(); m != nil; m = k.next() {
+			if code(m) == "large" {
+				_ = k.socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseMessageTooBig, ""), time.Now().Add(time.Second))
+				return
+			}
+			k.begin(m)
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		}
+	}
+	sb := s.sandbox()
+	if ex, err := sb.RunCode(t.Context(), "large", nil); !errors.Is(err, api.ErrInvalidArgument) || errors.Is(err, ErrKernelLost) || ex != nil {
+		t.Errorf("%+v, %v", ex, err)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+		t.Errorf("after it: %v", err)
 	}
 }
 

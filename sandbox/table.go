@@ -31,13 +31,14 @@ func (r Result) Table() (table *Table, ok bool) {
 }
 
 // Column puts the values of a column into the slice that to points to. Times
-// are strings of ISO 8601.
+// are strings of ISO 8601. What is missing is null: a []float64 has NaN for it,
+// for other types have a slice of pointers.
 func (t *Table) Column(name string, to any) error {
 	values, ok := t.values[name]
 	if !ok {
 		return fmt.Errorf("sandbox: the table has no column %.64q: %w", name, api.ErrNotFound)
 	}
-	if err := json.Unmarshal(values, to); err != nil {
+	if err := decodeJSON(values, to); err != nil {
 		return fmt.Errorf("sandbox: decode the column %.64q: %w", name, err)
 	}
 	return nil

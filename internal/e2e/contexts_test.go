@@ -46,6 +46,16 @@ func TestContexts(t *testing.T) {
 			t.Errorf("the restart of another context changed x to %q", got)
 		}
 
+		for _, id := range []string{"", "default"} {
+			evaluate(t, sb, "x = 1")
+			if err := sb.RestartContext(t.Context(), id); err != nil {
+				t.Errorf("restart the default context by %q: %v", id, err)
+			}
+			if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+				t.Errorf("after its restart by %q x is there", id)
+			}
+		}
+
 		if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +68,8 @@ func TestContexts(t *testing.T) {
 				t.Errorf("%s what is removed: %v", name, err)
 			}
 		}
-		if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); err == nil {
-			t.Error("a context for klingon was made")
+		if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
+			t.Errorf("a context for klingon: %v", err)
 		}
 		if err := sb.RemoveContext(t.Context(), "../health"); !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("an id that is a path: %v", err)

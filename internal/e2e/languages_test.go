@@ -13,11 +13,12 @@ import (
 // A kernel that is installed in the sandbox runs its language there.
 func TestInstalledLanguage(t *testing.T) {
 	t.Parallel()
-	sb := shared(t).Create(t)
-	run := func() (*sandbox.Execution, error) {
-		return sb.RunCode(t.Context(), "echo hello from $0; pwd", &sandbox.RunCodeParams{Language: "bash"})
+	sb := shared(t).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+	run := func(code string, envs map[string]string) (*sandbox.Execution, error) {
+		return sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Language: "bash", Envs: envs})
 	}
-	if _, err := run(); err == nil || !strings.Contains(err.Error(), "bash not found") {
+	const hello = "echo $GREETING from $0; pwd; x=here"
+	if _, err := run(hello, nil); err == nil || !strings.Contains(err.Error(), "bash not found") {
 		t.Errorf("before it is installed: %v", err)
 	}
 	if _, err := sb.Packages.Install(t.Context(), "bash_kernel==0.10.0"); err != nil {
@@ -30,12 +31,16 @@ func TestInstalledLanguage(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), install, nil); err != nil {
 		t.Fatal(err)
 	}
-	execution, err := run()
+	execution, err := run(hello, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := execution.Stdout; !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
 		t.Errorf("%q", got)
+	}
+	// Variables of a call are set in the same context.
+	if execution, err := run("echo $GREETING $x", map[string]string{"GREETING": "hi"}); err != nil || execution.Stdout != "hi here\n" {
+		t.Errorf("with a variable of the call: %+v, %v", execution, err)
 	}
 }
 

@@ -52,6 +52,9 @@ func (e *DialError) Error() string {
 	return fmt.Sprintf("jupyter: open the kernel's websocket: %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 }
 
+// ErrTooBig: the peer does not take a message of the size that it was sent.
+var ErrTooBig = errors.New("jupyter: the peer ended the connection over a message that is too big")
+
 // Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx
 // bounds the dialling alone. An answer other than the websocket is a
 // [*DialError].
@@ -131,6 +134,9 @@ func (c *Conn) Receive() (*Message, error) {
 		return nil, c.failed
 	}
 	kind, frame, err := c.receive()
+	if closed, ok := errors.AsType[*websocket.CloseError](err); ok && closed.Code == websocket.CloseMessageTooBig {
+		err = fmt.Errorf("%w: %w", ErrTooBig, err)
+	}
 	if err != nil {
 		c.failed = fmt.Errorf("jupyter: receive: %w", err)
 		return nil, c.failed

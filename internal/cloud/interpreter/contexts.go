@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 )
 
 // Interpreter answers on port 49999.
@@ -86,13 +87,22 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, k.contextModel())
 }
 
+// absolute is the directory that a client names: from that of the kernels, where it
+// is not from the root.
+func (s *Server) absolute(cwd string) string {
+	if filepath.IsAbs(cwd) {
+		return cwd
+	}
+	return filepath.Join(s.options.Dir, cwd)
+}
+
 // newContext makes a context; the error is the text that the service gives.
 func (s *Server) newContext(language, cwd string, isDefault bool) (*runningKernel, error) {
 	spec, err := s.kernelFor(language)
 	if err != nil {
 		return nil, fmt.Errorf("Failed to create context: %w", err) //nolint:staticcheck // the service's words
 	}
-	if spec != nil && !isDirectory(cwd) { // Python says so when it starts, as the service's does
+	if spec != nil && !isDirectory(s.absolute(cwd)) { // Python runs in its own directory then
 		return nil, errors.New("Failed to set working directory") //nolint:staticcheck // the service's words
 	}
 	k, err := s.addKernel(&runningKernel{spec: spec, isContext: true, isDefault: isDefault, language: language, cwd: cwd})

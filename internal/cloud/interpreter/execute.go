@@ -141,7 +141,7 @@ func (e *execution) lines(event kernel.Event) []any {
 	case "display_data", "execute_result":
 		var c jupyter.DisplayData
 		if json.Unmarshal(event.Content, &c) == nil {
-			return []any{resultLine(c.Data, event.Type == "execute_result")}
+			return []any{newResultLine(c.Data, event.Type == "execute_result")}
 		}
 	case "execute_reply":
 		var c jupyter.ExecuteReply

@@ -42,6 +42,10 @@ func TestResultFields(t *testing.T) {
 	if display := lines[1]; display.IsMain || display.Text != "" || display.Extra["a/b"] != 1.0 {
 		t.Errorf("%+v", display)
 	}
+	some := newResultLine(map[string]json.RawMessage{"text/html": []byte("null"), "image/png": []byte(`"aGk="`), "text/plain": []byte(`"'<é>'"`), "a/b": []byte("null")}, false)
+	if data, err := asciiLine(some); err != nil || string(data) != `{"type":"result","text":"<\u00e9>","png":"aGk=","extra":{"a/b":null},"is_main_result":false}`+"\n" {
+		t.Errorf("%s, %v", data, err)
+	}
 	if data, err := json.Marshal(lines[2].JSON); !lines[2].IsMain || err != nil || string(data) != `[1,{"k":null}]` || lines[2].Extra == nil {
 		t.Errorf("%+v %s", lines[2], data)
 	}
@@ -58,6 +62,19 @@ func TestContexts(t *testing.T) {
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x = 1; import os; os.getcwd()", "context_id": made.ID}), "result"); got != "/" {
 		t.Errorf("cwd %q", got)
+	}
+	if err := os.Mkdir(filepath.Join(p.options.Dir, "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for cwd, want := range map[string]string{"below": filepath.Join(p.options.Dir, "below"), "/nowhere": p.options.Dir} {
+		k, err := p.newContext("python", cwd, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := merged(p.run(t, map[string]any{"code": "import os; print(os.getcwd(), end='')", "context_id": k.id}), "stdout"); got != want || k.contextModel().CWD != cwd {
+			t.Errorf("%s: runs in %q", cwd, got)
+		}
+		p.removeKernel(k)
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x"}), "error"); got != "NameError" {
 		t.Errorf("contexts share variables: %q", got)

@@ -35,36 +35,49 @@ type errorLine struct {
 	Traceback string `json:"traceback"`
 }
 
-// resultFields maps MIME types to the fields of a result; all others are extra.
-var resultFields = map[string]string{
-	"text/plain":             "text",
-	"text/html":              "html",
-	"text/markdown":          "markdown",
-	"image/svg+xml":          "svg",
-	"image/png":              "png",
-	"image/jpeg":             "jpeg",
-	"application/pdf":        "pdf",
-	"text/latex":             "latex",
-	"application/json":       "json",
-	"application/javascript": "javascript",
-	"e2b/data":               "data",
-	"e2b/chart":              "chart",
+// resultLine has its fields in the service's order. What is not there is left out.
+type resultLine struct {
+	Type       string                     `json:"type"`
+	Text       any                        `json:"text,omitempty"`
+	HTML       json.RawMessage            `json:"html,omitempty"`
+	Markdown   json.RawMessage            `json:"markdown,omitempty"`
+	SVG        json.RawMessage            `json:"svg,omitempty"`
+	PNG        json.RawMessage            `json:"png,omitempty"`
+	JPEG       json.RawMessage            `json:"jpeg,omitempty"`
+	PDF        json.RawMessage            `json:"pdf,omitempty"`
+	LaTeX      json.RawMessage            `json:"latex,omitempty"`
+	JSON       json.RawMessage            `json:"json,omitempty"`
+	JavaScript json.RawMessage            `json:"javascript,omitempty"`
+	Data       json.RawMessage            `json:"data,omitempty"`
+	Chart      json.RawMessage            `json:"chart,omitempty"`
+	Extra      map[string]json.RawMessage `json:"extra"`
+	IsMain     bool                       `json:"is_main_result"`
 }
 
-func resultLine(data map[string]json.RawMessage, isMain bool) map[string]any {
-	extra := map[string]json.RawMessage{}
-	line := map[string]any{"type": "result", "is_main_result": isMain, "extra": extra}
+func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
+	line := &resultLine{Type: "result", Extra: map[string]json.RawMessage{}, IsMain: isMain}
+	var text json.RawMessage
+	fields := map[string]*json.RawMessage{
+		"text/plain": &text, "text/html": &line.HTML, "text/markdown": &line.Markdown, "text/latex": &line.LaTeX,
+		"image/svg+xml": &line.SVG, "image/png": &line.PNG, "image/jpeg": &line.JPEG, "application/pdf": &line.PDF,
+		"application/json": &line.JSON, "application/javascript": &line.JavaScript,
+		"e2b/data": &line.Data, "e2b/chart": &line.Chart,
+	}
 	for mime, value := range data {
-		field, known := resultFields[mime]
-		var text string
+		field, known := fields[mime]
 		switch {
 		case !known:
-			extra[mime] = value
-		case field == "text" && json.Unmarshal(value, &text) == nil:
-			line[field] = unquote(text)
-		default:
-			line[field] = value
+			line.Extra[mime] = value
+		case !isNull(value): // clients take the first field that is there
+			*field = value
 		}
+	}
+	var plain string
+	switch {
+	case json.Unmarshal(text, &plain) == nil:
+		line.Text = unquote(plain)
+	case text != nil:
+		line.Text = text
 	}
 	return line
 }

@@ -82,7 +82,7 @@ type runningKernel struct {
 	// isContext tells that it is listed on the code interpreter's port, with
 	// this language and working directory.
 	isContext     bool
-	language, cwd string
+	language, cwd string // cwd as the client has it
 	// isDefault tells that it runs code that names no context.
 	isDefault bool
 }
@@ -168,9 +168,13 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	if slices.ContainsFunc(s.kernels, func(o *runningKernel) bool { return o.id == k.id }) {
 		return nil, fmt.Errorf("interpreter: a kernel with the id %.64s exists already", k.id)
 	}
+	dir := s.absolute(k.cwd)
+	if !isDirectory(dir) {
+		dir = s.options.Dir
+	}
 	k.Kernel = kernel.New(kernel.Spec{
 		Python: s.options.Python, Driver: s.driver, Jupyter: k.spec, Scratch: s.options.Scratch, Environ: s.options.Environ, Credential: s.options.Credential,
-		Dir: k.cwd, Warm: s.options.Warm, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
+		Dir: dir, Warm: s.options.Warm, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)
 	return k, nil

@@ -127,6 +127,25 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
+// Code that breaks what the driver needs to hear the agent ends the kernel; it
+// does not hang.
+func TestDriverThatHearsNothing(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		for _, code := range []string{"import builtins; del builtins.len", "import json; json.loads = None"} {
+			k := newKernel(t, python)
+			s := attach(t, k)
+			s.run(code)
+			if o := s.run("1"); o.reply.Name != Died.Name {
+				t.Errorf("%s: the next code gives %+v", code, o)
+			}
+			if o := s.run("len('afterwards')"); o.text() != "10" {
+				t.Errorf("%s: afterwards: %+v", code, o)
+			}
+		}
+	})
+}
+
 func TestDeathWhileIdleIsTold(t *testing.T) {
 	t.Parallel()
 	k := newKernel(t, richPython(t))

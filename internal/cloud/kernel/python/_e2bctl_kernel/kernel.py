@@ -98,15 +98,19 @@ class Kernel:
         return reply["value"]
 
     def _read(self):
-        for message in self.wire.lines():
-            type = message["type"]
-            if type == "input_reply":
-                self._inputs.put(message)
-            elif type == "ack":
-                self.wire.ack(message["seq"])
-            else:
-                self._requests.put(message)
-        os._exit(0)  # the agent is gone
+        try:
+            for message in self.wire.lines():
+                type = message["type"]
+                if type == "input_reply":
+                    self._inputs.put(message)
+                elif type == "ack":
+                    self.wire.ack(message["seq"])
+                else:
+                    self._requests.put(message)
+        finally:
+            # The agent is gone, or user code has broken what this needs: to hear
+            # nothing more would be to hang.
+            os._exit(0)
 
     def keep_modules(self):
         """Has what is loaded at hand for after a cell that clears sys.modules. A zygote
