@@ -26,8 +26,12 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	// A call that was given up says so, whatever that broke. The handle's Close
 	// shows as ErrClosed here.
 	if ctx.Err() != nil {
-		if interrupted, ok := errors.AsType[*InterruptedError](err); ok && !errors.Is(err, errNotSent) {
+		interrupted, ok := errors.AsType[*InterruptedError](err)
+		switch sent := !errors.Is(err, errNotSent); {
+		case ok && sent:
 			return interrupted
+		case !ok && !sent && errors.Is(err, context.Cause(ctx)):
+			return err // it says what the code waited for
 		}
 		return context.Cause(ctx)
 	}

@@ -71,7 +71,7 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 	case k.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w, for other code of its context runs: %w", errNotSent, context.Cause(ctx))
 	case <-k.done:
 		return errStale
 	}
@@ -85,7 +85,7 @@ func (k *kernel) pass(ctx context.Context) error {
 		<-k.gate
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w, for its context is being ended: %w", errNotSent, context.Cause(ctx))
 	case <-k.done:
 		return errStale
 	}
