@@ -2,9 +2,9 @@
 
 package e2e
 
-// Less than without the race detector, which makes what handles bytes ten times
-// as slow.
+// Less than without the race detector, under which all takes ten times as long.
 const (
 	muchOutput  = 192 << 20 // more than a sandbox of the test has memory
 	muchPrinted = 16 << 20  // more than is kept
+	manyCalls   = 1_000
 )
