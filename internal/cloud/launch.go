@@ -33,6 +33,7 @@ func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance
 	if len(config) > maxConfig {
 		return nil, &control.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
 	}
+	c.python.NoteUse() // a cloud may run for months
 	// Denials come for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}

@@ -12,10 +12,14 @@ import (
 // this program may have made it, and be in use tomorrow.
 const keptUnused = 30 * 24 * time.Hour
 
-// noteUse gives a finished environment the time of its last use, to the day. It is
-// best effort: the environment may be another user's.
-func noteUse(directory string) {
-	name, now := filepath.Join(directory, marker), time.Now()
+// NoteUse gives the prepared environment the time of its last use, to the day. Who
+// uses one for long calls it again and again. It is best effort: the environment
+// may be another user's.
+func (e *Env) NoteUse() {
+	if e.Level != Venv {
+		return
+	}
+	name, now := filepath.Join(filepath.Dir(filepath.Dir(e.Python)), marker), time.Now()
 	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > 24*time.Hour {
 		_ = os.Chtimes(name, now, now)
 	}

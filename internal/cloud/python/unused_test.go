@@ -56,6 +56,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	for _, use := range []func() (*Env, error){
 		func() (*Env, error) { return Find(t.Context()) },
 		func() (*Env, error) { return Ensure(t.Context(), nil) },
+		func() (*Env, error) { env.NoteUse(); return env, nil },
 	} {
 		if err := os.Chtimes(own, old, old); err != nil {
 			t.Fatal(err)

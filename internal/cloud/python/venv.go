@@ -61,9 +61,9 @@ func findVenv(ctx context.Context) (*Env, error) {
 		return nil, nil
 	}
 	directory := filepath.Dir(filepath.Dir(newest.Executable))
-	noteUse(directory)
 	env := newest.env("run `e2bctl local setup`")
 	env.Level = Venv
+	env.NoteUse()
 	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
 	return env, nil
 }
