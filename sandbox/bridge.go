@@ -469,8 +469,12 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	select {
 	case o = <-outcomes:
 	case <-ctx.Done():
-		// A function that does not heed its context is not waited for.
-		o.err = context.Cause(ctx)
+		select {
+		case o = <-outcomes: // with its end, the context's came
+		default:
+			// A function that does not heed its context is not waited for.
+			o.err = context.Cause(ctx)
+		}
 	}
 	traced(o.err)
 	return o.value, o.err

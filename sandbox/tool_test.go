@@ -529,6 +529,29 @@ func TestCallsGivenUp(t *testing.T) {
 	}
 }
 
+// A call that is over before anybody waits for it has given what it gave, though
+// with its end that of its context came.
+func TestToolThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	quick := NewTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))
+	r := &Run{context: &runContext{}}
+	r.bridge, r.log = newBridge(r, []Tool{quick}), newRunLog(r)
+	s := r.bridge.step(t.Context(), 1, func() {})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 2_000 {
+				if _, _, err := s.made(t.Context(), "quick", []byte(`{"v":1,"value":{}}`)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	r.bridge.work.Wait()
+}
+
 // What comes as a question is the sandbox's to make up.
 func FuzzBridge(f *testing.F) {
 	f.Add("1.{\"calls\":[[1,\"f\"]],\"waiting\":[2]}\n{\"v\":1,\"value\":{}}")
