@@ -50,8 +50,12 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	// An answer may come before the whole request was read: it is one side of a
 	// conversation, or a refusal, or just fast. Without this, which only HTTP/1
 	// has to switch on, the server would then close the body that is being
-	// carried, and that cuts the connection to the sandbox.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	// carried, and that cuts the connection to the sandbox. Of a file that is being
+	// uploaded, an early answer is a refusal: the server then waits a while with the
+	// end of the connection, so that who still writes gets to read it.
+	if port != PortDaemon || r.URL.Path != filesPath {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
 	target := &target{upstream: u, port: port, grpc: isGRPC(r)}
 	rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
