@@ -460,6 +460,9 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 			o.value, err = t.call(ctx, arguments)
 			return err
 		})
+		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
+			o.err = context.Cause(ctx) // which has more to say
+		}
 		if t.slots != nil {
 			<-t.slots
 		}

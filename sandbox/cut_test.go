@@ -325,7 +325,7 @@ func testCut(t *testing.T, server *cuttingServer) {
 	sb := s.sandbox()
 	sb.code.again = time.Millisecond
 	if server.asks && server.keeping != keepsAll { // a question may be lost
-		sb.code.silence, sb.code.pause = 5*time.Millisecond, time.Millisecond
+		sb.code.silence, sb.code.pause = 5*time.Millisecond, 100*time.Millisecond
 	}
 	var written strings.Builder
 	told := 0

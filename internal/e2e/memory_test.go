@@ -64,7 +64,7 @@ func TestOutOfMemory(t *testing.T) {
 // its way. The sandbox would be out of memory if it were.
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
-	const memory, output = 96 << 20, muchOutput
+	const memory, output = 128 << 20, muchOutput
 	sb := withMemory(t, memory).Create(t)
 	var written counter
 	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", output>>16), &sandbox.RunCodeParams{Stdout: &written})
