@@ -64,14 +64,13 @@ func TestOutOfMemory(t *testing.T) {
 // its way. The sandbox would be out of memory if it were.
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
-	const memory, output = 128 << 20, muchOutput
-	sb := withMemory(t, memory).Create(t)
+	sb := withMemory(t, littleMemory).Create(t)
 	var written counter
-	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", output>>16), &sandbox.RunCodeParams{Stdout: &written})
+	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", muchOutput>>16), &sandbox.RunCodeParams{Stdout: &written})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept := int64(len(execution.Stdout)); written != output || kept > sandbox.DefaultMaxOutput+256 || execution.StdoutDropped < output-kept {
+	if kept := int64(len(execution.Stdout)); written != muchOutput || kept > sandbox.DefaultMaxOutput+256 || execution.StdoutDropped < muchOutput-kept {
 		t.Errorf("the writer got %d bytes; %d are kept, %d dropped", written, kept, execution.StdoutDropped)
 	}
 }

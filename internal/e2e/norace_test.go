@@ -3,7 +3,8 @@
 package e2e
 
 const (
-	muchOutput  = 1 << 30  // far more than a sandbox of the test has memory
-	muchPrinted = 64 << 20 // far more than is kept
-	manyCalls   = 10_000
+	littleMemory = 96 << 20
+	muchOutput   = 1 << 30  // far more than a sandbox of the test has memory
+	muchPrinted  = 64 << 20 // far more than is kept
+	manyCalls    = 10_000
 )

@@ -138,6 +138,9 @@ func TestSpareYields(t *testing.T) {
 	r.spares.ready <- spare
 	h := spare.group.cpu
 	if h.dir == "" {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			t.Fatal("root has no control group for processors")
+		}
 		t.Skip("no control group for processors that this user may make")
 	}
 	yields := func() bool {
