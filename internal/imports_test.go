@@ -1,0 +1,211 @@
+// Package internal_test checks which package imports which.
+package internal_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/e2bctl/e2bctl"
+
+// imports says for each package which packages of this module it imports, on
+// any system, tests aside. It is the picture of the house: a new package or a
+// new arrow is drawn here first, and an arrow that is no longer needed goes.
+var imports = map[string]string{
+	"api":   "",
+	"state": "internal/lazyregexp",
+
+	"sandbox": "api state internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pyshim",
+	"sandbox/local":       "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog internal/cloud/runtime",
+	"sandbox/sandboxtest": "sandbox sandbox/local",
+
+	"cli":        "api sandbox sandbox/local",
+	"cli/e2bctl": "cli",
+
+	"examples/build":                     "sandbox",
+	"examples/ci":                        "",
+	"examples/codeagent":                 "examples/codeagent/agent sandbox sandbox/local state",
+	"examples/codeagent/agent":           "api sandbox state",
+	"examples/codeagent/agent/modeltest": "api examples/codeagent/agent",
+	"examples/internal/leak":             "sandbox sandbox/local sandbox/sandboxtest",
+	"examples/multiagent":                "examples/codeagent/agent sandbox sandbox/local state",
+	"examples/preview":                   "sandbox",
+	"examples/quickstart":                "sandbox sandbox/local state",
+	"examples/quickstart/wheels":         "",
+	"examples/resume":                    "sandbox sandbox/local state",
+	"examples/secrettool":                "sandbox sandbox/local",
+	"examples/shell":                     "sandbox",
+	"examples/tutorial":                  "sandbox sandbox/local state",
+	"examples/wholeagent":                "sandbox sandbox/local",
+
+	"internal":         "",
+	"internal/bench":   "sandbox sandbox/local state internal/cloud/kernel internal/gen/process internal/gen/process/processconnect",
+	"internal/e2e":     "",
+	"internal/interop": "",
+
+	"internal/gen":                              "",
+	"internal/gen/filesystem":                   "",
+	"internal/gen/filesystem/filesystemconnect": "internal/gen/filesystem",
+	"internal/gen/process":                      "",
+	"internal/gen/process/processconnect":       "internal/gen/process",
+	"internal/jupyter":                          "",
+	"internal/lazyregexp":                       "",
+	"internal/pyshim":                           "",
+
+	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/network internal/cloud/python" +
+		" internal/cloud/reexec internal/cloud/requestlog internal/cloud/runtime",
+	"internal/cloud/agent": "internal/cloud/child internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+		" internal/gen/process/processconnect",
+	"internal/cloud/child":             "",
+	"internal/cloud/control":           "internal/cloud/network internal/cloud/requestlog",
+	"internal/cloud/edge":              "internal/cloud/requestlog",
+	"internal/cloud/interpreter":       "internal/cloud/child internal/cloud/kernel internal/jupyter internal/lazyregexp",
+	"internal/cloud/kernel":            "internal/cloud/child internal/jupyter internal/lazyregexp",
+	"internal/cloud/kernel/kerneltest": "",
+	"internal/cloud/network":           "",
+	"internal/cloud/python":            "internal/lazyregexp",
+	"internal/cloud/reexec": "internal/cloud/agent internal/cloud/child internal/cloud/interpreter internal/cloud/kernel" +
+		" internal/cloud/network internal/cloud/runtime",
+	"internal/cloud/requestlog":         "",
+	"internal/cloud/runtime":            "",
+	"internal/cloud/runtime/escapetest": "",
+}
+
+// TestImports holds the packages to the picture.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	found := map[string]map[string]bool{}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		for _, p := range list(t, system) {
+			name := relative(p.ImportPath)
+			if found[name] == nil {
+				found[name] = map[string]bool{}
+			}
+			for _, imported := range p.Imports {
+				if imported == module || strings.HasPrefix(imported, module+"/") {
+					found[name][relative(imported)] = true
+				}
+			}
+		}
+	}
+	if len(found) < 40 {
+		t.Fatalf("go list knows only %d packages", len(found))
+	}
+	for name, arrows := range found {
+		allowed, known := imports[name]
+		if !known {
+			t.Errorf("the package %s is not in the picture: say here what it imports (now: %v)", name, sorted(arrows))
+			continue
+		}
+		drawn := map[string]bool{}
+		for _, imported := range strings.Fields(allowed) {
+			drawn[imported] = true
+			if !arrows[imported] {
+				t.Errorf("%s no longer imports %s: remove it here", name, imported)
+			}
+		}
+		for imported := range arrows {
+			if !drawn[imported] {
+				t.Errorf("%s imports %s, which is not in the picture", name, imported)
+			}
+		}
+	}
+	for name := range imports {
+		if found[name] == nil {
+			t.Errorf("the package %s is in the picture and not in the module", name)
+		}
+	}
+}
+
+// TestClientLinksNoCloud checks that a program that only talks to a remote
+// service links no container, network or kernel code.
+func TestClientLinksNoCloud(t *testing.T) {
+	t.Parallel()
+	var reach func(name string, path []string)
+	seen := map[string]bool{}
+	reach = func(name string, path []string) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		path = append(slices.Clone(path), name)
+		if name == "internal/cloud" || strings.HasPrefix(name, "internal/cloud/") {
+			t.Errorf("a client links %s: %s", name, strings.Join(path, " → "))
+			return
+		}
+		for _, imported := range strings.Fields(imports[name]) {
+			reach(imported, path)
+		}
+	}
+	for _, client := range []string{"api", "sandbox", "state"} {
+		reach(client, nil)
+	}
+}
+
+// statSources looks at each source file of the module. Go keeps the result of a
+// test until a file that the test looked at has changed, and does not see what
+// go list reads.
+func statSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != ".." {
+			return fs.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".go") {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+// list asks go for the packages as a system sees them.
+func list(t *testing.T, system string) []listed {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"/...")
+	command.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list for %s: %v: %s", system, err, stderr.String())
+	}
+	var packages []listed
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// relative is a path of this module without the module's own.
+func relative(path string) string {
+	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), ".")
+}
+
+func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
