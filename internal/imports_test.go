@@ -54,6 +54,7 @@ var imports = map[string]string{
 	"internal/e2e":     "",
 	"internal/interop": "",
 
+	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",
 	"internal/gen/filesystem/filesystemconnect": "internal/gen/filesystem",
@@ -63,18 +64,20 @@ var imports = map[string]string{
 	"internal/lazyregexp":                       "",
 	"internal/pyshim":                           "",
 
-	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/network internal/cloud/python" +
+	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network internal/cloud/python" +
 		" internal/cloud/reexec internal/cloud/requestlog internal/cloud/runtime",
 	"internal/cloud/agent": "internal/cloud/child internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect",
-	"internal/cloud/child":             "",
-	"internal/cloud/control":           "internal/cloud/network internal/cloud/requestlog",
-	"internal/cloud/edge":              "internal/cloud/requestlog",
-	"internal/cloud/interpreter":       "internal/cloud/child internal/cloud/kernel internal/jupyter internal/lazyregexp",
-	"internal/cloud/kernel":            "internal/cloud/child internal/jupyter internal/lazyregexp",
-	"internal/cloud/kernel/kerneltest": "",
-	"internal/cloud/network":           "",
-	"internal/cloud/python":            "internal/lazyregexp",
+	"internal/cloud/child":                   "",
+	"internal/cloud/control":                 "internal/clip internal/cloud/lifecycle internal/cloud/network internal/cloud/requestlog",
+	"internal/cloud/edge":                    "internal/cloud/requestlog",
+	"internal/cloud/interpreter":             "internal/cloud/child internal/cloud/kernel internal/jupyter internal/lazyregexp",
+	"internal/cloud/kernel":                  "internal/cloud/child internal/jupyter internal/lazyregexp",
+	"internal/cloud/kernel/kerneltest":       "",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
+	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
+	"internal/cloud/network":                 "",
+	"internal/cloud/python":                  "internal/lazyregexp",
 	"internal/cloud/reexec": "internal/cloud/agent internal/cloud/child internal/cloud/interpreter internal/cloud/kernel" +
 		" internal/cloud/network internal/cloud/runtime",
 	"internal/cloud/requestlog":         "",

@@ -21,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/agent"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
@@ -44,7 +45,7 @@ type Options struct {
 	Agent        string            // program to run as agent; "" is this one
 	Python       *python.Env       // what kernels run; nil looks for one
 	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
-	MaxSandboxes int               // at once; 0 is control.DefaultMaxSandboxes
+	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Policy       network.Policy    // what sandboxes may reach
 	Logger       *slog.Logger      // nil: no log
 }
@@ -52,19 +53,19 @@ type Options struct {
 // Cloud is an E2B-compatible service inside this process. It is safe for
 // concurrent use. Close ends it.
 type Cloud struct {
-	options  Options
-	python   *python.Env
-	dialer   *network.Dialer
-	room     room
-	control  *control.Service
-	router   *edge.Router
-	server   *http.Server
-	address  net.Addr
-	log      requestlog.Log
-	faults   faults
-	handlers handlers
-	serving  sync.WaitGroup
-	close    func() error
+	options   Options
+	python    *python.Env
+	dialer    *network.Dialer
+	room      room
+	sandboxes *lifecycle.Registry
+	router    *edge.Router
+	server    *http.Server
+	address   net.Addr
+	log       requestlog.Log
+	faults    faults
+	handlers  handlers
+	serving   sync.WaitGroup
+	close     func() error
 }
 
 // room is the machine that sandboxes run on. Tests replace it.
@@ -141,11 +142,12 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	}
 	undo = nil
 	c.address = listener.Addr()
-	c.control = control.New(control.Options{
-		Key: o.Key, Domain: c.Domain(), EnvdVersion: agent.Version, MaxSandboxes: o.MaxSandboxes,
-		Resources: resources(o.Limits), Launch: c.launch, Logger: o.Logger,
+	c.sandboxes = lifecycle.New(lifecycle.Options{MaxSandboxes: o.MaxSandboxes, Launch: c.launch, Logger: o.Logger})
+	api := control.New(control.Options{
+		Key: o.Key, Domain: c.Domain(), EnvdVersion: agent.Version,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: c.control, Domain: c.Domain(), Logger: o.Logger})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})
 	c.server = &http.Server{
 		Handler:           c.handlers.counted(c.log.Handler(c.faults.handler(c.router))),
 		ReadHeaderTimeout: headerDeadline,
@@ -169,7 +171,7 @@ func (c *Cloud) Close() error { return c.close() }
 func (c *Cloud) shutDown(dir string) error {
 	err := c.server.Close()
 	c.serving.Wait()
-	err = errors.Join(err, c.control.Close())
+	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
 	return errors.Join(err, c.room.close(), os.RemoveAll(dir))
 }
@@ -201,7 +203,7 @@ func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 func (c *Cloud) Inject(f Fault) { c.faults.add(f) }
 
 // Advance moves the clock of the sandboxes' lifetimes forward, for tests.
-func (c *Cloud) Advance(d time.Duration) { c.control.Advance(d) }
+func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 
 // Done is closed when the cloud can have no sandboxes any more, which happens
 // when something outside killed their room. It still has to be closed.

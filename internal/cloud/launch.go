@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
@@ -25,13 +25,13 @@ import (
 const maxConfig = 1 << 20
 
 // launch starts a sandbox and makes its ports reachable.
-func (c *Cloud) launch(ctx context.Context, spec control.Spec) (control.Instance, error) {
+func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	config, err := json.Marshal(c.config(spec))
 	if err != nil {
 		return nil, err
 	}
 	if len(config) > maxConfig {
-		return nil, &control.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
+		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
 	// Denials come for as long as the sandbox lives.
@@ -72,7 +72,7 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-func (c *Cloud) config(spec control.Spec) reexec.Config {
+func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 	return reexec.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),

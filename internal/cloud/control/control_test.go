@@ -10,17 +10,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
@@ -28,83 +29,32 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testKey = "e2b_0123456789abcdef0123456789abcdef01234567"
 
-// fakes are instances without a sandbox.
-type fakes struct {
-	mu    sync.Mutex
-	specs map[string]Spec
-	alive map[string]*fake
-	fail  error
-	hold  chan struct{}
-}
-
-type fake struct {
-	once  sync.Once
-	done  chan struct{}
-	err   error
-	rules *network.Rules // the last that were set
-}
-
-func (f *fake) Done() <-chan struct{} { return f.done }
-func (f *fake) Err() error            { return f.err }
-func (f *fake) Close() error          { f.die(errors.New("closed")); return nil }
-func (f *fake) die(err error)         { f.once.Do(func() { f.err = err; close(f.done) }) }
-
-func (f *fake) SetEgress(rules *network.Rules) { f.rules = rules }
-
-func (f *fakes) launch(_ context.Context, spec Spec) (Instance, error) {
-	if f.hold != nil {
-		<-f.hold
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail != nil {
-		return nil, f.fail
-	}
-	i := &fake{done: make(chan struct{})}
-	if f.specs == nil {
-		f.specs, f.alive = map[string]Spec{}, map[string]*fake{}
-	}
-	f.specs[spec.ID], f.alive[spec.ID] = spec, i
-	return i, nil
-}
-
-func (f *fakes) spec(id string) Spec {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.specs[id]
-}
-
-func (f *fakes) ended(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	select {
-	case <-f.alive[id].done:
-		return true
-	default:
-		return false
-	}
-}
-
+// service is the API over a registry of fakes.
 type service struct {
 	*Service
-	fakes *fakes
-	log   requestlog.Log
-	url   string
+	registry *lifecycle.Registry
+	fakes    *lifecycletest.Fakes
+	log      requestlog.Log
+	url      string
 }
 
-func start(t *testing.T, change ...func(*Options)) *service {
+func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
-	s := &service{fakes: &fakes{}}
-	o := Options{Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Launch: s.fakes.launch, Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}}
+	s := &service{fakes: &lifecycletest.Fakes{}}
+	o := lifecycle.Options{Launch: s.fakes.Launch}
 	for _, c := range change {
 		c(&o)
 	}
-	s.Service = New(o)
+	s.registry = lifecycle.New(o)
+	s.Service = New(Options{
+		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry,
+		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
+	})
 	server := httptest.NewServer(s.log.Handler(s.Service))
 	s.url = server.URL
 	t.Cleanup(func() {
 		server.Close()
-		if err := s.Close(); err != nil {
+		if err := s.registry.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -305,7 +255,7 @@ func TestCreate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := s.must(t, "POST", tt.path, tt.body, 201)
 			id := got["sandboxID"].(string)
-			spec := s.fakes.spec(id)
+			spec := s.fakes.Spec(id)
 			if len(id) != 21 || id[0] != 'i' || strings.ContainsFunc(id, notLowerAlphanumeric) {
 				t.Errorf("id %q", id)
 			}
@@ -353,7 +303,7 @@ func TestDetail(t *testing.T) {
 	want := map[string]any{
 		"templateID": "localbasetemplate000", "sandboxID": id, "clientID": "local", "alias": "base",
 		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 1024.0, "state": "running", "envdVersion": "0.6.13",
-		"metadata": map[string]any{"a": "b"}, "volumeMounts": []any{}, "envdAccessToken": s.fakes.spec(id).AccessToken,
+		"metadata": map[string]any{"a": "b"}, "volumeMounts": []any{}, "envdAccessToken": s.fakes.Spec(id).AccessToken,
 		"allowInternetAccess": false, "domain": "localhost:1", "network": map[string]any{"allowPublicTraffic": false, "httpsPorts": []any{443.0}},
 		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
 	}
@@ -369,15 +319,18 @@ func TestLifetime(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base","timeout":100}`)
+	advanced := time.Duration(0)
+	advance := func(d time.Duration) {
+		s.registry.Advance(d)
+		advanced += d
+	}
 	left := func() time.Duration {
 		t.Helper()
 		end, err := time.Parse(time.RFC3339, s.must(t, "GET", "/sandboxes/"+id, "", 200)["endAt"].(string))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return end.Sub(s.nowLocked()).Round(10 * time.Second)
+		return time.Until(end.Add(-advanced)).Round(10 * time.Second)
 	}
 	steps := []struct {
 		path, body string
@@ -399,8 +352,8 @@ func TestLifetime(t *testing.T) {
 			t.Errorf("after %s %s: %v left, want %v", step.path, step.body, got, step.want)
 		}
 	}
-	s.Advance(24*time.Hour - time.Minute)
-	if s.fakes.ended(id) {
+	advance(24*time.Hour - time.Minute)
+	if s.fakes.Fake(id).Ended() {
 		t.Fatal("ended too early")
 	}
 	// The longest life counts from the start.
@@ -408,8 +361,8 @@ func TestLifetime(t *testing.T) {
 	if got := left(); got != time.Minute {
 		t.Errorf("%v left of the longest life", got)
 	}
-	s.Advance(time.Minute)
-	if !s.fakes.ended(id) {
+	advance(time.Minute)
+	if !s.fakes.Fake(id).Ended() {
 		t.Fatal("lives too long")
 	}
 	message := s.must(t, "GET", "/sandboxes/"+id, "", 404)["message"].(string)
@@ -423,54 +376,15 @@ func TestTimeoutZeroEndsAtOnce(t *testing.T) {
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base"}`)
 	s.must(t, "POST", "/sandboxes/"+id+"/timeout", `{"timeout":0}`, 204)
-	s.fakes.mu.Lock()
-	instance := s.fakes.alive[id]
-	s.fakes.mu.Unlock()
-	<-instance.done
+	<-s.fakes.Fake(id).Done()
 	s.must(t, "GET", "/sandboxes/"+id, "", 404)
-}
-
-// The evictor keeps real time without anybody asking.
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakes{}
-		s := New(Options{Key: testKey, Launch: f.launch})
-		defer s.Close()
-		create := func(seconds int) string {
-			w := httptest.NewRecorder()
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "/v2/sandboxes", strings.NewReader(fmt.Sprintf(`{"templateID":"base","timeout":%d}`, seconds)))
-			r.Header.Set("X-API-KEY", testKey)
-			s.ServeHTTP(w, r)
-			var got answer
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
-			return got.SandboxID
-		}
-		long, short := create(7200), create(30)
-		check := func(after time.Duration, id string, want bool) {
-			t.Helper()
-			<-time.After(after)
-			synctest.Wait()
-			if f.ended(id) != want {
-				t.Errorf("ended: %v, want %v", !want, want)
-			}
-		}
-		check(29*time.Second, short, false)
-		check(time.Second, short, true)
-		check(7169*time.Second, long, false)
-		check(time.Second, long, true)
-	})
 }
 
 func TestDeath(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *Options) { o.MaxSandboxes = 1 })
+	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 1 })
 	id := s.mustCreate(t, `{"templateID":"base"}`)
-	s.fakes.mu.Lock()
-	s.fakes.alive[id].die(errors.New("out of memory"))
-	s.fakes.mu.Unlock()
+	s.fakes.Fake(id).Die(errors.New("out of memory"))
 	for {
 		resp, text := s.do(t, "GET", "/sandboxes/"+id, "")
 		if resp.StatusCode == 404 && strings.Contains(text, "it died: out of memory at ") {
@@ -484,7 +398,7 @@ func TestKill(t *testing.T) {
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base"}`)
 	s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
-	if !s.fakes.ended(id) {
+	if !s.fakes.Fake(id).Ended() {
 		t.Error("still alive after DELETE")
 	}
 	s.must(t, "DELETE", "/sandboxes/"+id, "", 404)
@@ -493,8 +407,9 @@ func TestKill(t *testing.T) {
 
 func TestConcurrencyBound(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *Options) { o.MaxSandboxes = 3 })
-	s.fakes.hold = make(chan struct{})
+	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 3 })
+	hold := make(chan struct{})
+	s.fakes.Before = func(context.Context) { <-hold }
 	var statuses sync.Map
 	var work sync.WaitGroup
 	for i := range 8 {
@@ -507,7 +422,7 @@ func TestConcurrencyBound(t *testing.T) {
 		})
 	}
 	for range 3 {
-		s.fakes.hold <- struct{}{}
+		hold <- struct{}{}
 	}
 	work.Wait()
 	count := map[int]int{}
@@ -515,19 +430,16 @@ func TestConcurrencyBound(t *testing.T) {
 	if want := map[int]int{201: 3, 429: 5}; !maps.Equal(count, want) {
 		t.Errorf("statuses %v, want %v", count, want)
 	}
-	s.fakes.hold = nil
+	close(hold)
 	// One that ended makes place.
-	for id := range s.fakes.alive {
-		s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
-		break
-	}
+	s.must(t, "DELETE", "/sandboxes/"+s.fakes.IDs()[0], "", 204)
 	s.mustCreate(t, `{"templateID":"base"}`)
 }
 
 func TestLaunchFails(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *Options) { o.MaxSandboxes = 1 })
-	s.fakes.fail = errors.New("no namespaces left")
+	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 1 })
+	s.fakes.Fail(errors.New("no namespaces left"))
 	for range 2 { // a failed one takes no slot
 		got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 500)
 		want := map[string]any{"code": 500.0, "error_code": "sandbox_create_failed", "message": "Failed to create sandbox: no namespaces left"}
@@ -535,7 +447,7 @@ func TestLaunchFails(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	s.fakes.fail = &RefusedError{Reason: "envVars are too large"}
+	s.fakes.Fail(&lifecycle.RefusedError{Reason: "envVars are too large"})
 	got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 400)
 	if got["message"] != "validation error: envVars are too large" {
 		t.Error(got)
@@ -547,10 +459,9 @@ func TestAbandonedCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.options.Launch = func(ctx context.Context, spec Spec) (Instance, error) {
+	s.fakes.Before = func(ctx context.Context) {
 		cancel()
 		<-ctx.Done()
-		return s.fakes.launch(ctx, spec)
 	}
 	r, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v2/sandboxes", strings.NewReader(`{"templateID":"base"}`))
 	r.Header.Set("X-API-KEY", testKey)
@@ -559,28 +470,22 @@ func TestAbandonedCreate(t *testing.T) {
 		resp.Body.Close()
 		t.Error("want an error")
 	}
-	for {
-		s.fakes.mu.Lock()
-		n := len(s.fakes.alive)
-		s.fakes.mu.Unlock()
-		if n == 1 {
-			break
-		}
+	for len(s.fakes.IDs()) != 1 {
+		runtime.Gosched()
 	}
-	for id, instance := range s.fakes.alive {
-		<-instance.done
-		s.must(t, "GET", "/sandboxes/"+id, "", 404)
-	}
+	id := s.fakes.IDs()[0]
+	<-s.fakes.Fake(id).Done()
+	s.must(t, "GET", "/sandboxes/"+id, "", 404)
 }
 
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base"}`)
-	if err := errors.Join(s.Close(), s.Close()); err != nil {
+	if err := errors.Join(s.registry.Close(), s.registry.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if !s.fakes.ended(id) {
+	if !s.fakes.Fake(id).Ended() {
 		t.Error("alive after Close")
 	}
 	s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 503)
@@ -599,7 +504,7 @@ func TestList(t *testing.T) {
 	ids := make([]string, 5)
 	for i := range ids {
 		ids[i] = s.mustCreate(t, fmt.Sprintf(`{"templateID":%q,"timeout":3600,"metadata":{"n":"%d","user id":"a&b=c%%+"}}`, []string{"base", "code-interpreter-v1"}[i%2], i))
-		s.Advance(time.Second)
+		s.registry.Advance(time.Second)
 	}
 	var third struct{ StartedAt string }
 	_, text := s.do(t, "GET", "/sandboxes/"+ids[2], "")

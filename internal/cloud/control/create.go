@@ -1,13 +1,12 @@
 package control
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -66,9 +65,11 @@ func (s *Service) create(d dialect) handler {
 		if err != nil {
 			return err
 		}
-		sb, err := s.once(r.Context(), r.Header.Get(headerIdempotency), &q, func() (*sandbox, error) {
-			return s.launch(r.Context(), &q, t, lifetime)
-		})
+		request := lifecycle.Request{
+			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: q.EnvVars, Metadata: q.Metadata,
+			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
+		}
+		sb, err := s.createOnce(r, request)
 		if err != nil {
 			return err
 		}
@@ -86,8 +87,8 @@ func (s *Service) lifetime(seconds *int32, d dialect) (time.Duration, error) {
 		return 0, invalid("timeout must not be negative")
 	}
 	lifetime := time.Duration(*seconds) * time.Second
-	if lifetime > s.options.MaxLifetime {
-		return 0, errorf(http.StatusBadRequest, "Timeout cannot be greater than %g hours", s.options.MaxLifetime.Hours())
+	if longest := s.sandboxes.MaxLifetime(); lifetime > longest {
+		return 0, errorf(http.StatusBadRequest, "Timeout cannot be greater than %g hours", longest.Hours())
 	}
 	return lifetime, nil
 }
@@ -121,7 +122,7 @@ func (q *createRequest) validate() error {
 	return q.Network.validate(q.Secure)
 }
 
-// given tells whether an optional part of a request asks for anything.
+// given reports whether an optional part of a request asks for anything.
 func given(raw json.RawMessage) bool {
 	switch strings.Join(strings.Fields(string(raw)), "") {
 	case "", "null", "{}", "[]":
@@ -130,53 +131,21 @@ func given(raw json.RawMessage) bool {
 	return true
 }
 
-// launch starts and records a sandbox. Its time counts from when it runs.
-func (s *Service) launch(ctx context.Context, q *createRequest, t template, lifetime time.Duration) (*sandbox, error) {
-	sb := &sandbox{id: newID(), template: t, metadata: q.Metadata, internet: q.AllowInternetAccess, network: q.Network}
-	spec := Spec{ID: sb.id, TemplateID: t.id, Envs: q.EnvVars, Egress: q.egress}
-	if q.Secure {
-		sb.accessToken = newToken()
-		spec.AccessToken = sb.accessToken
+const (
+	headerIdempotency = "Idempotency-Key"
+	maxKeyLength      = 255
+	keyCharacters     = "abcdefghijklmnopqrstuvwxyz0123456789-"
+)
+
+// createOnce creates a sandbox. A client that heard no answer repeats its
+// request with the key of the first, and must not get a second sandbox.
+func (s *Service) createOnce(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
+	key := r.Header.Get(headerIdempotency)
+	if key == "" {
+		return s.sandboxes.Create(r.Context(), request)
 	}
-	if q.Network.private() {
-		sb.trafficToken = newToken()
-		spec.TrafficToken = sb.trafficToken
+	if len(key) > maxKeyLength || strings.Trim(key, keyCharacters) != "" {
+		return lifecycle.Sandbox{}, invalid("%s must be 1 to %d lower-case letters, digits and hyphens", headerIdempotency, maxKeyLength)
 	}
-	if q.Network != nil {
-		spec.MaskHost, spec.HTTPSPorts = q.Network.MaskRequestHost, q.Network.HTTPSPorts
-		q.Network.tidy()
-	}
-	if err := s.reserve(); err != nil {
-		return nil, err
-	}
-	instance, err := s.options.Launch(ctx, spec)
-	if err != nil {
-		s.release()
-		if refused, ok := errors.AsType[*RefusedError](err); ok {
-			return nil, invalid("%s", bounded(refused.Reason))
-		}
-		s.options.Logger.ErrorContext(ctx, "sandbox not created", "error", err)
-		return nil, &apiError{
-			Code: http.StatusInternalServerError, ErrorCode: "sandbox_create_failed",
-			Message: "Failed to create sandbox: " + bounded(err.Error()),
-		}
-	}
-	sb.instance = instance
-	// Who asked may be gone: nobody would know this sandbox then.
-	if err := ctx.Err(); err != nil {
-		s.end(sb, "nobody waited for it")
-		return nil, err
-	}
-	if !s.add(sb, lifetime) {
-		s.end(sb, "the cloud was closed")
-		return nil, errClosing
-	}
-	s.options.Logger.InfoContext(ctx, "sandbox created", "sandbox", sb.id, "template", t.alias)
-	return sb, nil
+	return s.sandboxes.CreateOnce(r.Context(), key, request)
 }
-
-// RefusedError is returned by a launcher for what a request asks for and no
-// sandbox can have; the client reads Reason.
-type RefusedError struct{ Reason string }
-
-func (e *RefusedError) Error() string { return "control: sandbox refused: " + e.Reason }

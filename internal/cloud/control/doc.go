@@ -1,5 +1,5 @@
-// Package control answers the REST API of the local cloud, for clients of both
-// generations: the paths below /sandboxes and those below /v2/sandboxes differ
+// Package control answers the REST API of the local cloud from the records of
+// package lifecycle, for clients of both generations: the paths below /sandboxes and those below /v2/sandboxes differ
 // in defaults only, and either reaches what the other made.
 //
 // # What it serves

@@ -2,11 +2,13 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
 // maxMessage bounds what an error answer repeats of a request.
@@ -37,16 +39,40 @@ func unsupported(field string) error {
 }
 
 // bounded shortens foreign text for a message.
-func bounded(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxMessage {
-		return s
+func bounded(s string) string { return clip.Text(s, maxMessage) }
+
+// answerFor turns an error of the registry into the answer of the API.
+func answerFor(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e
 	}
-	cut := maxMessage
-	for !utf8.RuneStart(s[cut]) {
-		cut--
+	if e, ok := errors.AsType[*lifecycle.NotFoundError](err); ok {
+		message := fmt.Sprintf("Sandbox \"%s\" doesn't exist or you don't have access to it", bounded(e.ID))
+		if e.How != "" { // told to whoever knew its id
+			message += ": " + e.How
+		}
+		return &apiError{Code: http.StatusNotFound, Message: message}
 	}
-	return s[:cut] + "…"
+	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
+		// Without Retry-After: a client that waits silently would hide this.
+		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d", e.Max)}
+	}
+	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
+		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
+	}
+	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
+		return &apiError{
+			Code: http.StatusInternalServerError, ErrorCode: "sandbox_create_failed",
+			Message: "Failed to create sandbox: " + bounded(e.Err.Error()),
+		}
+	}
+	switch {
+	case errors.Is(err, lifecycle.ErrClosed):
+		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
+	case errors.Is(err, lifecycle.ErrKeyReused):
+		return &apiError{Code: http.StatusUnprocessableEntity, Message: headerIdempotency + " was used for a different request"}
+	}
+	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
 }
 
 // writeJSON answers with v. The length is always stated: some clients cannot

@@ -30,8 +30,8 @@ func (s *Service) connect(d dialect) handler {
 		if err != nil {
 			return err
 		}
-		if !s.extend(sb, lifetime) {
-			return s.notFound(sb.id)
+		if sb, err = s.sandboxes.Extend(sb.ID, lifetime); err != nil {
+			return err
 		}
 		writeJSON(w, http.StatusOK, s.answer(sb))
 		return nil
@@ -44,7 +44,7 @@ func (s *Service) resume(_ http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return errorf(http.StatusConflict, "Sandbox %s is already running", sb.id)
+	return errorf(http.StatusConflict, "Sandbox %s is already running", sb.ID)
 }
 
 func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
@@ -64,8 +64,8 @@ func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
 	case *q.Timeout < 0:
 		return invalid("timeout must not be negative")
 	}
-	if !s.setEnd(sb, time.Duration(*q.Timeout)*time.Second) {
-		return s.notFound(sb.id)
+	if err := s.sandboxes.SetLifetime(sb.ID, time.Duration(*q.Timeout)*time.Second); err != nil {
+		return err
 	}
 	noContent(w)
 	return nil
@@ -91,37 +91,9 @@ func (s *Service) refresh(w http.ResponseWriter, r *http.Request) error {
 	if q.Duration < 0 || q.Duration > maxRefresh {
 		return invalid("duration must be between 0 and %d", maxRefresh)
 	}
-	if !s.extend(sb, time.Duration(max(q.Duration, minRefresh))*time.Second) {
-		return s.notFound(sb.id)
+	if _, err := s.sandboxes.Extend(sb.ID, time.Duration(max(q.Duration, minRefresh))*time.Second); err != nil {
+		return err
 	}
 	noContent(w)
 	return nil
-}
-
-// setEnd sets the deadline to lifetime from now, not past the longest life a
-// sandbox may have. It reports false for a sandbox that has ended meanwhile.
-func (s *Service) setEnd(sb *sandbox, lifetime time.Duration) bool {
-	return s.move(sb, lifetime, false)
-}
-
-// extend is setEnd that never shortens.
-func (s *Service) extend(sb *sandbox, lifetime time.Duration) bool {
-	return s.move(sb, lifetime, true)
-}
-
-func (s *Service) move(sb *sandbox, lifetime time.Duration, onlyLater bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sandboxes[sb.id] != sb {
-		return false
-	}
-	end := s.nowLocked().Add(lifetime)
-	if last := sb.startedAt.Add(s.options.MaxLifetime); end.After(last) {
-		end = last
-	}
-	if end.After(sb.endAt) || !onlyLater {
-		sb.endAt = end
-		s.wakeEvictor()
-	}
-	return true
 }

@@ -3,13 +3,14 @@ package control
 import (
 	"cmp"
 	"encoding/base64"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
 // maxPage is the largest page of a list, and the default.
@@ -21,7 +22,7 @@ type listQuery struct {
 	running      bool // paused ones were asked for only when false
 	ascending    bool
 	startedAfter time.Time
-	template     *template
+	template     *lifecycle.Template
 	nothing      bool // asks for what cannot be there
 	limit        int
 	after        *cursor
@@ -43,7 +44,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("X-Total-Running", strconv.Itoa(len(found)))
 	}
 	if q.after != nil {
-		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb *sandbox, c cursor) int {
+		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb lifecycle.Sandbox, c cursor) int {
 			if compare := q.compare(sb, c); compare != 0 {
 				return compare
 			}
@@ -73,7 +74,7 @@ func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Service) writeList(w http.ResponseWriter, found []*sandbox) {
+func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
 	answer := make([]listed, len(found))
 	for i, sb := range found {
 		answer[i] = s.listed(sb)
@@ -81,32 +82,29 @@ func (s *Service) writeList(w http.ResponseWriter, found []*sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching gives what a query asks for, in its order.
-func (s *Service) matching(q *listQuery) []*sandbox {
+// matching returns what a query asks for, in its order.
+func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
 	if !q.running || q.nothing {
 		return nil
 	}
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.sandboxes))
-	s.mu.Unlock()
-	all = slices.DeleteFunc(all, func(sb *sandbox) bool { return !q.matches(sb) })
-	slices.SortFunc(all, func(a, b *sandbox) int { return q.compare(a, cursorOf(b)) })
+	all := slices.DeleteFunc(s.sandboxes.List(), func(sb lifecycle.Sandbox) bool { return !q.matches(sb) })
+	slices.SortFunc(all, func(a, b lifecycle.Sandbox) int { return q.compare(a, cursorOf(b)) })
 	return all
 }
 
-func (q *listQuery) matches(sb *sandbox) bool {
+func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
 	for key, want := range q.metadata {
-		if got, ok := sb.metadata[key]; !ok || got != want {
+		if got, ok := sb.Metadata[key]; !ok || got != want {
 			return false
 		}
 	}
-	return !sb.startedAt.Before(q.startedAfter) && (q.template == nil || *q.template == sb.template)
+	return !sb.StartedAt.Before(q.startedAfter) && (q.template == nil || *q.template == sb.Template)
 }
 
 // compare orders by start, newest first, then by id; ascending is the exact
 // reverse.
-func (q *listQuery) compare(sb *sandbox, c cursor) int {
-	order := cmp.Or(c.startedAt.Compare(sb.startedAt), strings.Compare(sb.id, c.id))
+func (q *listQuery) compare(sb lifecycle.Sandbox, c cursor) int {
+	order := cmp.Or(c.startedAt.Compare(sb.StartedAt), strings.Compare(sb.ID, c.id))
 	if q.ascending {
 		return -order
 	}
@@ -180,7 +178,7 @@ const (
 	cursorAscending = "__asc"
 )
 
-func cursorOf(sb *sandbox) cursor { return cursor{sb.startedAt, sb.id} }
+func cursorOf(sb lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
 
 func (c cursor) encode(ascending bool) string {
 	text := c.startedAt.Format(time.RFC3339Nano) + cursorSeparator + c.id

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -85,15 +86,32 @@ const (
 
 func notPort(n int) bool { return n < 1 || n > 65535 }
 
-// tidy forgets nulls and empty objects in what was sent: they are nothing to report.
-func (q *egressRequest) tidy() { q.EgressProxy, q.Rules = nil, nil }
+// private reports whether user ports ask for the traffic token.
+func (n *networkRequest) private() bool { return n.asked().Private() }
 
-// private tells whether user ports ask for the traffic token.
-func (n *networkRequest) private() bool {
-	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
+// asked is the request as it is recorded; n may be nil.
+func (n *networkRequest) asked() *lifecycle.Network {
+	if n == nil {
+		return nil
+	}
+	return &lifecycle.Network{
+		AllowOut: n.AllowOut, DenyOut: n.DenyOut,
+		AllowPublicTraffic: n.AllowPublicTraffic, MaskHost: n.MaskRequestHost, HTTPSPorts: n.HTTPSPorts,
+	}
 }
 
-// validHost tells whether a mask can be a Host header once the port is in it.
+// networkAnswer is what is reported of what was asked; n may be nil.
+func networkAnswer(n *lifecycle.Network) *networkRequest {
+	if n == nil {
+		return nil
+	}
+	return &networkRequest{
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut},
+		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
+	}
+}
+
+// validHost reports whether a mask can be a Host header once the port is in it.
 func validHost(mask string) bool {
 	host := strings.ReplaceAll(mask, "${PORT}", "1")
 	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
@@ -115,34 +133,9 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q.tidy()
-	if !s.changeEgress(sb, q.egressRequest, rules) {
-		return s.notFound(sb.id)
+	if err := s.sandboxes.SetEgress(sb.ID, q.AllowOut, q.DenyOut, rules); err != nil {
+		return err
 	}
 	noContent(w)
 	return nil
-}
-
-// changeEgress reports false for a sandbox that has ended meanwhile.
-func (s *Service) changeEgress(sb *sandbox, q egressRequest, rules *network.Rules) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sandboxes[sb.id] != sb {
-		return false
-	}
-	var changed networkRequest
-	if sb.network != nil {
-		changed = *sb.network
-	}
-	changed.egressRequest = q
-	sb.network = &changed
-	sb.instance.SetEgress(rules)
-	return true
-}
-
-// networkOf gives what is reported of a sandbox's network.
-func (s *Service) networkOf(sb *sandbox) *networkRequest {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return sb.network
 }

@@ -58,7 +58,7 @@ func TestNetworkErrors(t *testing.T) {
 			}
 		}
 	}
-	if got := s.fakes.alive[id].rules; got != nil {
+	if got := s.fakes.Fake(id).Rules(); got != nil {
 		t.Errorf("a refused change was made: %+v", got)
 	}
 	if resp, text := s.do(t, "PUT", "/sandboxes/"+strings.Repeat("x", 21)+"/network", `{}`); resp.StatusCode != 404 {
@@ -72,8 +72,8 @@ func TestNetworkUpdate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base","allow_internet_access":false,"network":{"allowOut":["203.0.113.0/24"],"maskRequestHost":"localhost:${PORT}"}}`)
-	if want := rules(t, false, []string{"203.0.113.0/24"}, nil); !reflect.DeepEqual(s.fakes.spec(id).Egress, want) {
-		t.Errorf("created with %+v", s.fakes.spec(id).Egress)
+	if want := rules(t, false, []string{"203.0.113.0/24"}, nil); !reflect.DeepEqual(s.fakes.Spec(id).Egress, want) {
+		t.Errorf("created with %+v", s.fakes.Spec(id).Egress)
 	}
 	for _, tt := range []struct {
 		body    string
@@ -90,7 +90,7 @@ func TestNetworkUpdate(t *testing.T) {
 		if resp.StatusCode != 204 || text != "" {
 			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, text)
 		}
-		if got := s.fakes.alive[id].rules; !reflect.DeepEqual(got, tt.want) {
+		if got := s.fakes.Fake(id).Rules(); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %+v, want %+v", tt.body, got, tt.want)
 		}
 		tt.network["maskRequestHost"] = "localhost:${PORT}"

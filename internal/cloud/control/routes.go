@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -95,9 +94,8 @@ func unserved(what string) handler {
 
 // fail writes the error answer of the API.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
-	e, ok := errors.AsType[*apiError](err)
-	if !ok {
-		e = &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
+	e := answerFor(err)
+	if e.Code == http.StatusInternalServerError {
 		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
 	}
 	// Nothing here passes by being asked again at once; some SDKs would try.

@@ -1,29 +1,14 @@
 package control
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// sandbox is the record of one sandbox that runs. All but endAt and network never
-// changes; these are guarded by Service.mu.
-type sandbox struct {
-	id           string
-	template     template
-	accessToken  string
-	trafficToken string
-	metadata     map[string]string
-	internet     *bool // as asked; nil: not
-	network      *networkRequest
-	startedAt    time.Time
-	endAt        time.Time
-	instance     Instance
-}
-
-// answer is the object that create, connect and resume give.
+// answer is the object of create, connect and resume.
 type answer struct {
 	TemplateID         string `json:"templateID"`
 	SandboxID          string `json:"sandboxID"`
@@ -52,35 +37,36 @@ type listed struct {
 	VolumeMounts []struct{}        `json:"volumeMounts"`
 }
 
-// detail is the object that GET of one sandbox gives.
+// detail is the object of GET of one sandbox.
 type detail struct {
 	listed
 	EnvdAccessToken     string          `json:"envdAccessToken,omitempty"`
 	AllowInternetAccess *bool           `json:"allowInternetAccess,omitempty"`
 	Domain              string          `json:"domain,omitempty"`
 	Network             *networkRequest `json:"network,omitempty"`
-	Lifecycle           lifecycle       `json:"lifecycle"`
+	Lifecycle           onTimeout       `json:"lifecycle"`
 }
 
-type lifecycle struct {
+// onTimeout is what becomes of a sandbox whose time is over.
+type onTimeout struct {
 	AutoResume bool   `json:"autoResume"`
 	OnTimeout  string `json:"onTimeout"`
 }
 
-func (s *Service) answer(sb *sandbox) answer {
+func (s *Service) answer(sb lifecycle.Sandbox) answer {
 	return answer{
-		TemplateID: sb.template.id, SandboxID: sb.id, ClientID: clientID, EnvdVersion: s.options.EnvdVersion,
-		Alias: sb.template.alias, EnvdAccessToken: sb.accessToken, TrafficAccessToken: sb.trafficToken,
+		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, EnvdVersion: s.options.EnvdVersion,
+		Alias: sb.Template.Alias, EnvdAccessToken: sb.AccessToken, TrafficAccessToken: sb.TrafficToken,
 		Domain: s.options.Domain,
 	}
 }
 
-func (s *Service) listed(sb *sandbox) listed {
+func (s *Service) listed(sb lifecycle.Sandbox) listed {
 	return listed{
-		TemplateID: sb.template.id, SandboxID: sb.id, ClientID: clientID, Alias: sb.template.alias,
-		StartedAt: sb.startedAt, EndAt: s.endOf(sb),
+		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
+		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
 		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
-		State: "running", EnvdVersion: s.options.EnvdVersion, Metadata: sb.metadata, VolumeMounts: []struct{}{},
+		State: "running", EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: []struct{}{},
 	}
 }
 
@@ -90,8 +76,8 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	writeJSON(w, http.StatusOK, detail{
-		listed: s.listed(sb), EnvdAccessToken: sb.accessToken, AllowInternetAccess: sb.internet,
-		Domain: s.options.Domain, Network: s.networkOf(sb), Lifecycle: lifecycle{OnTimeout: "kill"},
+		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
+		Domain: s.options.Domain, Network: networkAnswer(sb.Network), Lifecycle: onTimeout{OnTimeout: "kill"},
 	})
 	return nil
 }
@@ -101,28 +87,20 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb := s.take(id)
-	if sb == nil {
-		return s.notFound(id)
+	if err := s.sandboxes.Kill(id); err != nil {
+		return err
 	}
-	s.end(sb, "it was killed by request")
 	noContent(w)
 	return nil
 }
 
-// find gives the running sandbox that the path names.
-func (s *Service) find(r *http.Request) (*sandbox, error) {
+// find returns the running sandbox that the path names.
+func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	id, err := sandboxID(r)
 	if err != nil {
-		return nil, err
+		return lifecycle.Sandbox{}, err
 	}
-	s.mu.Lock()
-	sb := s.sandboxes[id]
-	s.mu.Unlock()
-	if sb == nil {
-		return nil, s.notFound(id)
-	}
-	return sb, nil
+	return s.sandboxes.Get(id)
 }
 
 // sandboxID is the id in the path. Old clients append the client id to it.
@@ -135,21 +113,3 @@ func sandboxID(r *http.Request) (string, error) {
 }
 
 func notLowerAlphanumeric(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
-
-// notFound is the answer for a sandbox that is not, or not any more, there.
-// How a sandbox ended is told to whoever knew its id.
-func (s *Service) notFound(id string) error {
-	s.mu.Lock()
-	how := s.ended.of(id)
-	s.mu.Unlock()
-	return errorf(http.StatusNotFound, "Sandbox \"%s\" doesn't exist or you don't have access to it%s", bounded(id), how)
-}
-
-// newID gives 100 random bits: nobody guesses the id of another's sandbox.
-func newID() string { return "i" + strings.ToLower(rand.Text())[:20] }
-
-func newToken() string {
-	var token [32]byte
-	_, _ = rand.Read(token[:]) // never fails
-	return hex.EncodeToString(token[:])
-}

@@ -4,32 +4,28 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-)
 
-// template is one that sandboxes can be made from.
-type template struct {
-	id    string // 20 characters, as all template ids
-	alias string
-}
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+)
 
 // templates are those every service has. They differ in name only: both have
 // the interpreter.
-var templates = []template{
-	{id: "localbasetemplate000", alias: "base"},
-	{id: "localcodeinterpreter", alias: "code-interpreter-v1"},
+var templates = []lifecycle.Template{
+	{ID: "localbasetemplate000", Alias: "base"},
+	{ID: "localcodeinterpreter", Alias: "code-interpreter-v1"},
 }
 
 // findTemplate resolves an alias or id, with an optional tag. Only the default
 // tag exists.
-func findTemplate(reference string) (template, error) {
+func findTemplate(reference string) (lifecycle.Template, error) {
 	name, tag, _ := strings.Cut(reference, ":")
 	name, tag = normal(name), normal(tag)
-	i := slices.IndexFunc(templates, func(t template) bool { return t.alias == name || t.id == name })
+	i := slices.IndexFunc(templates, func(t lifecycle.Template) bool { return t.Alias == name || t.ID == name })
 	switch {
 	case i < 0:
-		return template{}, errorf(http.StatusNotFound, "template '%s' not found", bounded(reference))
+		return lifecycle.Template{}, errorf(http.StatusNotFound, "template '%s' not found", bounded(reference))
 	case tag != "" && tag != "default":
-		return template{}, errorf(http.StatusNotFound, "template '%s' has no tag '%s'", templates[i].alias, bounded(tag))
+		return lifecycle.Template{}, errorf(http.StatusNotFound, "template '%s' has no tag '%s'", templates[i].Alias, bounded(tag))
 	}
 	return templates[i], nil
 }
@@ -44,6 +40,6 @@ func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {
 	writeJSON(w, http.StatusOK, struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
-	}{t.id, true})
+	}{t.ID, true})
 	return nil
 }

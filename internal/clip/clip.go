@@ -1,0 +1,58 @@
+// Package clip shortens text that comes from elsewhere, so that it fits into a
+// message or a log.
+package clip
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text returns s, or its first limit bytes with an ellipsis where it is longer.
+// It cuts between characters. What is not UTF-8 becomes U+FFFD.
+func Text(s string, limit int) string {
+	if len(s) > limit {
+		s = WithoutCutRune(s[:limit]) + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// Line is [Text] for one line of a terminal: without space around it, and with a
+// space in place of each control character.
+func Line(s string, limit int) string {
+	return Text(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s)), limit)
+}
+
+// LastLine returns the last line of s that is not empty, as [Line].
+func LastLine(s string, limit int) string {
+	s = strings.TrimSpace(s)
+	return Line(s[strings.LastIndexByte(s, '\n')+1:], limit)
+}
+
+// WithoutCutRune returns s without a character at its end of which bytes are
+// missing.
+func WithoutCutRune[T string | []byte](s T) T {
+	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
+		if r := s[len(s)-i:]; utf8.RuneStart(r[0]) {
+			if !utf8.FullRuneInString(string(r)) {
+				return s[:len(s)-i]
+			}
+			return s
+		}
+	}
+	return s
+}
+
+// WithoutRestOfRune returns s without the bytes at its beginning that belong to
+// a character before it.
+func WithoutRestOfRune[T string | []byte](s T) T {
+	for i := 0; i < utf8.UTFMax-1 && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {
+		s = s[1:]
+	}
+	return s
+}

@@ -1,0 +1,64 @@
+package clip_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"", 0, ""},
+		{"abc", 3, "abc"},
+		{"abcd", 3, "abc…"},
+		{"aé", 2, "a…"},           // é has two bytes
+		{"a\U0001F600b", 4, "a…"}, // and this has four
+		{"a\xffb", 3, "a\uFFFDb"},
+		{"a\nb", 3, "a\nb"},
+	} {
+		if got := clip.Text(tt.in, tt.limit); got != tt.want {
+			t.Errorf("Text(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	if got, want := clip.Line(" a\x1b[31m\r\nb\t", 64), "a [31m  b"; got != want {
+		t.Errorf("Line = %q, want %q", got, want)
+	}
+	for in, want := range map[string]string{"": "", "one": "one", "one\ntwo\n\n": "two", "one\n\x07two ": " two"} {
+		if got := clip.LastLine(in, 64); got != want {
+			t.Errorf("LastLine(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What comes out is UTF-8, no longer than the limit and the ellipsis, and what
+// was cut off at the end is a prefix.
+func FuzzText(f *testing.F) {
+	f.Add("a\U0001F600b", 4)
+	f.Add("\xf0\x9f\x98", 2)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		if limit < 0 || limit > 1000 {
+			return
+		}
+		got := clip.Text(s, limit)
+		if !utf8.ValidString(got) {
+			t.Errorf("%q is not UTF-8", got)
+		}
+		if utf8.ValidString(s) && len(got) > limit+len("…") {
+			t.Errorf("%d bytes, limit %d", len(got), limit)
+		}
+		if cut, ok := strings.CutSuffix(got, "…"); utf8.ValidString(s) && ok && !strings.HasPrefix(s, cut) {
+			t.Errorf("%q is not the beginning of %q", cut, s)
+		}
+	})
+}

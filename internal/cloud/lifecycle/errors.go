@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrClosed is returned when the registry was closed.
+	ErrClosed = errors.New("lifecycle: the cloud is closing")
+	// ErrKeyReused is returned when an idempotency key was used for another
+	// request.
+	ErrKeyReused = errors.New("lifecycle: the idempotency key was used for a different request")
+)
+
+// NotFoundError is a sandbox that is not there, or no longer.
+type NotFoundError struct {
+	ID string
+	// How says how and when it ended; "" when nothing is known of it.
+	How string
+}
+
+func (e *NotFoundError) Error() string {
+	if e.How == "" {
+		return fmt.Sprintf("lifecycle: no sandbox %q", e.ID)
+	}
+	return fmt.Sprintf("lifecycle: no sandbox %q: %s", e.ID, e.How)
+}
+
+// LimitError is a sandbox that would be one too many.
+type LimitError struct{ Max int }
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("lifecycle: there are %d sandboxes, and there may not be more", e.Max)
+}
+
+// LaunchError is a sandbox that could not be started. It wraps the cause.
+type LaunchError struct{ Err error }
+
+func (e *LaunchError) Error() string { return "lifecycle: launch: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *LaunchError) Unwrap() error { return e.Err }
+
+// RefusedError is returned by a launcher for what a request asks for and no
+// sandbox can have; the client reads Reason.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }

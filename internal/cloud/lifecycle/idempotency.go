@@ -1,0 +1,75 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+)
+
+// maxKeys bounds the idempotency keys that are remembered; the oldest go first.
+const maxKeys = 1000
+
+// attempt is a create request that came with a key.
+type attempt struct {
+	request [sha256.Size]byte
+	done    chan struct{} // closed when sb is known
+	sb      *Sandbox      // nil when it failed
+}
+
+// attempts are those that can be asked for again.
+type attempts struct {
+	byKey map[string]*attempt
+	order []string // keys of those that succeeded, the oldest first
+}
+
+// CreateOnce is [Registry.Create] for a client that repeats a request when it
+// heard no answer: it returns the sandbox that an earlier request with the same
+// key created or is creating. A request that failed may be repeated. The key of
+// a different request is [ErrKeyReused].
+func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandbox, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	request := sha256.Sum256(text)
+	for {
+		r.mu.Lock()
+		a, repeated := r.attempts.byKey[key]
+		if !repeated {
+			a = &attempt{request: request, done: make(chan struct{})}
+			r.attempts.byKey[key] = a
+			r.mu.Unlock()
+			return r.attempt(ctx, key, a, q)
+		}
+		r.mu.Unlock()
+		if a.request != request {
+			return Sandbox{}, ErrKeyReused
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return Sandbox{}, ctx.Err()
+		}
+		if a.sb != nil {
+			return *a.sb, nil
+		}
+	}
+}
+
+func (r *Registry) attempt(ctx context.Context, key string, a *attempt, q Request) (Sandbox, error) {
+	sb, err := r.Create(ctx, q)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer close(a.done)
+	if err != nil {
+		delete(r.attempts.byKey, key)
+		return Sandbox{}, err
+	}
+	a.sb = &sb
+	if len(r.attempts.order) == maxKeys {
+		delete(r.attempts.byKey, r.attempts.order[0])
+		r.attempts.order = r.attempts.order[1:]
+	}
+	r.attempts.order = append(r.attempts.order, key)
+	return sb, nil
+}

@@ -1,0 +1,182 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var base = lifecycle.Template{ID: "localbasetemplate000", Alias: "base"}
+
+func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecycle.Sandbox {
+	t.Helper()
+	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: lifetime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// The evictor keeps real time without anybody asking.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &lifecycletest.Fakes{}
+		r := lifecycle.New(lifecycle.Options{Launch: f.Launch})
+		defer r.Close()
+		long, short := create(t, r, 7200*time.Second), create(t, r, 30*time.Second)
+		check := func(after time.Duration, sb lifecycle.Sandbox, want bool) {
+			t.Helper()
+			<-time.After(after)
+			synctest.Wait()
+			if got := f.Fake(sb.ID).Ended(); got != want {
+				t.Errorf("ended: %v, want %v", got, want)
+			}
+		}
+		check(29*time.Second, short, false)
+		check(time.Second, short, true)
+		check(7169*time.Second, long, false)
+		check(time.Second, long, true)
+	})
+}
+
+// How each sandbox ended is remembered, and its place is free again.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end  func(t *testing.T, r *lifecycle.Registry, f *lifecycletest.Fake, id string)
+		want string
+	}{
+		"killed": {func(t *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, id string) {
+			if err := r.Kill(id); err != nil {
+				t.Error(err)
+			}
+		}, "it was killed by request at "},
+		"died": {func(_ *testing.T, _ *lifecycle.Registry, f *lifecycletest.Fake, _ string) {
+			f.Die(errors.New("out of memory"))
+		}, "it died: out of memory at "},
+		"expired": {func(_ *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, _ string) {
+			r.Advance(time.Hour)
+		}, "its time was over at "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &lifecycletest.Fakes{}
+				r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 1})
+				defer r.Close()
+				sb := create(t, r, time.Hour)
+				if _, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour}); !isLimit(err) {
+					t.Errorf("a second sandbox where one may be: %v, want a LimitError", err)
+				}
+				tt.end(t, r, f.Fake(sb.ID), sb.ID)
+				synctest.Wait()
+				_, err := r.Get(sb.ID)
+				gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
+				if !ok || !strings.HasPrefix(gone.How, tt.want) {
+					t.Errorf("after its end Get returns %v, want a NotFoundError that says %q", err, tt.want)
+				}
+				if !f.Fake(sb.ID).Ended() {
+					t.Error("its instance was not closed")
+				}
+				create(t, r, time.Hour)
+			})
+		})
+	}
+}
+
+func isLimit(err error) bool {
+	_, ok := errors.AsType[*lifecycle.LimitError](err)
+	return ok
+}
+
+// A record that was handed out does not change.
+func TestRecordsAreSnapshots(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Launch: f.Launch})
+	defer r.Close()
+	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Network: &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetEgress(sb.ID, nil, []string{"0.0.0.0/0"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	after, err := r.Extend(sb.ID, 2*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sb.Network.DenyOut[0]; got != "10.0.0.0/8" {
+		t.Errorf("the old record says %s is denied now", got)
+	}
+	if got := after.Network.DenyOut[0]; got != "0.0.0.0/0" {
+		t.Errorf("the new record says %s is denied", got)
+	}
+	if !after.EndAt.After(sb.EndAt) {
+		t.Errorf("extended from %v to %v", sb.EndAt, after.EndAt)
+	}
+}
+
+// Of the idempotency keys only so many are remembered, the newest.
+func TestIdempotencyIsBounded(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	const kept = 1000
+	r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 2 * kept})
+	defer r.Close()
+	once := func(i int) string {
+		sb, err := r.CreateOnce(t.Context(), fmt.Sprint("key-", i), lifecycle.Request{Template: base, Lifetime: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	first, second := once(0), once(1)
+	for i := 2; i <= kept; i++ {
+		once(i)
+	}
+	if got := once(1); got != second {
+		t.Errorf("the key of the second request made %s, want the sandbox it had made, %s", got, second)
+	}
+	if got := once(0); got == first {
+		t.Error("the key of the first request is still remembered")
+	}
+}
+
+// A launch that fails, and one whose client went away, leave nothing.
+func TestFailedLaunches(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 1})
+	defer r.Close()
+	cause := errors.New("no namespaces left")
+	f.Fail(cause)
+	request := lifecycle.Request{Template: base, Lifetime: time.Hour}
+	_, err := r.Create(t.Context(), request)
+	if _, ok := errors.AsType[*lifecycle.LaunchError](err); !ok || !errors.Is(err, cause) {
+		t.Errorf("got %v, want a LaunchError that wraps the cause", err)
+	}
+	f.Fail(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.Before = func(context.Context) { cancel() }
+	if _, err := r.Create(ctx, request); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	f.Before = nil
+	if left := r.List(); len(left) != 0 {
+		t.Errorf("%d sandboxes are left", len(left))
+	}
+	create(t, r, time.Hour)
+}
