@@ -25,8 +25,8 @@ var imports = map[string]string{
 	"api":   "",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api state internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pyshim",
+	"sandbox": "api state internal/clip internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pip internal/pyshim",
 	"sandbox/local":       "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog internal/cloud/runtime",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
@@ -62,6 +62,7 @@ var imports = map[string]string{
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/jupyter":                          "",
 	"internal/lazyregexp":                       "",
+	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/pyshim":                           "",
 
 	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network internal/cloud/python" +

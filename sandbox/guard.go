@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+	"github.com/e2bctl/e2bctl/internal/pip"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -243,7 +244,7 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Distributions = namesOf(parsed)
+		c.Distributions = pip.Names(parsed)
 	}
 	return c, nil
 }

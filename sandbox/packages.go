@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // Packages installs packages of Python. It is safe for concurrent use;
@@ -109,15 +111,15 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	}
 	defer end()
 	key := strings.Join(requirements, "\n")
-	fromHere := func(r requirement) bool { return r.wheel }
+	fromHere := func(r pip.Requirement) bool { return r.Wheel }
 	if done := p.known(ctx, key); done != nil && !slices.ContainsFunc(parsed, fromHere) {
 		return done, nil
 	}
-	pip, err := p.pip(ctx, requirements)
+	run, err := p.startPip(ctx, requirements)
 	if err != nil {
 		return nil, err
 	}
-	defer pip.close(ctx)
+	defer run.close(ctx)
 	before, err := p.site(ctx)
 	if err != nil {
 		return nil, err
@@ -125,22 +127,22 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	arguments := slices.Clone(installing)
 	installation := &Installation{}
 	for _, r := range parsed {
-		if r.wheel {
-			if r.text, err = pip.upload(ctx, r.text); err != nil {
+		if r.Wheel {
+			if r.Text, err = run.upload(ctx, r.Text); err != nil {
 				return nil, fmt.Errorf("sandbox: install packages: %w", err)
 			}
 		}
-		if r.renamed != nil {
-			installation.Renamed = append(installation.Renamed, *r.renamed)
+		if r.Import != "" {
+			installation.Renamed = append(installation.Renamed, RenamedPackage{r.Import, r.Distribution})
 			p.sb.client.api.Logger().WarnContext(ctx, "a requirement names what is imported", "sandbox", p.sb.ID(),
-				"import", r.renamed.Import, "installing", r.renamed.Distribution)
+				"import", r.Import, "installing", r.Distribution)
 		}
-		arguments = append(arguments, r.text)
+		arguments = append(arguments, r.Text)
 	}
-	if err := pip.run(ctx, arguments...); err != nil {
+	if err := run.run(ctx, arguments...); err != nil {
 		return nil, err
 	}
-	return installation, p.finish(ctx, key, installation, before, namesOf(parsed))
+	return installation, p.finish(ctx, key, installation, before, pip.Names(parsed))
 }
 
 // begin opens a call that has pip to itself, as far as this handle goes.
@@ -168,7 +170,7 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 	var upgraded, fresh []string
 	for name, version := range after.Packages {
 		old, was := before.Packages[name]
-		wanted := slices.Contains(asked, normalized(name))
+		wanted := slices.Contains(asked, pip.Normalize(name))
 		if old != version || wanted {
 			installation.Packages = append(installation.Packages, Package{name, version})
 		}

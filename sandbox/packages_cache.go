@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // DefaultWheelCache is how many bytes of wheels are kept on this machine unless
@@ -153,7 +155,7 @@ func (c wheelCache) trim(directory string, limit int64) error {
 			continue // another program removed it
 		}
 		switch {
-		case lockedSum().MatchString(info.Name()):
+		case pip.IsSHA256(info.Name()):
 			kept = append(kept, info)
 			total += info.Size()
 		case strings.HasPrefix(info.Name(), partPrefix) && time.Since(info.ModTime()) > partAge:

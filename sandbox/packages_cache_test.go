@@ -13,6 +13,11 @@ import (
 	"time"
 )
 
+var (
+	sumA = strings.Repeat("a", 64)
+	sumB = strings.Repeat("b", 64)
+)
+
 func sumOf(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])

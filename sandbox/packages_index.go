@@ -5,6 +5,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // PackageIndex says where packages come from. All addresses are as the sandbox
@@ -48,7 +51,7 @@ func WithPipCredentials() Option {
 	return func(c *config) error { c.pipCredentials = true; return nil }
 }
 
-// addresses gives what has to be an address, by what it is called in errors.
+// addresses returns what has to be an address, by what it is called in errors.
 // The addresses themselves may hold passwords.
 func (i *PackageIndex) addresses() map[string]string {
 	addresses := map[string]string{}
@@ -72,11 +75,11 @@ func (i *PackageIndex) check() error {
 	}
 	for _, host := range i.TrustedHosts {
 		if host == "" || strings.ContainsAny(host, " \t\r\n/@") {
-			return fmt.Errorf("TrustedHosts: %q is not a host", shorten(host, 128))
+			return fmt.Errorf("TrustedHosts: %q is not a host", clip.Text(host, 128))
 		}
 	}
 	if i.Certificates != nil {
-		return checkCertificates(i.Certificates)
+		return pip.CheckCertificates(i.Certificates)
 	}
 	return nil
 }
@@ -87,7 +90,7 @@ func (c *sandboxConfig) checkCredentials() error {
 		return nil
 	}
 	for what, address := range c.index.addresses() {
-		if withoutCredentials(address) == "" {
+		if pip.WithoutCredentials(address) == "" {
 			return fmt.Errorf("sandbox: WithPackageIndex: %s has a user or a password, which code in the sandbox could read: "+
 				"give WithPipCredentials, too, if that may be", what)
 		}
@@ -95,25 +98,29 @@ func (c *sandboxConfig) checkCredentials() error {
 	return nil
 }
 
-// settings lays these over those of this machine.
-func (i *PackageIndex) settings(s *pipSettings) {
-	if i == nil {
-		return
+// settings are those of this machine with these over them; i may be nil.
+// Addresses of this machine with credentials are in them only if credentials is
+// true.
+func (i *PackageIndex) settings(credentials bool) (pip.Settings, error) {
+	s, err := pip.ReadSettings(i == nil || i.Certificates == nil, credentials)
+	if err != nil || i == nil {
+		return s, err
 	}
 	if i.URL != "" {
-		s.envs["PIP_INDEX_URL"] = i.URL
-		delete(s.envs, "PIP_EXTRA_INDEX_URL")
-		delete(s.envs, "PIP_TRUSTED_HOST")
+		s.Envs["PIP_INDEX_URL"] = i.URL
+		delete(s.Envs, "PIP_EXTRA_INDEX_URL")
+		delete(s.Envs, "PIP_TRUSTED_HOST")
 	}
 	for variable, words := range map[string][]string{"PIP_EXTRA_INDEX_URL": i.Extra, "PIP_TRUSTED_HOST": i.TrustedHosts} {
 		if len(words) > 0 {
-			s.envs[variable] = strings.Join(words, " ")
+			s.Envs[variable] = strings.Join(words, " ")
 		}
 	}
 	if i.Proxy != "" {
-		s.envs["PIP_PROXY"] = i.Proxy
+		s.Envs["PIP_PROXY"] = i.Proxy
 	}
 	if i.Certificates != nil {
-		s.certificates = i.Certificates
+		s.Certificates = i.Certificates
 	}
+	return s, nil
 }

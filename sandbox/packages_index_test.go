@@ -2,18 +2,29 @@ package sandbox
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // What the program says goes over what this machine's pip knows; an index of
 // its own leaves nothing of those here beside it.
 func TestPackageIndexOverPipSettings(t *testing.T) {
-	pipFile(t, "[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")
+	settings := filepath.Join(t.TempDir(), "pip.conf")
+	content := []byte("[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")
+	if err := os.WriteFile(settings, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("PIP_CONFIG_FILE", settings)
+	const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 	for _, c := range []struct {
 		index PackageIndex
 		want  map[string]string
@@ -31,11 +42,11 @@ func TestPackageIndexOverPipSettings(t *testing.T) {
 		},
 	} {
 		c.index.Certificates = []byte(certificate)
-		got, err := readPipSettings(&c.index, false)
+		got, err := c.index.settings(false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c.want, got.envs); diff != "" || string(got.certificates) != certificate {
+		if diff := cmp.Diff(c.want, got.Envs); diff != "" || string(got.Certificates) != certificate {
 			t.Errorf("%+v (-want +got):\n%s", c.index, diff)
 		}
 	}
@@ -66,10 +77,10 @@ func TestPackageIndexRefused(t *testing.T) {
 // What pip says is given out without what it must not tell.
 func TestInstallErrorHidesCredentials(t *testing.T) {
 	t.Parallel()
-	s := pipSettings{envs: map[string]string{"PIP_INDEX_URL": "https://me:p%40ssword@h/simple", "PIP_PROXY": "http://token1234@proxy"}}
+	s := pip.Settings{Envs: map[string]string{"PIP_INDEX_URL": "https://me:p%40ssword@h/simple", "PIP_PROXY": "http://token1234@proxy"}}
 	result := &CommandResult{ExitCode: 1, Stderr: "cannot reach token1234@proxy\nERROR: https://me:p%40ssword@h/simple p@ssword me:p@ssword\n"}
 	log := "Could not fetch URL https://h/simple/a/: 404 Client Error: Not Found - skipping\nCould not fetch URL https://h/simple/b/: p@ssword was refused - skipping\n"
-	e := newInstallError([]string{"b"}, result, log, s.masks(), false)
+	e := newInstallError([]string{"b"}, result, log, s.Masks(), false)
 	text := e.Error() + e.Stderr
 	for _, secret := range []string{"p%40ssword", "p@ssword", "token1234"} {
 		if strings.Contains(text, secret) {
@@ -86,10 +97,10 @@ func TestInstallErrorHidesCredentials(t *testing.T) {
 		"Could not fetch URL x: 503 Server Error - skipping":                                            true,
 		"Could not fetch URL x: connection error: refused - skipping":                                   true,
 	} {
-		if e := newInstallError(nil, result, log, s.masks(), false); errors.Is(e, api.ErrRetryable) != retryable {
+		if e := newInstallError(nil, result, log, s.Masks(), false); errors.Is(e, api.ErrRetryable) != retryable {
 			t.Errorf("%s: %v", log, e)
 		}
-		if e := newInstallError(nil, result, log, s.masks(), true); errors.Is(e, api.ErrRetryable) {
+		if e := newInstallError(nil, result, log, s.Masks(), true); errors.Is(e, api.ErrRetryable) {
 			t.Errorf("%s, offline: %v", log, e)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // InstallLock installs what a lock has and the sandbox has not, and nothing else:
@@ -36,10 +38,10 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 	if err != nil {
 		return nil, err
 	}
-	wanted := make([]requirement, len(requirements))
+	wanted := make([]pip.Requirement, len(requirements))
 	for i, r := range requirements {
-		if wanted[i], err = parseRequirement(r); err != nil {
-			return nil, err
+		if wanted[i], err = pip.Parse(r); err != nil {
+			return nil, requirementError(err)
 		}
 	}
 	ctx, end, err := p.begin(ctx)
@@ -57,12 +59,12 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 	}
 	have := map[string]string{}
 	for name, version := range before.Packages {
-		have[normalized(name)] = version
+		have[pip.Normalize(name)] = version
 	}
-	names := namesOf(wanted)
+	names := pip.Names(wanted)
 	missing := &Lock{Comment: lock.Comment}
 	for _, one := range lock.Packages {
-		name := normalized(one.Name)
+		name := pip.Normalize(one.Name)
 		names = append(names, name)
 		if have[name] != one.Version {
 			missing.Packages = append(missing.Packages, one)
@@ -70,8 +72,8 @@ func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []s
 		}
 	}
 	for _, r := range wanted {
-		if have[r.name] == "" {
-			return nil, &RequirementError{r.text, "neither in the lock nor in the sandbox"}
+		if have[r.Name] == "" {
+			return nil, &RequirementError{r.Text, "neither in the lock nor in the sandbox"}
 		}
 	}
 	if len(missing.Packages) > 0 {
@@ -94,13 +96,13 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	for _, one := range lock.Packages {
 		asked = append(asked, one.Name+"=="+one.Version)
 	}
-	pip, err := p.pip(ctx, asked)
+	run, err := p.startPip(ctx, asked)
 	if err != nil {
 		return err
 	}
-	defer pip.close(ctx)
-	wheels := pip.path("wheels")
-	absent, err := p.bring(ctx, pip, lock, wheels)
+	defer run.close(ctx)
+	wheels := run.path("wheels")
+	absent, err := p.bring(ctx, run, lock, wheels)
 	if err != nil {
 		return fmt.Errorf("sandbox: install packages: %w", err)
 	}
@@ -115,11 +117,11 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 		}
 	}
 	if len(toKeep.Packages) > 0 {
-		file, err := pip.requirements(ctx, "fetch.txt", toKeep)
+		file, err := run.requirements(ctx, "fetch.txt", toKeep)
 		if err != nil {
 			return err
 		}
-		if err := pip.run(ctx, "download", "--no-deps", "--require-hashes", "--dest", wheels, "-r", file); err != nil {
+		if err := run.run(ctx, "download", "--no-deps", "--require-hashes", "--dest", wheels, "-r", file); err != nil {
 			return err
 		}
 	}
@@ -131,11 +133,11 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	if remote == 0 {
 		arguments = append(arguments, "--no-index")
 	}
-	file, err := pip.requirements(ctx, "lock.txt", lock)
+	file, err := run.requirements(ctx, "lock.txt", lock)
 	if err != nil {
 		return err
 	}
-	if err := pip.run(ctx, append(arguments, "-r", file)...); err != nil {
+	if err := run.run(ctx, append(arguments, "-r", file)...); err != nil {
 		return err
 	}
 	for _, one := range toKeep.Packages {
@@ -147,8 +149,8 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	return nil
 }
 
-// bring uploads the wheels that are kept here and gives what is left to fetch.
-func (p *Packages) bring(ctx context.Context, pip *pip, lock *Lock, directory string) (*Lock, error) {
+// bring uploads the wheels that are kept here and returns what is left to fetch.
+func (p *Packages) bring(ctx context.Context, run *pipRun, lock *Lock, directory string) (*Lock, error) {
 	absent := &Lock{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelWrites)
@@ -161,7 +163,7 @@ func (p *Packages) bring(ctx context.Context, pip *pip, lock *Lock, directory st
 			absent.Packages = append(absent.Packages, one)
 			continue
 		}
-		pip.used = true
+		run.used = true
 		group.Go(func() error {
 			defer f.Close()
 			return p.sb.Files.WriteFrom(ctx, path.Join(directory, one.File), f, &FileParams{User: "root"})
@@ -170,8 +172,8 @@ func (p *Packages) bring(ctx context.Context, pip *pip, lock *Lock, directory st
 	return absent, group.Wait()
 }
 
-// requirements writes a lock for pip and gives its path.
-func (c *pip) requirements(ctx context.Context, name string, lock *Lock) (string, error) {
+// requirements writes a lock for pip and returns its path.
+func (c *pipRun) requirements(ctx context.Context, name string, lock *Lock) (string, error) {
 	text, err := lock.MarshalText()
 	if err != nil {
 		return "", err

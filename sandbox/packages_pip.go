@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,13 +13,6 @@ import (
 )
 
 const pipPython = "python3"
-
-// pipEnvs keep pip from asking, from looking for itself, and from refusing to
-// touch the Python of a system that is the sandbox's alone.
-var pipEnvs = map[string]string{
-	"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
-	"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_PROGRESS_BAR": "off",
-}
 
 // installing are the arguments of an installation. Python compiles a module when
 // it is imported; pip would compile all of them, which takes several times as
@@ -30,8 +24,8 @@ var installing = []string{"install", "--no-compile"}
 // for one without internet has none.
 const fewerRetries = `export PIP_RETRIES="${PIP_RETRIES-2}"; exec "$@"`
 
-// pip runs pip in the sandbox for one call, with a directory of its own there.
-type pip struct {
+// pipRun runs pip in the sandbox for one call, with a directory of its own there.
+type pipRun struct {
 	sb        *Sandbox
 	asked     []string // for errors
 	directory string
@@ -40,17 +34,17 @@ type pip struct {
 	masks     *strings.Replacer
 }
 
-// pip prepares pip; close must be called.
-func (p *Packages) pip(ctx context.Context, asked []string) (*pip, error) {
-	settings, err := readPipSettings(p.index, p.credentials)
+// startPip prepares pip; close must be called.
+func (p *Packages) startPip(ctx context.Context, asked []string) (*pipRun, error) {
+	settings, err := p.index.settings(p.credentials)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c := &pip{sb: p.sb, asked: asked, directory: "/tmp/e2bctl-" + jupyter.NewID(), masks: settings.masks()}
+	c := &pipRun{sb: p.sb, asked: asked, directory: "/tmp/e2bctl-" + jupyter.NewID(), masks: settings.Masks()}
 	certificates := c.path("certificates.pem")
-	c.envs = settings.environment(certificates)
-	if settings.certificates != nil {
-		if err := c.write(ctx, certificates, strings.NewReader(string(settings.certificates))); err != nil {
+	c.envs = settings.Environment(certificates)
+	if settings.Certificates != nil {
+		if err := c.write(ctx, certificates, strings.NewReader(string(settings.Certificates))); err != nil {
 			c.close(ctx)
 			return nil, err
 		}
@@ -59,7 +53,7 @@ func (p *Packages) pip(ctx context.Context, asked []string) (*pip, error) {
 }
 
 // close removes the directory in the background.
-func (c *pip) close(ctx context.Context) {
+func (c *pipRun) close(ctx context.Context) {
 	if c.used {
 		c.sb.background(ctx, func(ctx context.Context) {
 			_, _ = c.sb.Commands.run(ctx, []string{"rm", "-rf", c.directory}, &CommandParams{User: "root"})
@@ -67,15 +61,15 @@ func (c *pip) close(ctx context.Context) {
 	}
 }
 
-func (c *pip) path(name string) string { return c.directory + "/" + name }
+func (c *pipRun) path(name string) string { return c.directory + "/" + name }
 
-func (c *pip) write(ctx context.Context, path string, r io.Reader) error {
+func (c *pipRun) write(ctx context.Context, path string, r io.Reader) error {
 	c.used = true
 	return c.sb.Files.WriteFrom(ctx, path, r, &FileParams{User: "root"})
 }
 
 // upload gives the path of a file of this machine in the sandbox.
-func (c *pip) upload(ctx context.Context, file string) (string, error) {
+func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return "", err
@@ -86,7 +80,7 @@ func (c *pip) upload(ctx context.Context, file string) (string, error) {
 }
 
 // run runs pip to its end; with ctx it is killed.
-func (c *pip) run(ctx context.Context, arguments ...string) error {
+func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	c.used = true // by the log
 	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython, "-m", "pip", "--log", c.path("log")}, arguments...)
 	result, err := c.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutput: 64 << 10})
@@ -101,7 +95,7 @@ func (c *pip) run(ctx context.Context, arguments ...string) error {
 
 // log gives what pip's log has of pages of an index that it could not get. It
 // only explains another failure.
-func (c *pip) log(ctx context.Context) string {
+func (c *pipRun) log(ctx context.Context) string {
 	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutput: 64 << 10})
 	if err != nil {
 		return ""

@@ -25,8 +25,10 @@ import (
 
 func TestMain(m *testing.M) {
 	// What pip is told on the machine that runs the tests is not to be in them.
-	for variable := range pipSettingNames {
-		_ = os.Unsetenv(variable)
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PIP_") {
+			_ = os.Unsetenv(name)
+		}
 	}
 	_ = os.Setenv("PIP_CONFIG_FILE", os.DevNull)
 	goleak.VerifyTestMain(m)

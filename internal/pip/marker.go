@@ -1,9 +1,10 @@
-package sandbox
+package pip
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -16,7 +17,7 @@ var (
 		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
 )
 
-// checkMarker gives why text is not a marker of PEP 508, or "".
+// checkMarker returns why text is not a marker of PEP 508, or "".
 func checkMarker(text string) string {
 	m := markerReader{rest: text}
 	m.next()
@@ -51,7 +52,7 @@ func (m *markerReader) fail(want string) {
 		m.reason = fmt.Sprintf("it ends where %s is missing", want)
 		return
 	}
-	m.reason = fmt.Sprintf("%q stands where %s is expected", shorten(m.token, 64), want)
+	m.reason = fmt.Sprintf("%q stands where %s is expected", clip.Text(m.token, 64), want)
 }
 
 func (m *markerReader) alternatives() {

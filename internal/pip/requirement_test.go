@@ -1,4 +1,4 @@
-package sandbox
+package pip
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/e2bctl/e2bctl/api"
 )
 
 func TestRequirements(t *testing.T) {
@@ -27,14 +25,14 @@ func TestRequirements(t *testing.T) {
 		`a; platform_machine == ""`: "a",
 		wheel:                       "my-pkg",
 	} {
-		r, err := parseRequirement(text)
+		r, err := Parse(text)
 		if name == "" {
 			if err == nil {
 				t.Errorf("%q is taken for a requirement", text)
 			}
 			continue
 		}
-		if err != nil || r.name != name || r.renamed != nil {
+		if err != nil || r.Name != name || r.Import != "" {
 			t.Errorf("%q: %+v, %v", text, r, err)
 		}
 	}
@@ -43,13 +41,13 @@ func TestRequirements(t *testing.T) {
 		"http://x/y-1-py3-none-any.whl", "git+https://x", "../a", "/abs", "a/b", "missing-1.0-py3-none-any.whl", "x y", "é", "a>", strings.Repeat("a", 2000), "bad.whl",
 		"a[x", "a]", "a[x]]", "a(>=1", "a>=1)", "a>=1,", "a,", "_a", "a-", "a==1.0; ", "a;", "a\x00",
 	} {
-		_, err := parseRequirements([]string{"ok", text})
-		refused, ok := errors.AsType[*RequirementError](err)
-		if !ok || refused.Requirement != text || !errors.Is(err, api.ErrInvalidArgument) || len(err.Error()) > 400 {
+		_, err := ParseAll([]string{"ok", text})
+		refused, ok := errors.AsType[*RefusedError](err)
+		if !ok || refused.Requirement != text || len(err.Error()) > 400 {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := parseRequirements(nil); err == nil {
+	if _, err := ParseAll(nil); err == nil {
 		t.Error("nothing to install")
 	}
 }
@@ -82,7 +80,7 @@ func TestRequirementReasons(t *testing.T) {
 		`a; os_name == "x" os_name == "y"`: `"os_name" stands where and, or, or the end`,
 		"a; " + strings.Repeat("(", 900) + `os_name == "x")`: "it ends where a closing parenthesis is missing",
 	} {
-		if _, err := parseRequirement(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -95,13 +93,13 @@ func TestRequirementsRenamed(t *testing.T) {
 		"PIL": "pillow", "yaml>=6": "PyYAML>=6", `cv2; python_version > "3"`: `opencv-python-headless; python_version > "3"`, "sklearn": "scikit-learn", "bs4": "beautifulsoup4",
 		"dateutil ~= 2.8": "python-dateutil ~= 2.8",
 	} {
-		r, err := parseRequirement(text)
-		if err != nil || r.text != want || r.renamed == nil || !strings.HasPrefix(want, r.renamed.Distribution) || r.name != normalized(r.renamed.Distribution) {
+		r, err := Parse(text)
+		if err != nil || r.Text != want || r.Import == "" || !strings.HasPrefix(want, r.Distribution) || r.Name != Normalize(r.Distribution) {
 			t.Errorf("%q: %+v, %v", text, r, err)
 		}
 	}
 	for _, text := range []string{"pillow", "Yaml", "crypto", "yaml[x]"} {
-		if r, err := parseRequirement(text); err != nil || r.renamed != nil {
+		if r, err := Parse(text); err != nil || r.Import != "" {
 			t.Errorf("%q: %+v, %v", text, r, err)
 		}
 	}
@@ -130,8 +128,8 @@ func FuzzRequirements(f *testing.F) {
 	f.Add("a[b]>=1,<2; python_version < '3'")
 	f.Add("a; $(x)")
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := parseRequirement(text)
-		if err == nil && !r.wheel && (r.text[0] == '-' || strings.ContainsAny(r.text, "\n\r\x00$`|&\\/@%{}#^?:")) {
+		r, err := Parse(text)
+		if err == nil && !r.Wheel && (r.Text[0] == '-' || strings.ContainsAny(r.Text, "\n\r\x00$`|&\\/@%{}#^?:")) {
 			t.Errorf("%q is taken for a requirement", text)
 		}
 	})

@@ -1,4 +1,4 @@
-package sandbox
+package pip
 
 import (
 	"bytes"
@@ -18,19 +18,30 @@ import (
 // installation; the bundle of a system has a quarter of a megabyte.
 const maxCertificates = 4 << 20
 
-// pipSettings is what this machine's pip knows of where packages come from: a
+// Settings are what this machine's pip knows of where packages come from: a
 // sandbox that installs for this program should find what this program finds.
 // Proxies are left out, for the service decides how a sandbox reaches the
 // outside.
-type pipSettings struct {
-	envs map[string]string
-	// certificates is the content of the bundle to trust; nil is pip's own.
-	certificates []byte
+type Settings struct {
+	Envs map[string]string // PIP_* without PIP_CERT
+	// Certificates is the content of the bundle to trust; nil is pip's own.
+	Certificates []byte
 }
 
-// pipSettingNames maps the variables of pip's environment to the names that
+// minMasked is the length from which a secret is masked: a shorter one would
+// mask half of what pip says.
+const minMasked = 4
+
+// quiet keeps pip from asking, from looking for itself, and from refusing to
+// touch the Python of a system that is the sandbox's alone.
+var quiet = map[string]string{
+	"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
+	"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_PROGRESS_BAR": "off",
+}
+
+// settingNames maps the variables of pip's environment to the names that
 // its configuration files have for them.
-var pipSettingNames = map[string][]string{
+var settingNames = map[string][]string{
 	"PIP_INDEX_URL":       {"index-url"},
 	"PIP_EXTRA_INDEX_URL": {"extra-index-url"},
 	"PIP_TRUSTED_HOST":    {"trusted-host"},
@@ -39,54 +50,53 @@ var pipSettingNames = map[string][]string{
 	"PIP_CERT":            {"cert"},
 }
 
-// readPipSettings reads the environment and, for what is not set there, pip's
-// configuration files; what index has goes over both. Addresses with credentials
-// of this machine are left out unless they are asked for: code in the sandbox can
-// read them.
-func readPipSettings(index *PackageIndex, credentials bool) (pipSettings, error) {
-	files, err := readPipFiles()
+// ReadSettings reads the environment and, for what is not set there, pip's
+// configuration files. The file of certificates that they name is read only if
+// certificates is true. Addresses with credentials of this machine are left out
+// unless credentials is true: code in the sandbox can read them.
+func ReadSettings(certificates, credentials bool) (Settings, error) {
+	files, err := readFiles()
 	if err != nil {
-		return pipSettings{}, err
+		return Settings{}, err
 	}
-	s := pipSettings{envs: map[string]string{}}
-	for variable := range pipSettingNames {
+	s := Settings{Envs: map[string]string{}}
+	for variable := range settingNames {
 		value, ok := os.LookupEnv(variable)
 		if !ok {
 			value = files[variable]
 		}
 		if !credentials {
-			value = withoutCredentials(value)
+			value = WithoutCredentials(value)
 		}
 		if value != "" {
-			s.envs[variable] = value
+			s.Envs[variable] = value
 		}
 	}
-	path := s.envs["PIP_CERT"]
-	delete(s.envs, "PIP_CERT")
-	if path != "" && (index == nil || index.Certificates == nil) {
-		if s.certificates, err = readCertificates(path); err != nil {
-			return pipSettings{}, err
+	path := s.Envs["PIP_CERT"]
+	delete(s.Envs, "PIP_CERT")
+	if path != "" && certificates {
+		if s.Certificates, err = readCertificates(path); err != nil {
+			return Settings{}, err
 		}
 	}
-	index.settings(&s)
 	return s, nil
 }
 
-// readPipFiles gives the settings of pip's configuration files by the name of
+// readFiles returns the settings of pip's configuration files by the name of
 // their variable. Later files win, and in each what is for install alone.
-func readPipFiles() (map[string]string, error) {
+func readFiles() (map[string]string, error) {
 	found := map[string]string{}
-	for _, path := range pipFiles() {
+	for _, path := range configurationFiles() {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			continue // most machines have none of them
 		}
 		file, err := ini.LoadSources(ini.LoadOptions{AllowPythonMultilineValues: true, IgnoreInlineComment: true, SkipUnrecognizableLines: true}, content)
 		if err != nil {
-			return nil, fmt.Errorf("sandbox: read pip's settings in %s: %w", path, err)
+			return nil, fmt.Errorf("read pip's settings in %s: %w", path, err)
 		}
 		for _, section := range []string{"global", "install"} {
-			for variable, names := range pipSettingNames {
+			for variable, names := range settingNames {
 				for _, name := range names {
 					if key := file.Section(section).Key(name); key.String() != "" {
 						found[variable] = strings.Join(strings.Fields(key.String()), " ")
@@ -98,8 +108,8 @@ func readPipFiles() (map[string]string, error) {
 	return found, nil
 }
 
-// pipFiles are the places pip looks at on this system, least important first.
-func pipFiles() []string {
+// configurationFiles are the places pip looks at on this system, least important first.
+func configurationFiles() []string {
 	named, ok := os.LookupEnv("PIP_CONFIG_FILE")
 	if ok && named == os.DevNull {
 		return nil
@@ -122,9 +132,9 @@ func pipFiles() []string {
 	return files
 }
 
-// withoutCredentials drops the words of a setting that are addresses with a
+// WithoutCredentials drops the words of a setting that are addresses with a
 // user in them.
-func withoutCredentials(value string) string {
+func WithoutCredentials(value string) string {
 	var kept []string
 	for _, word := range strings.Fields(value) {
 		address, err := url.Parse(word)
@@ -139,24 +149,24 @@ func withoutCredentials(value string) string {
 func readCertificates(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: read the certificates that pip's settings name: %w", err)
+		return nil, fmt.Errorf("read the certificates that pip's settings name: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxCertificates {
-		return nil, fmt.Errorf("sandbox: the certificates that pip's settings name, %s: not a file of at most %d bytes", path, maxCertificates)
+		return nil, fmt.Errorf("the certificates that pip's settings name, %s: not a file of at most %d bytes", path, maxCertificates)
 	}
 	content, err := os.ReadFile(path)
 	if err == nil {
-		err = checkCertificates(content)
+		err = CheckCertificates(content)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: read the certificates that pip's settings name, %s: %w", path, err)
+		return nil, fmt.Errorf("read the certificates that pip's settings name, %s: %w", path, err)
 	}
 	return content, nil
 }
 
-// checkCertificates keeps a file that was named by mistake, a key for instance,
+// CheckCertificates keeps a file that was named by mistake, a key for instance,
 // out of the sandbox.
-func checkCertificates(content []byte) error {
+func CheckCertificates(content []byte) error {
 	switch {
 	case len(content) > maxCertificates:
 		return fmt.Errorf("certificates of more than %d bytes", maxCertificates)
@@ -166,12 +176,12 @@ func checkCertificates(content []byte) error {
 	return nil
 }
 
-// masks gives what to replace in what pip says, and by what: all that tells a
-// user or a password of an address. pip itself masks most of it.
-func (s pipSettings) masks() *strings.Replacer {
+// Masks returns what to replace in the output of pip, and by what: all that
+// tells a user or a password of an address. pip itself masks most of it.
+func (s Settings) Masks() *strings.Replacer {
 	var pairs []string
 	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {
-		for word := range strings.FieldsSeq(s.envs[variable]) {
+		for word := range strings.FieldsSeq(s.Envs[variable]) {
 			address, err := url.Parse(word)
 			if err != nil || address.User == nil {
 				continue
@@ -179,7 +189,7 @@ func (s pipSettings) masks() *strings.Replacer {
 			written, _, _ := strings.Cut(word[strings.Index(word, "//")+2:], "@")
 			password, _ := address.User.Password()
 			for _, secret := range []string{written, address.User.String(), address.User.Username() + ":" + password, password} {
-				if len(secret) >= minSecret {
+				if len(secret) >= minMasked {
 					pairs = append(pairs, secret, "****")
 				}
 			}
@@ -188,11 +198,11 @@ func (s pipSettings) masks() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// environment is that of a pip that finds its certificates at path.
-func (s pipSettings) environment(path string) map[string]string {
-	envs := maps.Clone(s.envs)
-	maps.Copy(envs, pipEnvs)
-	if s.certificates != nil {
+// Environment is that of a pip that finds its certificates at path.
+func (s Settings) Environment(path string) map[string]string {
+	envs := maps.Clone(s.Envs)
+	maps.Copy(envs, quiet)
+	if s.Certificates != nil {
 		envs["PIP_CERT"] = path
 	}
 	return envs

@@ -1,4 +1,4 @@
-package sandbox
+package pip
 
 import (
 	"os"
@@ -16,6 +16,12 @@ func pipFile(t *testing.T, content string) {
 	path := filepath.Join(t.TempDir(), "pip.conf")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for name := range settingNames { // whatever this machine has
+		t.Setenv(name, "")
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -49,25 +55,25 @@ timeout = 99
 		"PIP_DEFAULT_TIMEOUT": "30",
 		"PIP_RETRIES":         "2",
 	}
-	got, err := readPipSettings(nil, false)
+	got, err := ReadSettings(true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got.envs); diff != "" {
+	if diff := cmp.Diff(want, got.Envs); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
-	if string(got.certificates) != certificate {
-		t.Errorf("%d bytes of certificates", len(got.certificates))
+	if string(got.Certificates) != certificate {
+		t.Errorf("%d bytes of certificates", len(got.Certificates))
 	}
-	if envs := got.environment("/tmp/c.pem"); envs["PIP_CERT"] != "/tmp/c.pem" || envs["PIP_NO_INPUT"] != "1" {
+	if envs := got.Environment("/tmp/c.pem"); envs["PIP_CERT"] != "/tmp/c.pem" || envs["PIP_NO_INPUT"] != "1" {
 		t.Errorf("environment: %v", envs)
 	}
 
-	got, err = readPipSettings(nil, true)
+	got, err = ReadSettings(true, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if urls := got.envs["PIP_EXTRA_INDEX_URL"]; urls != "https://one.example/simple https://me:secret@two.example/simple" {
+	if urls := got.Envs["PIP_EXTRA_INDEX_URL"]; urls != "https://one.example/simple https://me:secret@two.example/simple" {
 		t.Errorf("asked for credentials: %q", urls)
 	}
 }
@@ -80,7 +86,7 @@ func TestPipSettingsRefuseABadBundle(t *testing.T) {
 	}
 	for name, path := range map[string]string{"missing": "/nonexistent", "directory": t.TempDir(), "not certificates": key} {
 		t.Setenv("PIP_CERT", path)
-		if _, err := readPipSettings(nil, false); err == nil {
+		if _, err := ReadSettings(true, false); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -90,7 +96,7 @@ func FuzzWithoutCredentials(f *testing.F) {
 	f.Add("https://u:p@h/ https://h2")
 	f.Add("//u@h")
 	f.Fuzz(func(t *testing.T, value string) {
-		if kept := withoutCredentials(value); withoutCredentials(kept) != kept {
+		if kept := WithoutCredentials(value); WithoutCredentials(kept) != kept {
 			t.Errorf("%q keeps what it drops the second time: %q", value, kept)
 		}
 	})
