@@ -25,7 +25,7 @@ var imports = map[string]string{
 	"api":   "",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api state internal/clip internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+	"sandbox": "api state internal/archive internal/clip internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pip internal/pyshim",
 	"sandbox/local":       "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog internal/cloud/runtime",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
@@ -54,6 +54,7 @@ var imports = map[string]string{
 	"internal/e2e":     "",
 	"internal/interop": "",
 
+	"internal/archive":                          "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",

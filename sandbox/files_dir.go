@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/archive"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
@@ -26,7 +27,7 @@ const (
 )
 
 // ErrTooLarge: a directory of the sandbox has more than a download may bring.
-var ErrTooLarge = errors.New("sandbox: the directory is too large")
+var ErrTooLarge = archive.ErrTooLarge
 
 // UploadDirParams say how a directory is copied into a sandbox.
 type UploadDirParams struct {
@@ -82,16 +83,16 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 		return err
 	}
 	defer end()
-	archive := ".e2bctl-" + rand.Text() + ".tar"
-	if err := f.sendArchive(ctx, root, archive, p); err != nil {
-		f.discard(ctx, archive, p.User) // not every daemon forgets what was cut off
+	file := ".e2bctl-" + rand.Text() + ".tar"
+	if err := f.sendArchive(ctx, root, file, p); err != nil {
+		f.discard(ctx, file, p.User) // not every daemon forgets what was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
 	// Once it is open it needs no name: however tar ends, nothing is left.
 	if err := f.dirCommand(ctx, p.User, `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"; } < "$ARCHIVE"`,
-		map[string]string{"DIR": dir, "ARCHIVE": archive}, nil); err != nil {
+		map[string]string{"DIR": dir, "ARCHIVE": file}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
-			f.discard(ctx, archive, p.User)
+			f.discard(ctx, file, p.User)
 		}
 		return f.failed(ctx, "upload", dir, err)
 	}
@@ -99,26 +100,26 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 }
 
 // discard removes an archive of no use, whatever the call has come to.
-func (f *Files) discard(ctx context.Context, archive, user string) {
+func (f *Files) discard(ctx context.Context, file, user string) {
 	f.sb.background(ctx, func(ctx context.Context) {
-		request := connect.NewRequest(&filesystem.RemoveRequest{Path: archive})
+		request := connect.NewRequest(&filesystem.RemoveRequest{Path: file})
 		asUser(request.Header(), user)
 		_, _ = f.rpc.Remove(ctx, request) // nobody is left to tell
 	})
 }
 
 // sendArchive sends what is in root as an archive.
-func (f *Files) sendArchive(ctx context.Context, root *os.Root, archive string, p *UploadDirParams) error {
+func (f *Files) sendArchive(ctx context.Context, root *os.Root, file string, p *UploadDirParams) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r, w := io.Pipe()
 	packed := make(chan struct{})
-	pack := packer{root: root, exclude: p.Exclude, skipped: orNothing(p.Skipped)}
+	pack := archive.Packer{Root: root, Exclude: p.Exclude, Skipped: orNothing(p.Skipped)}
 	go func() {
 		defer close(packed)
-		w.CloseWithError(pack.pack(ctx, w))
+		w.CloseWithError(pack.Pack(ctx, w))
 	}()
-	err := f.WriteFrom(ctx, archive, r, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress})
+	err := f.WriteFrom(ctx, file, r, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress})
 	r.CloseWithError(errUploadEnded)
 	cancel(errUploadEnded)
 	<-packed
@@ -171,8 +172,8 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 
 // receiveArchive unpacks an archive. Nothing is made before it begins.
 func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadDirParams) error {
-	archive := bufio.NewReader(r)
-	if _, err := archive.Peek(1); err != nil {
+	stream := bufio.NewReader(r)
+	if _, err := stream.Peek(1); err != nil {
 		return unexpectedEOF(err)
 	}
 	if err := os.MkdirAll(local, 0o755); err != nil {
@@ -183,14 +184,14 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 		return err
 	}
 	defer func() { _ = root.Close() }() // every file of it has been closed
-	u := unpacker{
-		root: root, skipped: orNothing(p.Skipped),
-		maxBytes: cmp.Or(p.MaxBytes, DefaultMaxBytes), maxFiles: cmp.Or(p.MaxFiles, DefaultMaxFiles),
+	u := archive.Unpacker{
+		Root: root, Skipped: orNothing(p.Skipped),
+		MaxBytes: cmp.Or(p.MaxBytes, DefaultMaxBytes), MaxFiles: cmp.Or(p.MaxFiles, DefaultMaxFiles),
 	}
-	if err := u.unpack(ctx, archive); err != nil {
+	if err := u.Unpack(ctx, stream); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, archive) // tar pads its end
+	_, err = io.Copy(io.Discard, stream) // tar pads its end
 	return err
 }
 

@@ -1,4 +1,6 @@
-package sandbox
+// Package archive packs directories into tar streams and unpacks them safely:
+// the streams of a sandbox may hold anything.
+package archive
 
 import (
 	"archive/tar"
@@ -12,13 +14,14 @@ import (
 	"strings"
 )
 
-// packer writes a directory as a tar stream: directories, files and symbolic
+// Packer writes a directory as a tar stream: directories, files and symbolic
 // links, with modes and times and without owners, which mean nothing in a sandbox.
-type packer struct {
-	root    *os.Root
-	exclude func(name string, entry fs.DirEntry) bool // may be nil
-	skipped func(name, why string)                    // what is neither of these
-	tar     *tar.Writer
+type Packer struct {
+	Root    *os.Root
+	Exclude func(name string, entry fs.DirEntry) bool // what to leave out; may be nil
+	Skipped func(name, why string)                    // is told what is neither of these
+
+	tar *tar.Writer
 
 	// closed are the directories on the way to the last entry that nothing could be
 	// put into: they are written after what they hold. Where a tar is root without
@@ -26,9 +29,10 @@ type packer struct {
 	closed []*tar.Header
 }
 
-func (p *packer) pack(ctx context.Context, w io.Writer) error {
+// Pack writes the whole directory to w.
+func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
 	p.tar = tar.NewWriter(w)
-	err := fs.WalkDir(p.root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(p.Root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -40,7 +44,7 @@ func (p *packer) pack(ctx context.Context, w io.Writer) error {
 		if err := p.leave(name); err != nil {
 			return err
 		}
-		if p.exclude != nil && p.exclude(name, entry) {
+		if p.Exclude != nil && p.Exclude(name, entry) {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
@@ -55,7 +59,7 @@ func (p *packer) pack(ctx context.Context, w io.Writer) error {
 }
 
 // leave writes the closed directories that name is not in; "" is in none.
-func (p *packer) leave(name string) error {
+func (p *Packer) leave(name string) error {
 	for len(p.closed) > 0 {
 		last := p.closed[len(p.closed)-1]
 		if strings.HasPrefix(name, last.Name) {
@@ -69,7 +73,7 @@ func (p *packer) leave(name string) error {
 	return nil
 }
 
-func (p *packer) add(name string, entry fs.DirEntry) error {
+func (p *Packer) add(name string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
 		return err
@@ -84,21 +88,21 @@ func (p *packer) add(name string, entry fs.DirEntry) error {
 		}
 	case fs.ModeSymlink:
 		header.Typeflag = tar.TypeSymlink
-		if header.Linkname, err = p.root.Readlink(filepath.FromSlash(name)); err != nil {
+		if header.Linkname, err = p.Root.Readlink(filepath.FromSlash(name)); err != nil {
 			return err
 		}
 		header.Linkname = filepath.ToSlash(header.Linkname)
 	case 0:
 		return p.addFile(header)
 	default:
-		p.skipped(name, "it is neither a file, a directory nor a link")
+		p.Skipped(name, "it is neither a file, a directory nor a link")
 		return nil
 	}
 	return p.tar.WriteHeader(header)
 }
 
-func (p *packer) addFile(header *tar.Header) error {
-	file, err := p.root.Open(filepath.FromSlash(header.Name))
+func (p *Packer) addFile(header *tar.Header) error {
+	file, err := p.Root.Open(filepath.FromSlash(header.Name))
 	if err != nil {
 		return err
 	}

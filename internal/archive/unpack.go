@@ -1,4 +1,4 @@
-package sandbox
+package archive
 
 import (
 	"archive/tar"
@@ -22,16 +22,19 @@ const (
 	maxOpenDirs = 64
 )
 
-// unpacker writes a tar stream, which a sandbox made and which may therefore hold
-// anything, below root. Nothing is written outside of root: names that leave it
+// ErrTooLarge: the archive has more than it may.
+var ErrTooLarge = errors.New("the directory is too large")
+
+// Unpacker writes a tar stream, which a sandbox made and which may therefore hold
+// anything, below root. Nothing is written outside of Root: names that leave it
 // are an error, and links that do are skipped, as are devices and the like. What
 // stands in the way of an entry is replaced, a link in the way of a directory too:
 // none is ever followed. Modes lose their setuid and setgid bits.
-type unpacker struct {
-	root     *os.Root
-	maxBytes int64 // of all files together; less than 0: no bound
-	maxFiles int64 // entries of all kinds; less than 0: no bound
-	skipped  func(name, why string)
+type Unpacker struct {
+	Root     *os.Root
+	MaxBytes int64                  // of all files together; less than 0: no bound
+	MaxFiles int64                  // entries of all kinds; less than 0: no bound
+	Skipped  func(name, why string) // is told what is not written
 
 	bytes, files int64
 	// path are the directories on the way to the last entry: what comes next is near
@@ -51,7 +54,8 @@ type pathDir struct {
 	modTime time.Time
 }
 
-func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
+// Unpack reads r to the end of the archive.
+func (u *Unpacker) Unpack(ctx context.Context, r io.Reader) error {
 	defer func() {
 		for i := range u.path {
 			u.close(i)
@@ -76,7 +80,7 @@ func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 }
 
 // entry checks one entry against what is allowed, and writes it.
-func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
+func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if len(header.Name) > maxArchiveName || len(header.Linkname) > maxArchiveName {
 		return fmt.Errorf("the archive has a name of %d bytes: the bound is %d", max(len(header.Name), len(header.Linkname)), maxArchiveName)
 	}
@@ -84,12 +88,12 @@ func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if name != "." && !filepath.IsLocal(name) {
 		return fmt.Errorf("the archive names %q, which is outside of the target", header.Name)
 	}
-	if u.files++; u.maxFiles >= 0 && u.files > u.maxFiles {
-		return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, u.maxFiles)
+	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
+		return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, u.MaxFiles)
 	}
 	// As claimed, before anything of it is written: holes count as well.
-	if u.maxBytes >= 0 && header.Size > u.maxBytes-u.bytes {
-		return fmt.Errorf("%w: with %q it has more than %d bytes", ErrTooLarge, header.Name, u.maxBytes)
+	if u.MaxBytes >= 0 && header.Size > u.MaxBytes-u.bytes {
+		return fmt.Errorf("%w: with %q it has more than %d bytes", ErrTooLarge, header.Name, u.MaxBytes)
 	}
 	u.bytes += header.Size
 	if err := u.leave(filepath.Dir(name)); err != nil {
@@ -101,7 +105,7 @@ func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	return nil
 }
 
-func (u *unpacker) write(tr *tar.Reader, name string, header *tar.Header) error {
+func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error {
 	if name == "." && header.Typeflag == tar.TypeDir {
 		return nil // the target itself, which is the caller's
 	}
@@ -128,12 +132,12 @@ func (u *unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	case tar.TypeLink:
 		return u.hardLink(parent, name, header)
 	}
-	u.skipped(header.Name, "it is neither a file, a directory nor a link")
+	u.Skipped(header.Name, "it is neither a file, a directory nor a link")
 	return nil
 }
 
 // leave finishes the directories that dir is not in or the same as; "." is in none.
-func (u *unpacker) leave(dir string) error {
+func (u *Unpacker) leave(dir string) error {
 	for len(u.path) > 0 {
 		i := len(u.path) - 1
 		last := u.path[i]
@@ -157,9 +161,9 @@ func (u *unpacker) leave(dir string) error {
 	return nil
 }
 
-// enter gives a directory to put something in, made where it is missing. It is the
+// enter returns a directory to put something in, made where it is missing. It is the
 // last one of the path, or below that.
-func (u *unpacker) enter(dir string) (*os.Root, error) {
+func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	parent, err := u.at(len(u.path) - 1)
 	if err != nil || dir == "." {
 		return parent, err
@@ -184,12 +188,12 @@ func (u *unpacker) enter(dir string) (*os.Root, error) {
 
 // at opens the directory at place i of the path, -1 being root, and as many above
 // it as may be open: who goes up needs them next.
-func (u *unpacker) at(i int) (*os.Root, error) {
+func (u *Unpacker) at(i int) (*os.Root, error) {
 	first := i
 	for first >= 0 && u.path[first].open == nil {
 		first--
 	}
-	dir := u.root
+	dir := u.Root
 	if first >= 0 {
 		dir = u.path[first].open
 	}
@@ -204,7 +208,7 @@ func (u *unpacker) at(i int) (*os.Root, error) {
 	return dir, nil
 }
 
-func (u *unpacker) close(i int) {
+func (u *Unpacker) close(i int) {
 	if i >= 0 && u.path[i].open != nil {
 		_ = u.path[i].open.Close() // it was a place to work in, and holds nothing
 		u.path[i].open = nil
@@ -212,17 +216,17 @@ func (u *unpacker) close(i int) {
 }
 
 // symlink makes a symbolic link, unless it may lead out of root.
-func (u *unpacker) symlink(parent *os.Root, name string, header *tar.Header) error {
+func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(header.Linkname)
 	if leadsOut(filepath.Dir(name), target) {
-		u.skipped(header.Name, fmt.Sprintf("it is a link to %s, which may be outside of the target", header.Linkname))
+		u.Skipped(header.Name, fmt.Sprintf("it is a link to %s, which may be outside of the target", header.Linkname))
 		return nil
 	}
 	base := filepath.Base(name)
 	return replace(parent, base, func() error { return parent.Symlink(target, base) })
 }
 
-// leadsOut tells whether a link that is in dir may lead out of root. No part of dir
+// leadsOut reports whether a link that is in dir may lead out of root. No part of dir
 // is a link, so that what goes up from there can be counted. Behind a name it cannot:
 // that may be a link, with another directory above it.
 func leadsOut(dir, target string) bool {
@@ -241,24 +245,24 @@ func countUp(target string) (n int) {
 	return n
 }
 
-// hardLink gives a file another name. Of a symbolic link that would be one that
+// hardLink adds to a file another name. Of a symbolic link that would be one that
 // leads elsewhere, so it is made anew.
-func (u *unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
+func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(path.Clean(header.Linkname))
 	if !filepath.IsLocal(target) {
 		return fmt.Errorf("it is linked to %q, which is outside of the target", header.Linkname)
 	}
-	info, err := u.root.Lstat(target)
+	info, err := u.Root.Lstat(target)
 	if err != nil {
 		return err
 	}
 	if info.Mode().Type() == fs.ModeSymlink {
-		if header.Linkname, err = u.root.Readlink(target); err != nil {
+		if header.Linkname, err = u.Root.Readlink(target); err != nil {
 			return err
 		}
 		return u.symlink(parent, name, header)
 	}
-	return replace(parent, filepath.Base(name), func() error { return u.root.Link(target, name) })
+	return replace(parent, filepath.Base(name), func() error { return u.Root.Link(target, name) })
 }
 
 // makeDir makes a directory unless there is one.

@@ -1,4 +1,4 @@
-package sandbox
+package archive
 
 import (
 	"archive/tar"
@@ -31,8 +31,8 @@ func openRoot(t *testing.T, dir string) *os.Root {
 }
 
 // into unpacks with generous bounds.
-func into(root *os.Root, skipped func(name, why string)) *unpacker {
-	return &unpacker{root: root, maxBytes: 1 << 20, maxFiles: 100, skipped: skipped}
+func into(root *os.Root, skipped func(name, why string)) *Unpacker {
+	return &Unpacker{Root: root, MaxBytes: 1 << 20, MaxFiles: 100, Skipped: skipped}
 }
 
 // listing describes a tree: path to kind and content.
@@ -95,13 +95,13 @@ func TestArchiveRoundTrip(t *testing.T) {
 		var archive bytes.Buffer
 		var skipped []string
 		skip := func(name, _ string) { skipped = append(skipped, name) }
-		if err := (&packer{root: openRoot(t, src), skipped: skip}).pack(t.Context(), &archive); err != nil {
+		if err := (&Packer{Root: openRoot(t, src), Skipped: skip}).Pack(t.Context(), &archive); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"socket"}, skipped); diff != "" {
 			t.Errorf("skipped while packing (-want +got):\n%s", diff)
 		}
-		if err := into(openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }).unpack(t.Context(), &archive); err != nil {
+		if err := into(openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }).Unpack(t.Context(), &archive); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestArchiveOfClosedDirectories(t *testing.T) {
 		}
 	})
 	var archive bytes.Buffer
-	if err := (&packer{root: openRoot(t, src)}).pack(t.Context(), &archive); err != nil {
+	if err := (&Packer{Root: openRoot(t, src)}).Pack(t.Context(), &archive); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -170,7 +170,7 @@ func TestArchiveStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
 	cancel(cause)
-	if err := (&packer{root: openRoot(t, dir)}).pack(ctx, &bytes.Buffer{}); !errors.Is(err, cause) {
+	if err := (&Packer{Root: openRoot(t, dir)}).Pack(ctx, &bytes.Buffer{}); !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -235,7 +235,7 @@ func TestUnpackHostile(t *testing.T) {
 				t.Fatal(err)
 			}
 			var skipped []string
-			err := into(openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) }).unpack(t.Context(), &archive)
+			err := into(openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) }).Unpack(t.Context(), &archive)
 			if (err != nil) != tt.wantErr {
 				t.Errorf("error %v, want one: %v", err, tt.wantErr)
 			}
@@ -279,11 +279,11 @@ func TestUnpackDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	u := &unpacker{root: openRoot(t, dir), maxBytes: -1, maxFiles: -1}
+	u := &Unpacker{Root: openRoot(t, dir), MaxBytes: -1, MaxFiles: -1}
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
 	})
-	if err := u.unpack(t.Context(), &archive); err != nil {
+	if err := u.Unpack(t.Context(), &archive); err != nil {
 		t.Fatal(err)
 	}
 	for i := range depth {
@@ -330,8 +330,8 @@ func BenchmarkUnpack(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		u := &unpacker{root: root, maxBytes: -1, maxFiles: -1, skipped: func(string, string) {}}
-		if err := errors.Join(u.unpack(b.Context(), bytes.NewReader(archive.Bytes())), root.Close()); err != nil {
+		u := &Unpacker{Root: root, MaxBytes: -1, MaxFiles: -1, Skipped: func(string, string) {}}
+		if err := errors.Join(u.Unpack(b.Context(), bytes.NewReader(archive.Bytes())), root.Close()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -368,7 +368,7 @@ func TestUnpackBounds(t *testing.T) {
 		"many entries": archive(dirs...),
 	} {
 		dir := t.TempDir()
-		if err := into(openRoot(t, dir), nil).unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
+		if err := into(openRoot(t, dir), nil).Unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if found := listing(t, dir); found["huge"] != "" {
@@ -376,11 +376,11 @@ func TestUnpackBounds(t *testing.T) {
 		}
 	}
 	long := archive(tar.Header{Name: strings.Repeat("d/", maxArchiveName), Typeflag: tar.TypeDir})
-	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), long); err == nil || !strings.Contains(err.Error(), "bound") {
+	if err := into(openRoot(t, t.TempDir()), nil).Unpack(t.Context(), long); err == nil || !strings.Contains(err.Error(), "bound") {
 		t.Errorf("a long name: %v", err)
 	}
 	file := archive(tar.Header{Name: "f", Typeflag: tar.TypeReg}, tar.Header{Name: "f/x", Typeflag: tar.TypeReg})
-	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
+	if err := into(openRoot(t, t.TempDir()), nil).Unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
 		t.Errorf("a file where a directory is due: %v", err)
 	}
 }
@@ -398,7 +398,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = into(openRoot(t, dir), func(string, string) {}).unpack(t.Context(), bytes.NewReader(data))
+		_ = into(openRoot(t, dir), func(string, string) {}).Unpack(t.Context(), bytes.NewReader(data))
 		entries, err := os.ReadDir(outer)
 		if err != nil {
 			t.Fatal(err)
