@@ -26,7 +26,8 @@ var imports = map[string]string{
 	"state": "internal/lazyregexp",
 
 	"sandbox": "api state internal/archive internal/clip internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pip internal/pyshim",
+		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pip internal/pyshim sandbox/chart",
+	"sandbox/chart":       "api internal/jupyter",
 	"sandbox/local":       "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog internal/cloud/runtime",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 

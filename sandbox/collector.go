@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
 // What an execution keeps of its results: so many, and so many bytes. What is
@@ -271,7 +272,7 @@ type line struct {
 var fields = map[string]string{
 	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml",
 	"png": "image/png", "jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex",
-	"json": "application/json", "javascript": "application/javascript", "data": mimeTable, "chart": mimeChart,
+	"json": "application/json", "javascript": "application/javascript", "data": chart.MIMETypeDataFrame, "chart": chart.MIMEType,
 }
 
 // errEnd: the line that ends an execution was read.

@@ -153,7 +153,7 @@
 //
 // [Sandbox.RunCode] waits for code, [Sandbox.StreamCode] tells what it does as it
 // does it. A [Result] has every representation that the kernel gave, among them
-// [Table] and [Chart] as typed values, and [Execution.Decode] puts the value of
+// [Result.DataFrame] and [Result.Chart] as typed values, and [Execution.Decode] puts the value of
 // the last expression into a Go variable.
 //
 // Code goes over one websocket for each context, kept open. Where it is cut under

@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
 func ExampleSandbox_StreamCode() {
@@ -41,16 +42,16 @@ func ExampleSandbox_StreamCode() {
 
 func ExampleResult_Chart() {
 	show := func(r sandbox.Result) {
-		chart, ok := r.Chart()
+		figure, ok := r.Chart()
 		if !ok {
 			return
 		}
-		switch c := chart.(type) {
-		case *sandbox.BarChart:
+		switch c := figure.(type) {
+		case *chart.Bar:
 			for _, bar := range c.Bars {
 				fmt.Println(bar.Group, bar.Label, bar.Value)
 			}
-		case *sandbox.UnknownChart:
+		case *chart.Unknown:
 			fmt.Println("a figure of another kind:", c.Type)
 		}
 	}

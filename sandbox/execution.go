@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/state"
@@ -104,10 +105,10 @@ func (e *Execution) Decode(to any) error {
 // string or one of True, False and None; and a string takes any text. What is not
 // a number in a list is null there: a []float64 has NaN for it. For what else
 // there is in Python have the code make a list or a dict of it, or use
-// [Run.Exec], whose values have types; [Result.Table] has data frames.
+// [Run.Exec], whose values have types; [Result.DataFrame] has data frames.
 func (r Result) Decode(to any) error {
 	if value := r.JSON(); value != nil {
-		if err := decodeJSON(value, to); err != nil {
+		if err := jupyter.UnmarshalJSON(value, to); err != nil {
 			return fmt.Errorf("sandbox: decode a result's application/json: %w", err)
 		}
 		return nil
@@ -140,24 +141,6 @@ func (r Result) Decode(to any) error {
 	}
 	if err != nil {
 		return fmt.Errorf("sandbox: decode the result %.64q: %w", plain, err)
-	}
-	return nil
-}
-
-// decodeJSON is json.Unmarshal, but for null among numbers, which stands for what
-// JSON has no form for and is not to become 0.
-func decodeJSON(data json.RawMessage, to any) error {
-	floats, ok := to.(*[]float64)
-	if !ok {
-		return json.Unmarshal(data, to)
-	}
-	var numbers []number
-	if err := json.Unmarshal(data, &numbers); err != nil {
-		return err
-	}
-	*floats = make([]float64, len(numbers))
-	for i, n := range numbers {
-		(*floats)[i] = float64(n)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
 // Result is one value in all representations that the kernel gave.
@@ -62,6 +63,26 @@ func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
 
 // PDF is the PDF document; ok is false when there is none.
 func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
+
+// Chart is the data of a figure; ok is false when there is none. Data that is
+// not as it should be is a [*chart.Unknown] that says so.
+func (r Result) Chart() (c chart.Chart, ok bool) {
+	data, ok := r.Data[chart.MIMEType]
+	if !ok {
+		return nil, false
+	}
+	return chart.Parse(data), true
+}
+
+// DataFrame is the data of a data frame; ok is false when there is none.
+func (r Result) DataFrame() (frame *chart.DataFrame, ok bool) {
+	data, ok := r.Data[chart.MIMETypeDataFrame]
+	if !ok {
+		return nil, false
+	}
+	frame, err := chart.ParseDataFrame(data)
+	return frame, err == nil
+}
 
 func (r Result) text(mime string) string {
 	var s string

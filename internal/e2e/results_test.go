@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
 // Every representation of a value comes over both transports, and so do those
@@ -92,33 +93,33 @@ func TestWhatAnExecutionTells(t *testing.T) {
 func TestCharts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		const draw = "import matplotlib.pyplot as plt\n"
-		for code, check := range map[string]func(sandbox.Chart) bool{
-			"plt.plot([1, 2], [3, 4], label='a'); plt.xlabel('t (s)')": func(c sandbox.Chart) bool {
-				line, ok := c.(*sandbox.LineChart)
+		for code, check := range map[string]func(chart.Chart) bool{
+			"plt.plot([1, 2], [3, 4], label='a'); plt.xlabel('t (s)')": func(c chart.Chart) bool {
+				line, ok := c.(*chart.Line)
 				return ok && line.XUnit == "s" && line.Lines[0].Label == "a" && line.Lines[0].Points[1].Y.Number == 4
 			},
-			"plt.scatter([1], [2])": func(c sandbox.Chart) bool {
-				scatter, ok := c.(*sandbox.ScatterChart)
+			"plt.scatter([1], [2])": func(c chart.Chart) bool {
+				scatter, ok := c.(*chart.Scatter)
 				return ok && scatter.Groups[0].Points[0].X.Number == 1
 			},
-			"plt.bar(['a', 'b'], [1, 2])": func(c sandbox.Chart) bool {
-				bar, ok := c.(*sandbox.BarChart)
+			"plt.bar(['a', 'b'], [1, 2])": func(c chart.Chart) bool {
+				bar, ok := c.(*chart.Bar)
 				return ok && bar.Bars[1].Label == "b" && bar.Bars[1].Value == 2
 			},
-			"plt.pie([1, 3], labels=['a', 'b'])": func(c sandbox.Chart) bool {
-				pie, ok := c.(*sandbox.PieChart)
+			"plt.pie([1, 3], labels=['a', 'b'])": func(c chart.Chart) bool {
+				pie, ok := c.(*chart.Pie)
 				return ok && pie.Slices[1].Angle == 270
 			},
-			"plt.boxplot([[1, 2, 3, 4, 100]], patch_artist=True)": func(c sandbox.Chart) bool {
-				box, ok := c.(*sandbox.BoxAndWhiskerChart)
+			"plt.boxplot([[1, 2, 3, 4, 100]], patch_artist=True)": func(c chart.Chart) bool {
+				box, ok := c.(*chart.BoxAndWhisker)
 				return ok && box.Boxes[0].Median == 3 && box.Boxes[0].Outliers[0] == 100
 			},
-			"_, (a, b) = plt.subplots(1, 2); a.plot([1]); b.imshow([[1]]); plt.suptitle('S')": func(c sandbox.Chart) bool {
-				all, ok := c.(*sandbox.SuperChart)
+			"_, (a, b) = plt.subplots(1, 2); a.plot([1]); b.imshow([[1]]); plt.suptitle('S')": func(c chart.Chart) bool {
+				all, ok := c.(*chart.Super)
 				if !ok || all.Title != "S" || len(all.Charts) != 2 {
 					return false
 				}
-				_, unknown := all.Charts[1].(*sandbox.UnknownChart)
+				_, unknown := all.Charts[1].(*chart.Unknown)
 				return unknown
 			},
 		} {
@@ -127,8 +128,8 @@ func TestCharts(t *testing.T) {
 				t.Fatalf("%s: %v", code, err)
 			}
 			result := execution.Results[len(execution.Results)-1]
-			if chart, ok := result.Chart(); !ok || !check(chart) {
-				t.Errorf("%s: %#v", code, chart)
+			if got, ok := result.Chart(); !ok || !check(got) {
+				t.Errorf("%s: its chart is %#v", code, got)
 			}
 			if png, ok := result.PNG(); !ok || !bytes.HasPrefix(png, []byte("\x89PNG\r\n\x1a\n")) {
 				t.Errorf("%s: no picture", code)

@@ -1,20 +1,23 @@
-package sandbox
+// Package chart has the data of figures and data frames as a sandbox's results
+// have it, in E2B's format. Values come from the sandbox and may be anything that
+// their types can hold.
+package chart
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// mimeChart is the type of what E2B reads out of a figure.
-const mimeChart = "e2b/chart"
+// MIMEType is the type of a figure's data in a result.
+const MIMEType = "e2b/chart"
 
-// Chart is what a figure shows, as data. It is one of [*LineChart],
-// [*ScatterChart], [*BarChart], [*PieChart], [*BoxAndWhiskerChart],
-// [*SuperChart] and [*UnknownChart].
+// Chart is what a figure shows, as data. It is one of [*Line],
+// [*Scatter], [*Bar], [*Pie], [*BoxAndWhisker],
+// [*Super] and [*Unknown].
 type Chart interface{ chart() }
 
 // Axes are what charts with two axes have.
@@ -58,100 +61,94 @@ type Coordinate struct {
 // Point is a point of a series.
 type Point struct{ X, Y Coordinate }
 
-// Series is a line, or a group of points that belong together.
-type Series struct {
+// PointData is a line, or a group of points that belong together.
+type PointData struct {
 	Label  string
 	Points []Point
 }
 
-// LineChart has lines.
-type LineChart struct {
+// Line has lines.
+type Line struct {
 	Title string
 	Grid
-	Lines []Series
+	Lines []PointData
 }
 
-// ScatterChart has points.
-type ScatterChart struct {
+// Scatter has points.
+type Scatter struct {
 	Title string
 	Grid
-	Groups []Series
+	Groups []PointData
 }
 
-// BarChart has bars; horizontal ones are told as upright ones.
-type BarChart struct {
+// Bar has bars; horizontal ones are reported as upright ones.
+type Bar struct {
 	Title string
 	Axes
-	Bars []Bar
+	Bars []BarData
 }
 
-// Bar is a bar of a chart.
-type Bar struct {
+// BarData is a bar of a chart.
+type BarData struct {
 	Label, Group string
 	Value        float64
 }
 
-// PieChart has slices.
-type PieChart struct {
+// Pie has slices.
+type Pie struct {
 	Title  string
-	Slices []PieSlice
+	Slices []PieData
 }
 
-// PieSlice is a slice; Angle is how many degrees it spans.
-type PieSlice struct {
+// PieData is a slice; Angle is how many degrees it spans.
+type PieData struct {
 	Label         string
 	Angle, Radius float64
 }
 
-// BoxAndWhiskerChart has boxes.
-type BoxAndWhiskerChart struct {
+// BoxAndWhisker has boxes.
+type BoxAndWhisker struct {
 	Title string
 	Axes
-	Boxes []Box
+	Boxes []BoxData
 }
 
-// Box is the distribution of some values.
-type Box struct {
+// BoxData is the distribution of some values.
+type BoxData struct {
 	Label                                          string
 	Min, FirstQuartile, Median, ThirdQuartile, Max float64
 	Outliers                                       []float64
 }
 
-// SuperChart is a figure with more than one chart.
-type SuperChart struct {
+// Super is a figure with more than one chart.
+type Super struct {
 	Title  string
 	Charts []Chart
 }
 
-// UnknownChart is a figure that says nothing known.
-type UnknownChart struct {
+// Unknown is a figure that says nothing known.
+type Unknown struct {
 	Title string
 	// Type is what it calls itself; mostly "unknown", empty when nothing could
 	// be read out of the figure.
 	Type string
 	// Raw is all that came.
 	Raw json.RawMessage
-	// Err tells why it is not a chart of its Type; nil when nobody says it is.
+	// Err says why it is not a chart of its Type; nil when nothing says it is.
 	Err error
 }
 
-func (*LineChart) chart()          {}
-func (*ScatterChart) chart()       {}
-func (*BarChart) chart()           {}
-func (*PieChart) chart()           {}
-func (*BoxAndWhiskerChart) chart() {}
-func (*SuperChart) chart()         {}
-func (*UnknownChart) chart()       {}
+func (*Line) chart()          {}
+func (*Scatter) chart()       {}
+func (*Bar) chart()           {}
+func (*Pie) chart()           {}
+func (*BoxAndWhisker) chart() {}
+func (*Super) chart()         {}
+func (*Unknown) chart()       {}
 
-// Chart is the figure's data; ok is false when there is none. Data that is not
-// as it should be is an [*UnknownChart] that says so.
-func (r Result) Chart() (chart Chart, ok bool) {
-	data, ok := r.Data[mimeChart]
-	if !ok {
-		return nil, false
-	}
-	return parseChart(data, true), true
-}
+// Parse reads the data of a figure. Data that is not as it should be is an
+// [*Unknown] that says so.
+func Parse(data json.RawMessage) Chart { return parse(data, true) }
 
 // chartJSON is a chart of any type. What is null is as what is absent.
 type chartJSON struct {
@@ -170,18 +167,18 @@ type chartJSON struct {
 	YTickLabels []string        `json:"y_tick_labels"`
 }
 
-// parseChart reads a chart. Only the outermost may be a superchart: no figure
+// parse reads a chart. Only the outermost may be a superchart: no figure
 // has another, and reading each part anew must not go deep.
-func parseChart(data json.RawMessage, outermost bool) Chart {
+func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
 	if err := json.Unmarshal(data, &c); err != nil {
-		return &UnknownChart{Raw: data, Err: fmt.Errorf("sandbox: read a chart: %w", err)}
+		return &Unknown{Raw: data, Err: fmt.Errorf("chart: read a chart: %w", err)}
 	}
 	chart, err := c.typed(outermost)
 	if chart == nil || err != nil {
-		unknown := &UnknownChart{Title: c.Title, Type: c.Type, Raw: data}
+		unknown := &Unknown{Title: c.Title, Type: c.Type, Raw: data}
 		if err != nil {
-			unknown.Err = fmt.Errorf("sandbox: read a chart of type %.32q: %w", c.Type, err)
+			unknown.Err = fmt.Errorf("chart: read a chart of type %.32q: %w", c.Type, err)
 		}
 		return unknown
 	}
@@ -190,55 +187,55 @@ func parseChart(data json.RawMessage, outermost bool) Chart {
 
 var errElements = errors.New("it has no elements")
 
-// typed gives nil for a type that is not known.
+// typed returns nil for a type that is not known.
 func (c *chartJSON) typed(outermost bool) (Chart, error) {
 	axes := Axes{c.XLabel, c.YLabel, c.XUnit, c.YUnit}
 	switch c.Type {
 	case "line":
 		series, err := c.series()
-		return &LineChart{c.Title, c.grid(axes), series}, err
+		return &Line{c.Title, c.grid(axes), series}, err
 	case "scatter":
 		series, err := c.series()
-		return &ScatterChart{c.Title, c.grid(axes), series}, err
+		return &Scatter{c.Title, c.grid(axes), series}, err
 	case "bar":
 		bars, err := elements(c, func(e struct {
 			Label, Group string
-			Value        *number
-		}) (Bar, error) {
-			return Bar{e.Label, e.Group, e.Value.float()}, required(e.Value)
+			Value        *jupyter.Number
+		}) (BarData, error) {
+			return BarData{e.Label, e.Group, float(e.Value)}, required(e.Value)
 		})
-		return &BarChart{c.Title, axes, bars}, err
+		return &Bar{c.Title, axes, bars}, err
 	case "pie":
 		slices, err := elements(c, func(e struct {
 			Label         string
-			Angle, Radius *number
-		}) (PieSlice, error) {
-			return PieSlice{e.Label, e.Angle.float(), e.Radius.float()}, required(e.Angle, e.Radius)
+			Angle, Radius *jupyter.Number
+		}) (PieData, error) {
+			return PieData{e.Label, float(e.Angle), float(e.Radius)}, required(e.Angle, e.Radius)
 		})
-		return &PieChart{c.Title, slices}, err
+		return &Pie{c.Title, slices}, err
 	case "box_and_whisker":
 		boxes, err := elements(c, func(e struct {
 			Label    string
-			Min      *number
-			First    *number `json:"first_quartile"`
-			Median   *number
-			Third    *number `json:"third_quartile"`
-			Max      *number
-			Outliers []number
-		}) (Box, error) {
-			b := Box{e.Label, e.Min.float(), e.First.float(), e.Median.float(), e.Third.float(), e.Max.float(), nil}
+			Min      *jupyter.Number
+			First    *jupyter.Number `json:"first_quartile"`
+			Median   *jupyter.Number
+			Third    *jupyter.Number `json:"third_quartile"`
+			Max      *jupyter.Number
+			Outliers []jupyter.Number
+		}) (BoxData, error) {
+			b := BoxData{e.Label, float(e.Min), float(e.First), float(e.Median), float(e.Third), float(e.Max), nil}
 			for _, o := range e.Outliers {
 				b.Outliers = append(b.Outliers, float64(o))
 			}
 			return b, required(e.Min, e.First, e.Median, e.Third, e.Max)
 		})
-		return &BoxAndWhiskerChart{c.Title, axes, boxes}, err
+		return &BoxAndWhisker{c.Title, axes, boxes}, err
 	case "superchart":
 		if !outermost {
 			return nil, errors.New("it is in another superchart")
 		}
-		charts, err := elements(c, func(e json.RawMessage) (Chart, error) { return parseChart(e, false), nil })
-		return &SuperChart{c.Title, charts}, err
+		charts, err := elements(c, func(e json.RawMessage) (Chart, error) { return parse(e, false), nil })
+		return &Super{c.Title, charts}, err
 	}
 	return nil, nil
 }
@@ -251,12 +248,12 @@ func (c *chartJSON) grid(axes Axes) Grid {
 	}
 }
 
-func (c *chartJSON) series() ([]Series, error) {
+func (c *chartJSON) series() ([]PointData, error) {
 	return elements(c, func(e struct {
 		Label  string
 		Points [][]coordinate
-	}) (Series, error) {
-		s := Series{Label: e.Label, Points: make([]Point, len(e.Points))}
+	}) (PointData, error) {
+		s := PointData{Label: e.Label, Points: make([]Point, len(e.Points))}
 		for i, p := range e.Points {
 			if len(p) != 2 {
 				return s, fmt.Errorf("a point has %d coordinates", len(p))
@@ -286,30 +283,15 @@ func elements[From, To any](c *chartJSON, one func(From) (To, error)) ([]To, err
 	return to, nil
 }
 
-// number is a number of JSON, or one of those that JSON has no form for, which
-// kernels write as strings.
-type number float64
-
-func (n *number) UnmarshalJSON(text []byte) error {
-	var c coordinate
-	if err := c.UnmarshalJSON(text); err != nil {
-		return err
-	}
-	if c.text != "" {
-		return fmt.Errorf("%.32q is not a number", c.text)
-	}
-	*n = number(c.number)
-	return nil
-}
-
-func (n *number) float() float64 {
+// float is a number that is there; 0 when it is not.
+func float(n *jupyter.Number) float64 {
 	if n == nil {
 		return 0
 	}
 	return float64(*n)
 }
 
-func required(numbers ...*number) error {
+func required(numbers ...*jupyter.Number) error {
 	for _, n := range numbers {
 		if n == nil {
 			return errors.New("a number is missing")
@@ -324,29 +306,9 @@ type coordinate struct {
 	text   string
 }
 
-func (c *coordinate) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		c.number = math.NaN()
-		return nil
-	}
-	if text[0] != '"' {
-		return json.Unmarshal(text, &c.number)
-	}
-	var s string
-	if err := json.Unmarshal(text, &s); err != nil {
-		return err
-	}
-	switch strings.ToLower(s) {
-	case "nan":
-		c.number = math.NaN()
-	case "inf", "infinity":
-		c.number = math.Inf(1)
-	case "-inf", "-infinity":
-		c.number = math.Inf(-1)
-	default:
-		c.text = s
-	}
-	return nil
+func (c *coordinate) UnmarshalJSON(data []byte) (err error) {
+	c.number, c.text, err = jupyter.ParseNumber(data)
+	return err
 }
 
 func (c coordinate) on(s Scale) Coordinate {

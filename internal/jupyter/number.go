@@ -1,0 +1,68 @@
+package jupyter
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Number is a number in JSON that a kernel made: NaN and the infinities, which
+// JSON has no form for, are the strings "nan", "inf" and "-inf" there, and what
+// is missing is null, here NaN.
+type Number float64
+
+// UnmarshalJSON refuses what is no number.
+func (n *Number) UnmarshalJSON(data []byte) error {
+	number, text, err := ParseNumber(data)
+	if err != nil {
+		return err
+	}
+	if text != "" {
+		return fmt.Errorf("%.32q is not a number", text)
+	}
+	*n = Number(number)
+	return nil
+}
+
+// ParseNumber reads what [Number] reads. Of a string that is no number it
+// returns the text.
+func ParseNumber(data []byte) (number float64, text string, err error) {
+	switch {
+	case string(data) == "null":
+		return math.NaN(), "", nil
+	case len(data) == 0 || data[0] != '"':
+		err = json.Unmarshal(data, &number)
+		return number, "", err
+	}
+	if err := json.Unmarshal(data, &text); err != nil {
+		return 0, "", err
+	}
+	switch strings.ToLower(text) {
+	case "nan":
+		return math.NaN(), "", nil
+	case "inf", "infinity":
+		return math.Inf(1), "", nil
+	case "-inf", "-infinity":
+		return math.Inf(-1), "", nil
+	}
+	return 0, text, nil
+}
+
+// UnmarshalJSON is json.Unmarshal, but a []float64 takes what [Number] takes: null
+// among numbers stands for what is missing and is not to become 0.
+func UnmarshalJSON(data json.RawMessage, to any) error {
+	floats, ok := to.(*[]float64)
+	if !ok {
+		return json.Unmarshal(data, to)
+	}
+	var numbers []Number
+	if err := json.Unmarshal(data, &numbers); err != nil {
+		return err
+	}
+	*floats = make([]float64, len(numbers))
+	for i, n := range numbers {
+		(*floats)[i] = float64(n)
+	}
+	return nil
+}

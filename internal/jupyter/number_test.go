@@ -1,0 +1,31 @@
+package jupyter
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	var got []float64
+	if err := UnmarshalJSON(json.RawMessage(`[1, null, "nan", "Infinity", "-inf", 2.5e3]`), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []float64{1, math.NaN(), math.NaN(), math.Inf(1), math.Inf(-1), 2500}
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, data := range []string{`["many"]`, `[[]]`, `{}`, `[1`, `[true]`} {
+		if err := UnmarshalJSON(json.RawMessage(data), &got); err == nil {
+			t.Errorf("%s is taken for numbers", data)
+		}
+	}
+	var words []string
+	if err := UnmarshalJSON(json.RawMessage(`["nan"]`), &words); err != nil || words[0] != "nan" {
+		t.Errorf("words came as %q, %v", words, err)
+	}
+}
