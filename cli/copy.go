@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/internal/shell"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -46,7 +47,7 @@ func (c *copier) upload(ctx context.Context, t transfer) error {
 	if info.Mode().Perm()&0o111 == 0 {
 		return nil
 	}
-	_, err = c.sandbox.Commands.Run(ctx, "chmod +x -- "+shellQuote(target), &sandbox.CommandParams{User: c.user})
+	_, err = c.sandbox.Commands.Run(ctx, "chmod +x -- "+shell.Quote(target), &sandbox.CommandParams{User: c.user})
 	return err
 }
 

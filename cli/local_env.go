@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 type localEnvOptions struct {
@@ -56,7 +58,7 @@ func (r localRecord) writeExports(w io.Writer) error {
 	var lines strings.Builder
 	for _, pair := range r.Env {
 		name, value, _ := strings.Cut(pair, "=")
-		fmt.Fprintf(&lines, "export %s=%s\n", name, shellQuote(value))
+		fmt.Fprintf(&lines, "export %s=%s\n", name, shell.Quote(value))
 	}
 	_, err := io.WriteString(w, lines.String())
 	return err

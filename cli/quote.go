@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // shellLine makes the line a sandbox's shell is to run: one word is a line of
@@ -18,28 +20,7 @@ func shellLine(words []string) (string, error) {
 	}
 	quoted := make([]string, len(words))
 	for i, word := range words {
-		quoted[i] = shellQuote(word)
+		quoted[i] = shell.Quote(word)
 	}
 	return strings.Join(quoted, " "), nil
-}
-
-// shellQuote returns word so that a POSIX shell reads it as one word.
-func shellQuote(word string) string {
-	plain := word != ""
-	for _, c := range []byte(word) {
-		if !isPlain(c) {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// isPlain says that c means itself anywhere in a word. '=' does not: the first
-// word of a line would become an assignment.
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-./,:@%+", c) >= 0
 }

@@ -25,13 +25,15 @@ var imports = map[string]string{
 	"api":   "",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api state internal/archive internal/clip internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect internal/jupyter internal/lazyregexp internal/pip internal/pyshim sandbox/chart",
-	"sandbox/chart":       "api internal/jupyter",
-	"sandbox/local":       "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog internal/cloud/runtime",
+	"sandbox": "api sandbox/chart state internal/archive internal/clip internal/gen/filesystem" +
+		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
+		" internal/jupyter internal/lazyregexp internal/pip internal/pyshim",
+	"sandbox/chart": "api internal/jupyter",
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog" +
+		" internal/cloud/runtime",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
-	"cli":        "api sandbox sandbox/local",
+	"cli":        "api sandbox sandbox/local internal/shell",
 	"cli/e2bctl": "cli",
 
 	"examples/build":                     "sandbox",
@@ -50,8 +52,9 @@ var imports = map[string]string{
 	"examples/tutorial":                  "sandbox sandbox/local state",
 	"examples/wholeagent":                "sandbox sandbox/local",
 
-	"internal":         "",
-	"internal/bench":   "sandbox sandbox/local state internal/cloud/kernel internal/gen/process internal/gen/process/processconnect",
+	"internal": "",
+	"internal/bench": "sandbox sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
+		" internal/gen/process/processconnect",
 	"internal/e2e":     "",
 	"internal/interop": "",
 
@@ -66,17 +69,20 @@ var imports = map[string]string{
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/pyshim":                           "",
+	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network internal/cloud/python" +
-		" internal/cloud/reexec internal/cloud/requestlog internal/cloud/runtime",
+	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/python internal/cloud/reexec internal/cloud/requestlog internal/cloud/runtime",
 	"internal/cloud/agent": "internal/cloud/child internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect",
 	"internal/cloud/child":                   "",
 	"internal/cloud/control":                 "internal/clip internal/cloud/lifecycle internal/cloud/network internal/cloud/requestlog",
 	"internal/cloud/edge":                    "internal/cloud/requestlog",
-	"internal/cloud/interpreter":             "internal/cloud/child internal/cloud/kernel internal/jupyter internal/lazyregexp",
-	"internal/cloud/kernel":                  "internal/cloud/child internal/jupyter internal/lazyregexp",
+	"internal/cloud/interpreter":             "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp",
+	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "",
+	"internal/cloud/kernel/link":             "internal/jupyter",
+	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",

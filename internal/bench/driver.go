@@ -15,8 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -49,17 +48,12 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 	if err != nil {
 		return nil, err
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	socket, theirs, err := child.SocketPair()
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "bench"), os.NewFile(uintptr(fds[1]), "driver")
 	defer theirs.Close()
-	d.socket, err = net.FileConn(ours)
-	ours.Close()
-	if err != nil {
-		return nil, err
-	}
+	d.socket = socket
 	d.lines = bufio.NewReaderSize(d.socket, 1<<20)
 	d.cmd = exec.CommandContext(ctx, python.Path, script, d.directory)
 	d.cmd.ExtraFiles = []*os.File{theirs}

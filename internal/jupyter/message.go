@@ -20,6 +20,15 @@ const (
 	Control = "control"
 )
 
+// The states of a kernel.
+const (
+	StateStarting   = "starting"
+	StateIdle       = "idle"
+	StateBusy       = "busy"
+	StateRestarting = "restarting"
+	StateDead       = "dead"
+)
+
 // Header identifies a message. Every answer carries the request's header as
 // its parent.
 type Header struct {
@@ -171,4 +180,14 @@ type InputRequest struct {
 // InputReply is the content of input_reply.
 type InputReply struct {
 	Value string `json:"value"`
+}
+
+// Encode is json.Marshal of content whose types can always be encoded; it panics
+// where they cannot, which is a mistake of the program.
+func Encode(content any) json.RawMessage {
+	data, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return data
 }

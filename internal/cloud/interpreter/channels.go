@@ -264,7 +264,7 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	}
 	r := &kernel.Request{Header: m.Header, Content: m.Content, Buffers: m.Buffers}
 	if err := so.mailbox.client.Submit(r); err != nil {
-		so.status(m, kernel.StateBusy)
+		so.status(m, jupyter.StateBusy)
 		so.refuse(m, err)
 	}
 	return nil
@@ -295,7 +295,7 @@ func (so *socket) refuse(m *jupyter.Message, err error) {
 func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
 	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.mailbox.own, "username")
 	so.mailbox.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
-	so.status(m, kernel.StateIdle)
+	so.status(m, jupyter.StateIdle)
 }
 
 func (so *socket) status(m *jupyter.Message, state string) {
@@ -307,7 +307,7 @@ func (so *socket) status(m *jupyter.Message, state string) {
 
 func (so *socket) takeControl(m *jupyter.Message) error {
 	ok := json.RawMessage(`{"status":"ok"}`)
-	so.status(m, kernel.StateBusy)
+	so.status(m, jupyter.StateBusy)
 	switch m.Header.MsgType {
 	case "interrupt_request":
 		so.kernel.Interrupt()

@@ -120,7 +120,7 @@ func (e *execution) put(kernelCtx, clientCtx context.Context, f frame) {
 func (e *execution) lines(event kernel.Event) []any {
 	switch event.Type {
 	case "status":
-		if strings.Contains(string(event.Content), `"`+kernel.StateBusy+`"`) {
+		if strings.Contains(string(event.Content), `"`+jupyter.StateBusy+`"`) {
 			close(e.busy)
 		}
 	case kernel.Queued:

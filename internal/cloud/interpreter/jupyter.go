@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -162,7 +163,7 @@ func (s *Server) getKernelspec(w http.ResponseWriter, r *http.Request) {
 
 // specModels returns the kernels that can be started, by name.
 func (s *Server) specModels() map[string]any {
-	list := map[string]any{"python3": specModel(&kernel.Kernelspec{
+	list := map[string]any{"python3": specModel(&zmq.Spec{
 		Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
 		InterruptMode: "signal", Metadata: json.RawMessage("{}"),
 	})}
@@ -176,7 +177,7 @@ func (s *Server) specModels() map[string]any {
 	return list
 }
 
-func specModel(spec *kernel.Kernelspec) map[string]any {
+func specModel(spec *zmq.Spec) map[string]any {
 	env := spec.Env
 	if env == nil {
 		env = map[string]string{}

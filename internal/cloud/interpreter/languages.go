@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 )
 
 // normalLanguage is the name under which a language has its context.
@@ -28,13 +28,13 @@ func normalLanguage(language string) string {
 }
 
 // kernelspecs are the Jupyter kernels that the sandbox has now.
-func (s *Server) kernelspecs() (kernel.Kernelspecs, error) {
+func (s *Server) kernelspecs() (zmq.Specs, error) {
 	environ, err := s.options.Environ()
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
 	prefix := filepath.Dir(filepath.Dir(s.options.Python[0]))
-	return kernel.KernelspecDirs(environ, prefix, s.options.Dir), nil
+	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
 // errNoKernel is that no kernel of this name is installed, in Jupyter's words.
@@ -49,7 +49,7 @@ func (name errNoKernel) Error() string {
 // kernelFor gives the kernel that runs a language: nil is the driver's Python,
 // all others are those that are installed. JavaScript and TypeScript run in the
 // kernel "javascript", or else in Deno's. The error may be errNoKernel.
-func (s *Server) kernelFor(language string) (*kernel.Kernelspec, error) {
+func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {
 	case "", "python", "python3":
@@ -63,7 +63,7 @@ func (s *Server) kernelFor(language string) (*kernel.Kernelspec, error) {
 	}
 	for _, name := range names {
 		spec, err := specs.Find(name)
-		if !errors.Is(err, kernel.ErrNoKernelspec) {
+		if !errors.Is(err, zmq.ErrNotInstalled) {
 			return spec, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -78,7 +79,7 @@ type runningKernel struct {
 	*kernel.Kernel
 	id string
 	// spec is the Jupyter kernel; nil is the driver's Python.
-	spec *kernel.Kernelspec
+	spec *zmq.Spec
 	// isContext tells that it is listed on the code interpreter's port, with
 	// this language and working directory.
 	isContext     bool

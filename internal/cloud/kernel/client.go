@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -161,10 +162,10 @@ func (c *Client) Cancel(r *Request) {
 // Answer answers the input_request that this client was sent. Without one it
 // does nothing.
 func (c *Client) Answer(value string) error {
-	return c.answer(&command{Type: "input_reply", Value: value})
+	return c.answer(&link.Command{Type: "input_reply", Value: value})
 }
 
-func (c *Client) answer(reply *command) error {
+func (c *Client) answer(reply *link.Command) error {
 	k := c.kernel
 	k.mu.Lock()
 	p := k.proc
@@ -184,7 +185,7 @@ func (c *Client) Close() {
 	k.mu.Lock()
 	k.clients = slices.DeleteFunc(k.clients, func(o *Client) bool { return o == c })
 	k.mu.Unlock()
-	_ = c.answer(&command{Type: "input_reply", EOF: true})
+	_ = c.answer(&link.Command{Type: "input_reply", EOF: true})
 }
 
 // attached tells whether c is not closed.
@@ -212,7 +213,7 @@ func (k *Kernel) broadcast(ctx context.Context, e Event) {
 }
 
 func (k *Kernel) status(ctx context.Context, r *Request, state string) {
-	k.broadcast(ctx, Event{Type: "status", Content: marshal(jupyter.StatusContent{ExecutionState: state}), Request: r})
+	k.broadcast(ctx, Event{Type: "status", Content: jupyter.Encode(jupyter.StatusContent{ExecutionState: state}), Request: r})
 }
 
 // reply answers r and says that it is over.
@@ -220,7 +221,7 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	if k.attached(r.client) {
 		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
 	}
-	k.status(ctx, r, StateIdle)
+	k.status(ctx, r, jupyter.StateIdle)
 }
 
 // fail answers r, which did not run or not to its end.
@@ -231,18 +232,18 @@ func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	// Clients rely on all three fields, empty or not.
 	content := map[string]any{"ename": e.Name, "evalue": e.Value, "traceback": e.Traceback}
 	if r.Header.MsgType == "execute_request" {
-		k.broadcast(k.ctx, Event{Type: "error", Content: marshal(content), Request: r})
+		k.broadcast(k.ctx, Event{Type: "error", Content: jupyter.Encode(content), Request: r})
 	}
 	content["status"] = "error"
 	content["execution_count"] = 0
-	k.reply(k.ctx, r, marshal(content))
+	k.reply(k.ctx, r, jupyter.Encode(content))
 }
 
-func (k *Kernel) handleInput(p *process, m *message) error {
+func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	r := k.parent
 	// Of a thread that outlives its cell, when nothing runs: nobody waits to answer.
 	if r == nil || r.finished() || !k.attached(r.client) {
-		return p.send(&command{Type: "input_reply", Seq: m.Seq, EOF: true})
+		return p.send(&link.Command{Type: "input_reply", Seq: m.Seq, EOF: true})
 	}
 	k.mu.Lock()
 	k.asking, k.asker = m.Seq, r.client
@@ -250,16 +251,7 @@ func (k *Kernel) handleInput(p *process, m *message) error {
 	r.client.deliver(p.ctx, Event{Channel: jupyter.Stdin, Type: m.Type, Content: m.Content, Request: r, Time: time.Now()})
 	// Closed meanwhile, it may have missed that it was asked.
 	if !k.attached(r.client) {
-		return r.client.answer(&command{Type: "input_reply", EOF: true})
+		return r.client.answer(&link.Command{Type: "input_reply", EOF: true})
 	}
 	return nil
-}
-
-// marshal is json.Marshal of what cannot fail.
-func marshal(v any) json.RawMessage {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // a value of this package's own types
-	}
-	return data
 }

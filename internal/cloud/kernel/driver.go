@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -45,26 +46,13 @@ func WriteDriver(dir string) (string, error) {
 	return filepath.Join(dir, "start.py"), nil
 }
 
-// message is a line of the driver. What the process says is foreign: user code
-// has the same socket.
-type message struct {
-	Type    string          `json:"type"`
-	Content json.RawMessage `json:"content"`
-	// ID is the request that a reply is for.
-	ID uint64 `json:"id"`
-	// Seq is the number of a sync or an input_request.
-	Seq uint64 `json:"seq"`
-	// Buffers are the binary parts, which only Jupyter's kernels have.
-	Buffers [][]byte `json:"-"`
-}
-
 var errLine = errors.New("kernel: malformed line of the driver")
 
-func parseLine(line []byte) (*message, error) {
+func parseLine(line []byte) (*link.Message, error) {
 	if m := parseStream(line); m != nil {
 		return m, nil
 	}
-	var m message
+	var m link.Message
 	if err := json.Unmarshal(line, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", errLine, err)
 	}
@@ -76,7 +64,7 @@ func parseLine(line []byte) (*message, error) {
 
 // parseStream reads a line of output as the driver writes it, which is nearly
 // all lines when there are many; nil is any other line.
-func parseStream(line []byte) *message {
+func parseStream(line []byte) *link.Message {
 	content, ok := bytes.CutPrefix(line, []byte(`{"type":"stream","content":`))
 	if !ok {
 		return nil
@@ -87,30 +75,5 @@ func parseStream(line []byte) *message {
 	if _, _, err := jupyter.ParseStream(content); err != nil || content[0] != '{' {
 		return nil
 	}
-	return &message{Type: "stream", Content: bytes.Clone(content)}
-}
-
-// command is a line to the driver.
-type command struct {
-	Type    string            `json:"type"`
-	Content json.RawMessage   `json:"content,omitempty"`
-	ID      uint64            `json:"id,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	Seq     uint64            `json:"seq,omitempty"`
-	Value   string            `json:"value"`
-	EOF     bool              `json:"eof,omitempty"`
-	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
-}
-
-// Info is what the driver says of itself when it is ready.
-type Info struct {
-	// Python is the version of the interpreter.
-	Python string `json:"python"`
-	// Engine is "ipython" or "python", and Version its version.
-	Engine  string `json:"engine"`
-	Version string `json:"version"`
-	// Note says what is missing and what to install; empty with IPython.
-	Note string `json:"note"`
-	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
-	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
+	return &link.Message{Type: "stream", Content: bytes.Clone(content)}
 }

@@ -153,7 +153,7 @@ func TestDeathWhileIdleIsTold(t *testing.T) {
 	s.run("import os, threading; threading.Timer(0.05, os._exit, [3]).start()")
 	for {
 		e := s.next()
-		if e.Request == nil && strings.Contains(string(e.Content), StateRestarting) {
+		if e.Request == nil && strings.Contains(string(e.Content), jupyter.StateRestarting) {
 			break
 		}
 	}
@@ -305,7 +305,7 @@ func TestEnvOfOneExecution(t *testing.T) {
 	s := attach(t, k)
 	r := &Request{
 		Header: jupyter.NewHeader("execute_request", "", ""), Env: map[string]string{"A": "it's\n\"a\"", "HOME": "elsewhere"},
-		Content: marshal(jupyter.ExecuteRequest{Code: "import os; os.environ['A'], os.environ['HOME']"}),
+		Content: jupyter.Encode(jupyter.ExecuteRequest{Code: "import os; os.environ['A'], os.environ['HOME']"}),
 	}
 	if err := s.client.Submit(r); err != nil {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestEnvThatCannotBe(t *testing.T) {
 	engines(t, func(t *testing.T, python string) {
 		s := attach(t, newKernel(t, python))
 		in := func(env map[string]string, code string) outcome {
-			r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Env: env, Content: marshal(jupyter.ExecuteRequest{Code: code})}
+			r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Env: env, Content: jupyter.Encode(jupyter.ExecuteRequest{Code: code})}
 			if err := s.client.Submit(r); err != nil {
 				t.Fatal(err)
 			}

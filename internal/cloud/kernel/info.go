@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -13,7 +14,7 @@ import (
 func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
 
 // answer is the reply to a request that needs no process, nil for all others.
-func (k *Kernel) answer(msgType string, info Info) json.RawMessage {
+func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	switch {
 	case msgType == "kernel_info_request":
 		return info.Reply()
@@ -34,33 +35,5 @@ func refuseComm(open json.RawMessage) json.RawMessage {
 		ID string `json:"comm_id"`
 	}
 	_ = json.Unmarshal(open, &comm) // an id that is no text names no comm
-	return marshal(map[string]any{"comm_id": comm.ID, "data": map[string]any{}})
-}
-
-// Reply is the content of kernel_info_reply.
-func (i Info) Reply() json.RawMessage {
-	if i.KernelInfo != nil {
-		return i.KernelInfo
-	}
-	banner := "Python " + i.Python
-	if i.Engine == "ipython" {
-		banner += " | IPython " + i.Version
-	}
-	if i.Note != "" {
-		banner += "\n" + i.Note
-	}
-	return marshal(map[string]any{
-		"status":                 "ok",
-		"protocol_version":       jupyter.ProtocolVersion,
-		"implementation":         i.Engine,
-		"implementation_version": i.Version,
-		"language_info": map[string]any{
-			"name": "python", "version": i.Python, "mimetype": "text/x-python", "file_extension": ".py",
-			"pygments_lexer": "ipython3", "nbconvert_exporter": "python",
-			"codemirror_mode": map[string]any{"name": "ipython", "version": 3},
-		},
-		"banner":     banner,
-		"debugger":   false,
-		"help_links": []any{},
-	})
+	return jupyter.Encode(map[string]any{"comm_id": comm.ID, "data": map[string]any{}})
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -23,7 +25,7 @@ type Spec struct {
 	// The driver runs in it.
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil for the driver.
-	Jupyter *Kernelspec
+	Jupyter *zmq.Spec
 	// Driver is the script that [WriteDriver] wrote.
 	Driver string
 	// Environ gives the environment; it is asked at every start.
@@ -35,8 +37,10 @@ type Spec struct {
 	Dir string
 	// Memory tells whether a kernel was killed for want of it; nil does not.
 	Memory *child.Memory
-	// Scratch is a directory for the connection files of Jupyter kernels.
-	Scratch string
+	// Scratch is a directory for the connection files of Jupyter kernels, and
+	// AnswerTimeout bounds what should take them no time; 0 means 10 seconds.
+	Scratch       string
+	AnswerTimeout time.Duration
 	// Warm makes the process where it can; nil is never.
 	Warm *Warm
 	// Logger is never nil.
@@ -50,15 +54,6 @@ func (s *Spec) program() string {
 	}
 	return s.Python[0]
 }
-
-// The states of a kernel, as Jupyter names them.
-const (
-	StateStarting   = "starting"
-	StateIdle       = "idle"
-	StateBusy       = "busy"
-	StateRestarting = "restarting"
-	StateDead       = "dead"
-)
 
 var (
 	// ErrClosed is what a closed kernel answers.
@@ -99,7 +94,7 @@ type Kernel struct {
 	queueBytes int
 	current    *Request // the one that is being served
 	proc       *process // nil before the start and after an end
-	info       Info
+	info       link.Info
 	state      string
 	activity   time.Time
 	served     bool // proc has finished a request
@@ -112,7 +107,7 @@ type Kernel struct {
 
 // New makes a kernel without a process. Close it.
 func New(spec Spec) *Kernel {
-	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: StateIdle, activity: time.Now()}
+	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: jupyter.StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.loop.Go(k.run)
 	k.loop.Go(k.announce)
@@ -129,7 +124,7 @@ func (k *Kernel) State() (state string, activity time.Time) {
 
 // Start returns when the kernel's process takes requests; it starts one when
 // there is none. The process outlives ctx.
-func (k *Kernel) Start(ctx context.Context) (Info, error) {
+func (k *Kernel) Start(ctx context.Context) (link.Info, error) {
 	k.starting.Lock()
 	defer k.starting.Unlock()
 	return k.start(ctx)
@@ -143,16 +138,16 @@ func (k *Kernel) startsWarm(environ []string) bool {
 }
 
 // start is Start with starting held.
-func (k *Kernel) start(ctx context.Context) (Info, error) {
+func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	k.mu.Lock()
 	if k.closed || k.proc != nil {
 		defer k.mu.Unlock()
 		if k.closed {
-			return Info{}, ErrClosed
+			return link.Info{}, ErrClosed
 		}
 		return k.info, nil
 	}
-	k.state = StateStarting
+	k.state = jupyter.StateStarting
 	k.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -167,9 +162,9 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 		err = p.err
 	}
 	if err == nil {
-		k.proc, k.info, k.state, k.served = p, info, StateIdle, false
+		k.proc, k.info, k.state, k.served = p, info, jupyter.StateIdle, false
 	} else {
-		k.state = StateDead
+		k.state = jupyter.StateDead
 	}
 	k.activity = time.Now()
 	k.mu.Unlock()
@@ -178,7 +173,7 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 			p.kill()
 			<-p.done
 		}
-		return Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.program(), err)
+		return link.Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.program(), err)
 	}
 	k.spec.Logger.DebugContext(ctx, "kernel started", "kernel", k.spec.program(), "engine", info.Engine, "took", time.Since(began))
 	if info.Note != "" {
@@ -189,11 +184,11 @@ func (k *Kernel) start(ctx context.Context) (Info, error) {
 
 // startReady starts a process and waits until it is ready. The process that it
 // returns with an error is nil or has ended.
-func (k *Kernel) startReady(ctx context.Context) (p *process, info Info, err error) {
+func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
 	const tries = 3 // where another program takes the port that was found free
 	for range tries {
 		if p, err = startProcess(ctx, k); err != nil {
-			return nil, Info{}, err
+			return nil, link.Info{}, err
 		}
 		if info, err = p.waitReady(ctx); !errors.Is(err, syscall.EADDRINUSE) {
 			break
@@ -230,7 +225,7 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	p := k.proc
 	if p != nil {
 		p.reason = Ended
-		k.state = StateRestarting
+		k.state = jupyter.StateRestarting
 	}
 	k.mu.Unlock()
 	if p != nil {
@@ -263,7 +258,7 @@ func (k *Kernel) Close() error {
 	k.loop.Wait()
 	k.mu.Lock()
 	rest := k.queue
-	k.queue, k.queueBytes, k.state = nil, 0, StateDead
+	k.queue, k.queueBytes, k.state = nil, 0, jupyter.StateDead
 	k.mu.Unlock()
 	k.emitting.Lock()
 	defer k.emitting.Unlock()
@@ -316,7 +311,7 @@ func (k *Kernel) next() *Request {
 
 // serve runs one request from busy to idle.
 func (k *Kernel) serve(r *Request) {
-	start := func() (Info, error) { return k.Start(k.ctx) }
+	start := func() (link.Info, error) { return k.Start(k.ctx) }
 	if r.Header.MsgType == "execute_request" {
 		start = k.fresh
 	}
@@ -325,7 +320,7 @@ func (k *Kernel) serve(r *Request) {
 	p := k.proc
 	refuse := r.interrupted && err == nil // interrupted before it could begin
 	if err == nil && !refuse && p != nil {
-		k.state, k.activity = StateBusy, time.Now()
+		k.state, k.activity = jupyter.StateBusy, time.Now()
 		r.proc = p
 		k.requests++
 		r.number = k.requests
@@ -338,7 +333,7 @@ func (k *Kernel) serve(r *Request) {
 			ctx = p.ctx
 		}
 		k.parent = r
-		k.status(ctx, r, StateBusy)
+		k.status(ctx, r, jupyter.StateBusy)
 		switch content := k.answer(r.Header.MsgType, info); {
 		case errors.Is(err, ErrClosed):
 			k.finish(r, func() { k.fail(r, Ended) })
@@ -361,7 +356,7 @@ func (k *Kernel) serve(r *Request) {
 	if r.finished() {
 		return
 	}
-	if err := p.send(&command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
+	if err := p.send(&link.Command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
 		p.kill() // it does not read: its end ends the request
 	}
 	select {
@@ -380,13 +375,13 @@ func (k *Kernel) finish(r *Request, tell func()) {
 	k.mu.Lock()
 	asking := k.asking
 	k.current, k.asking, k.activity = nil, 0, time.Now()
-	if k.state == StateBusy {
-		k.state = StateIdle
+	if k.state == jupyter.StateBusy {
+		k.state = jupyter.StateIdle
 	}
 	k.mu.Unlock()
 	if asking != 0 && r.proc != nil {
 		// A thread that outlives the code asks: nobody answers it any more.
-		_ = r.proc.send(&command{Type: "input_reply", Seq: asking, EOF: true})
+		_ = r.proc.send(&link.Command{Type: "input_reply", Seq: asking, EOF: true})
 	}
 	tell()
 	close(r.done)
@@ -413,7 +408,7 @@ func (k *Kernel) ended(p *process) {
 		// One that dies before it has done anything would do so for ever.
 		k.revive = k.served || r != nil
 	}
-	k.state, k.activity = StateRestarting, time.Now()
+	k.state, k.activity = jupyter.StateRestarting, time.Now()
 	over, replaced := k.closed, p.replaced
 	k.mu.Unlock()
 	if replaced {
@@ -422,15 +417,15 @@ func (k *Kernel) ended(p *process) {
 	if died {
 		k.spec.Logger.WarnContext(k.ctx, "kernel died", "error", p.err, "stderr", string(p.tail))
 	}
-	state := jupyter.StatusContent{ExecutionState: StateRestarting}
+	state := jupyter.StatusContent{ExecutionState: jupyter.StateRestarting}
 	if over {
-		state.ExecutionState = StateDead
+		state.ExecutionState = jupyter.StateDead
 	}
 	if died && errors.Is(p.err, child.ErrOutOfMemory) {
 		state.Reason = p.err.Error()
 		why.Value += ": " + state.Reason
 	}
-	k.broadcast(k.ctx, Event{Type: "status", Content: marshal(state)})
+	k.broadcast(k.ctx, Event{Type: "status", Content: jupyter.Encode(state)})
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}
@@ -446,10 +441,10 @@ func (k *Kernel) poke() {
 }
 
 // handle takes a message of the driver. emitting is held.
-func (k *Kernel) handle(p *process, m *message) error {
+func (k *Kernel) handle(p *process, m *link.Message) error {
 	switch m.Type {
 	case "ready":
-		var info Info
+		var info link.Info
 		if p.running {
 			return fmt.Errorf("%w: ready for the second time", errLine)
 		}
@@ -463,7 +458,7 @@ func (k *Kernel) handle(p *process, m *message) error {
 	case "checked":
 		return p.handleChecked(m)
 	case "sync":
-		return p.send(&command{Type: "ack", Seq: m.Seq})
+		return p.send(&link.Command{Type: "ack", Seq: m.Seq})
 	case "reply":
 		return k.handleReply(p, m)
 	case "input_request":
@@ -494,7 +489,7 @@ func (k *Kernel) arm(p *process) {
 	}
 }
 
-func (k *Kernel) handleReply(p *process, m *message) error {
+func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	var reply struct {
 		Status string `json:"status"`
 	}
@@ -520,7 +515,7 @@ func (k *Kernel) handleReply(p *process, m *message) error {
 	}
 	k.finish(r, func() { k.reply(p.ctx, r, m.Content) })
 	for _, q := range aborted {
-		k.status(p.ctx, q, StateBusy)
+		k.status(p.ctx, q, jupyter.StateBusy)
 		k.reply(p.ctx, q, abortedContent)
 		close(q.done)
 	}

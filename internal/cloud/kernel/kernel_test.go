@@ -116,7 +116,7 @@ func (s *session) submit(code string, options ...func(*jupyter.ExecuteRequest)) 
 	for _, o := range options {
 		o(&content)
 	}
-	r := &Request{Header: jupyter.NewHeader("execute_request", "test", "test"), Content: marshal(content)}
+	r := &Request{Header: jupyter.NewHeader("execute_request", "test", "test"), Content: jupyter.Encode(content)}
 	if err := s.client.Submit(r); err != nil {
 		s.t.Fatal(err)
 	}

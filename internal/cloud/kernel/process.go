@@ -23,32 +23,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
-
-// maxLine bounds a line of the driver, which keeps its own to half of this.
-const maxLine = 64 << 20
-
-// link is how a process is spoken to. Its methods may be called concurrently.
-type link interface {
-	send(*command) error
-	// receive passes on what the process says, until that ends. The error is a
-	// breach of the protocol.
-	receive(take func(*message) error) error
-	// ended tells that the process is gone: what it said still comes, what is
-	// said to it waits no longer.
-	ended()
-	close()
-}
 
 // process is one life of a kernel.
 type process struct {
 	kernel  *Kernel
 	process *os.Process
 	wait    func() error // for the end of process
-	link    link
+	link    link.Link
 	pipes   [2]*pipe
-	ready   chan Info
+	ready   chan link.Info
 	checked chan []string // the answer to a check
 	// untouched tells that the process was forked and has run no code yet. The
 	// kernel's loop alone uses it once the process is started.
@@ -91,7 +78,7 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{kernel: k, ready: make(chan Info, 1), checked: make(chan []string, 1), done: make(chan struct{})}
+	p := &process{kernel: k, ready: make(chan link.Info, 1), checked: make(chan []string, 1), done: make(chan struct{})}
 	stdio, err := p.openPipes()
 	defer func() {
 		for _, f := range stdio {
@@ -154,7 +141,7 @@ func (p *process) closePipes() error {
 
 // execute makes p a process that runs the driver from its beginning.
 func (p *process) execute(environ []string, stdio []*os.File) error {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := child.SocketPair()
 	if err != nil {
 		return err
 	}
@@ -173,19 +160,18 @@ func (p *process) execute(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-func socketPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// executeJupyter makes p a process of a Jupyter kernel.
+func (p *process) executeJupyter(environ []string, stdio []*os.File) error {
+	spec := &p.kernel.spec
+	l, cmd, err := zmq.Start(spec.Jupyter, zmq.Options{
+		Environ: environ, Stdio: [3]*os.File(stdio), Dir: spec.Dir,
+		Scratch: spec.Scratch, Credential: spec.Credential, AnswerTimeout: spec.AnswerTimeout,
+	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "kernel"), os.NewFile(uintptr(fds[1]), "driver")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return conn.(*net.UnixConn), theirs, nil
+	p.link, p.process, p.wait = l, cmd.Process, func() error { return child.Wait(cmd) }
+	return nil
 }
 
 // supervise reads what the process says until it is gone, and reports its end.
@@ -196,17 +182,17 @@ func (p *process) supervise() {
 	}
 	var breach error
 	readers.Go(func() {
-		if breach = p.link.receive(p.take); breach != nil {
+		if breach = p.link.Receive(p.take); breach != nil {
 			p.kill() // what breaks the protocol cannot be spoken to
 		}
 	})
 	err := p.wait()
-	p.link.ended()
+	p.link.Ended()
 	p.killSession()
 	// The pipes may be held open by who left the session.
 	p.drainAndClose()
 	readers.Wait()
-	p.link.close()
+	p.link.Close()
 	p.cancel()
 	if err == nil {
 		err = errors.New("exit status 0")
@@ -231,10 +217,10 @@ func (p *process) drainAndClose() {
 	_ = p.closePipes()
 }
 
-func (p *process) send(c *command) error { return p.link.send(c) }
+func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 
 // take passes on a message of the process.
-func (p *process) take(m *message) error {
+func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
 	p.drain() // what was written before the driver spoke comes first
@@ -244,7 +230,7 @@ func (p *process) take(m *message) error {
 // lines is the link to the driver: lines of JSON on a socket.
 type lines struct{ conn *net.UnixConn }
 
-func (l lines) send(c *command) error {
+func (l lines) Send(c *link.Command) error {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -256,17 +242,17 @@ func (l lines) send(c *command) error {
 // ended ends writes with an error and reads after what the socket holds. A
 // process that left the session may hold the driver's end: nobody waits for it,
 // with the kernel's lock.
-func (l lines) ended() {
+func (l lines) Ended() {
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 	_ = l.conn.CloseRead()
 }
 
-func (l lines) close() { _ = l.conn.Close() }
+func (l lines) Close() { _ = l.conn.Close() }
 
-func (l lines) receive(take func(*message) error) error {
+func (l lines) Receive(take func(*link.Message) error) error {
 	r := bufio.NewReaderSize(l.conn, 128<<10) // a full line of output fits
 	for {
-		line, err := readLine(r, maxLine)
+		line, err := readLine(r, link.MaxMessage)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 			return nil
 		}
@@ -357,13 +343,13 @@ func (p *process) output(pipe *pipe, text string) {
 		p.tail = p.tail[max(0, len(p.tail)-4096):]
 		return
 	}
-	p.kernel.emit(p.ctx, "stream", marshal(jupyter.StreamContent{Name: pipe.name, Text: text}))
+	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
 // interrupt strikes the whole process group: commands of the cell too.
 func (p *process) interrupt() {
-	if spec := p.kernel.spec.Jupyter; spec != nil && spec.InterruptMode == interruptByMessage {
-		_ = p.send(&command{Type: "interrupt_request"}) // an error is that of a process that has ended
+	if spec := p.kernel.spec.Jupyter; spec != nil && spec.InterruptMode == zmq.InterruptByMessage {
+		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error is that of a process that has ended
 		return
 	}
 	_ = unix.Kill(-p.process.Pid, unix.SIGINT)
@@ -403,7 +389,7 @@ func (p *process) killSession() {
 const startTimeout = time.Minute
 
 // waitReady returns when the driver takes requests.
-func (p *process) waitReady(ctx context.Context) (Info, error) {
+func (p *process) waitReady(ctx context.Context) (link.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	select {
@@ -416,10 +402,10 @@ func (p *process) waitReady(ctx context.Context) (Info, error) {
 		if p.kernel.spec.Jupyter != nil && strings.Contains(strings.ToLower(said), syscall.EADDRINUSE.Error()) {
 			err = errors.Join(err, syscall.EADDRINUSE) // as every runtime words it
 		}
-		return Info{}, fmt.Errorf("ended before it was ready: %w\n%s", err, said)
+		return link.Info{}, fmt.Errorf("ended before it was ready: %w\n%s", err, said)
 	case <-ctx.Done():
 		p.kill()
 		<-p.done
-		return Info{}, fmt.Errorf("not ready: %w", context.Cause(ctx))
+		return link.Info{}, fmt.Errorf("not ready: %w", context.Cause(ctx))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
 // Warm is where a [Kernel] gets processes that have everything loaded: children
@@ -70,7 +71,7 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(fds...), nil); err != nil {
 		return err
 	}
-	line, err := json.Marshal(setup{Environ: variables(environ), Dir: p.kernel.spec.Dir})
+	line, err := json.Marshal(setup{Environ: link.Variables(environ), Dir: p.kernel.spec.Dir})
 	if err != nil {
 		return err
 	}
@@ -108,15 +109,6 @@ func readShortLine(conn *net.UnixConn, v any) error {
 	return fmt.Errorf("%w: %q", errLine, line)
 }
 
-func variables(environ []string) map[string]string {
-	m := make(map[string]string, len(environ))
-	for _, v := range environ {
-		name, value, _ := strings.Cut(v, "=")
-		m[name] = value
-	}
-	return m
-}
-
 // atStart are the beginnings of the names of variables that act when a program
 // starts or a library is loaded. In a process that was forked they come too late.
 var atStart = []string{
@@ -144,7 +136,7 @@ func startVariables(environ []string) []string {
 // fresh is Start for a request that runs code. A process that was forked and has
 // run none yet is replaced by a cold one where a module that it has loaded is
 // another one in the sandbox by now.
-func (k *Kernel) fresh() (Info, error) {
+func (k *Kernel) fresh() (link.Info, error) {
 	info, err := k.Start(k.ctx)
 	k.mu.Lock()
 	p := k.proc
@@ -168,7 +160,7 @@ func (k *Kernel) fresh() (Info, error) {
 
 // changes asks the process what differs from what it has loaded.
 func (p *process) changes() []string {
-	if err := p.send(&command{Type: "check"}); err != nil {
+	if err := p.send(&link.Command{Type: "check"}); err != nil {
 		return []string{err.Error()}
 	}
 	select {
@@ -179,7 +171,7 @@ func (p *process) changes() []string {
 	}
 }
 
-func (p *process) handleChecked(m *message) error {
+func (p *process) handleChecked(m *link.Message) error {
 	var answer struct {
 		Changed []string `json:"changed"`
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 )
 
 func TestWarmFits(t *testing.T) {
@@ -47,7 +49,7 @@ func TestWarmFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			answered := checkWarm(t, &Warm{Fork: func(context.Context) (*os.File, error) {
-				ours, theirs, err := socketPair()
+				ours, theirs, err := child.SocketPair()
 				if err != nil {
 					return nil, err
 				}

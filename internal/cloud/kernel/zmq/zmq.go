@@ -1,8 +1,11 @@
 //go:build linux
 
-package kernel
+// Package zmq runs the Jupyter kernels of other programs, which speak ZeroMQ:
+// finding them, starting them, and their link.
+package zmq
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -24,6 +27,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -37,15 +41,15 @@ const (
 	answerTimeout = 10 * time.Second
 	// controlTimeout bounds a message to a kernel that may not read.
 	controlTimeout = 200 * time.Millisecond
-	// lastWords is how long what a dead kernel has said may take to be read.
-	lastWords = 5 * time.Second
+	// drainTimeout is how long what a dead kernel has said may take to be read.
+	drainTimeout = 5 * time.Second
 )
 
-// zmq is the link to a Jupyter kernel: four ZeroMQ connections, on TCP because
+// Link is the link to a Jupyter kernel: four ZeroMQ connections, on TCP because
 // there are kernels (Deno's) that know nothing else. Everything is signed with a
 // key that only the kernel and this process know.
-type zmq struct {
-	spec    *Kernelspec
+type Link struct {
+	spec    *Spec
 	environ map[string]string
 	dir     string // has the connection file
 	ports   map[string]int
@@ -56,14 +60,14 @@ type zmq struct {
 	ctx    context.Context //nolint:containedctx // the life of the process, not of a call
 	cancel context.CancelFunc
 
-	patience time.Duration // answerTimeout, but in tests
+	patience time.Duration // for what should take no time
 
 	// order serialises what is taken; it is held while it is passed on, and
 	// taken before mu. It guards the next six.
 	order  sync.Mutex
-	take   func(*message) error
+	take   func(*link.Message) error
 	heard  bool       // something came on iopub
-	info   *Info      // who the kernel is
+	info   *link.Info // who the kernel is
 	ready  bool       // both of the above, and told
 	talk   *exchanges // what is being asked
 	census census     // of what came since
@@ -95,44 +99,56 @@ var jupyterChannels = map[string]string{
 	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
 }
 
-// executeJupyter makes p a process of a Jupyter kernel.
-func (p *process) executeJupyter(environ []string, stdio []*os.File) (err error) {
-	spec := &p.kernel.spec
-	environ = spec.Jupyter.environ(environ)
-	l := &zmq{
-		spec: spec.Jupyter, environ: variables(environ), session: jupyter.NewID(),
-		key: []byte(rand.Text()), conns: map[string]*zmtp{}, census: census{}, patience: answerTimeout,
+// Options say how to run a kernel's process.
+type Options struct {
+	Environ []string
+	// Stdio are descriptors 0 to 2 of the process.
+	Stdio [3]*os.File
+	// Dir is the working directory.
+	Dir string
+	// Scratch is a directory for connection files.
+	Scratch string
+	// Credential is the user; nil is this process's own.
+	Credential *syscall.Credential
+	// AnswerTimeout bounds what should take no time, all but executions. 0 means
+	// 10 seconds.
+	AnswerTimeout time.Duration
+}
+
+// Start starts the process of a kernel and returns the link to it. The caller
+// waits for the end of cmd with child.Wait.
+func Start(spec *Spec, o Options) (_ *Link, cmd *exec.Cmd, err error) {
+	environ := spec.environ(o.Environ)
+	l := &Link{
+		spec: spec, environ: link.Variables(environ), session: jupyter.NewID(),
+		key: []byte(rand.Text()), conns: map[string]*zmtp{}, census: census{}, patience: cmp.Or(o.AnswerTimeout, answerTimeout),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
-			l.close()
+			l.Close()
 		}
 	}()
-	if l.dir, err = os.MkdirTemp(spec.Scratch, "jupyter-"); err != nil {
-		return err
+	if l.dir, err = os.MkdirTemp(o.Scratch, "jupyter-"); err != nil {
+		return nil, nil, err
 	}
-	file, err := l.writeConnectionFile(spec.Credential)
+	file, err := l.writeConnectionFile(o.Credential)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	argv, err := spec.Jupyter.command(environ, file)
+	argv, err := spec.command(environ, file)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	cmd := &exec.Cmd{
-		Path: argv[0], Args: argv, Env: environ, Dir: spec.Dir,
-		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.Credential},
+	cmd = &exec.Cmd{
+		Path: argv[0], Args: argv, Env: environ, Dir: o.Dir,
+		Stdin: o.Stdio[0], Stdout: o.Stdio[1], Stderr: o.Stdio[2],
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: o.Credential},
 	}
-	if err := child.Start(cmd); err != nil {
-		return err
-	}
-	p.link, p.process, p.wait = l, cmd.Process, func() error { return child.Wait(cmd) }
-	return nil
+	return l, cmd, child.Start(cmd)
 }
 
-func (l *zmq) writeConnectionFile(owner *syscall.Credential) (string, error) {
+func (l *Link) writeConnectionFile(owner *syscall.Credential) (string, error) {
 	ports, err := freePorts(l.ctx, 5)
 	if err != nil {
 		return "", err
@@ -183,8 +199,8 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return nil, fmt.Errorf("no free port on 127.0.0.1: %w", last)
 }
 
-// receive connects to the kernel, and passes on what it says.
-func (l *zmq) receive(take func(*message) error) error {
+// Receive connects to the kernel, and passes on what it says.
+func (l *Link) Receive(take func(*link.Message) error) error {
 	l.take = take
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
@@ -194,7 +210,7 @@ func (l *zmq) receive(take func(*message) error) error {
 		readers.Go(func() {
 			err := l.readChannel(ctx, channel)
 			if err != nil {
-				l.ended() // the others are of no use without this one
+				l.Ended() // the others are of no use without this one
 			}
 			errs <- err
 		})
@@ -208,7 +224,7 @@ func (l *zmq) receive(take func(*message) error) error {
 	return errors.Join(all...)
 }
 
-func (l *zmq) readChannel(ctx context.Context, channel string) error {
+func (l *Link) readChannel(ctx context.Context, channel string) error {
 	conn, err := l.connect(ctx, channel)
 	if err != nil {
 		return nil // the process has ended, or is not going to be ready: both are noticed
@@ -236,7 +252,7 @@ func (l *zmq) readChannel(ctx context.Context, channel string) error {
 }
 
 // connect tries until the kernel listens, or ctx ends.
-func (l *zmq) connect(ctx context.Context, channel string) (*zmtp, error) {
+func (l *Link) connect(ctx context.Context, channel string) (*zmtp, error) {
 	address := "127.0.0.1:" + strconv.Itoa(l.ports[channel])
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -253,7 +269,7 @@ func (l *zmq) connect(ctx context.Context, channel string) (*zmtp, error) {
 	}
 }
 
-func (l *zmq) dial(ctx context.Context, address, channel string) (*zmtp, error) {
+func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -279,7 +295,7 @@ func (l *zmq) dial(ctx context.Context, address, channel string) (*zmtp, error) 
 
 // introduce asks the kernel who it is until it is ready. The function that it
 // returns ends that.
-func (l *zmq) introduce(ctx context.Context) func() {
+func (l *Link) introduce(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -308,7 +324,7 @@ func (l *zmq) introduce(ctx context.Context) func() {
 
 const delimiter = "<IDS|MSG>"
 
-func (l *zmq) sign(parts [][]byte) []byte {
+func (l *Link) sign(parts [][]byte) []byte {
 	mac := hmac.New(sha256.New, l.key)
 	for _, part := range parts {
 		mac.Write(part)
@@ -317,7 +333,7 @@ func (l *zmq) sign(parts [][]byte) []byte {
 }
 
 // write sends a message on a channel.
-func (l *zmq) write(channel string, m *jupyter.Message) error {
+func (l *Link) write(channel string, m *jupyter.Message) error {
 	header, err := json.Marshal(m.Header)
 	if err != nil {
 		return err
@@ -338,7 +354,7 @@ func (l *zmq) write(channel string, m *jupyter.Message) error {
 	conn := l.conns[channel]
 	l.mu.Unlock()
 	if conn == nil {
-		return fmt.Errorf("kernel: no connection to the %s channel", channel)
+		return fmt.Errorf("zmq: no connection to the %s channel", channel)
 	}
 	if channel == jupyter.Control {
 		_ = conn.SetWriteDeadline(time.Now().Add(controlTimeout))
@@ -347,7 +363,7 @@ func (l *zmq) write(channel string, m *jupyter.Message) error {
 }
 
 // open reads a message of the kernel and checks its signature.
-func (l *zmq) open(parts [][]byte) (*jupyter.Message, error) {
+func (l *Link) open(parts [][]byte) (*jupyter.Message, error) {
 	at := slices.IndexFunc(parts, func(part []byte) bool { return string(part) == delimiter })
 	if at < 0 || len(parts) < at+6 {
 		return nil, fmt.Errorf("%w: a message of %d parts", errZMTP, len(parts))
@@ -375,7 +391,7 @@ func (l *zmq) open(parts [][]byte) (*jupyter.Message, error) {
 }
 
 // hear takes a message of the kernel.
-func (l *zmq) hear(m *jupyter.Message) error {
+func (l *Link) hear(m *jupyter.Message) error {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if !l.ready {
@@ -399,7 +415,7 @@ func (l *zmq) hear(m *jupyter.Message) error {
 			l.mu.Lock()
 			l.asking = m.Header
 			l.mu.Unlock()
-			return l.take(&message{Type: m.Header.MsgType, Content: m.Content, Seq: 1})
+			return l.take(&link.Message{Type: m.Header.MsgType, Content: m.Content, Seq: 1})
 		}
 	case jupyter.IOPub:
 		return l.hearOutput(m)
@@ -409,7 +425,7 @@ func (l *zmq) hear(m *jupyter.Message) error {
 
 // hearFirst waits for an answer on shell and for a word on iopub: then nothing
 // that follows is lost.
-func (l *zmq) hearFirst(m *jupyter.Message) error {
+func (l *Link) hearFirst(m *jupyter.Message) error {
 	l.heard = l.heard || m.Channel == jupyter.IOPub
 	if m.Header.MsgType == "kernel_info_reply" {
 		var names struct {
@@ -417,16 +433,16 @@ func (l *zmq) hearFirst(m *jupyter.Message) error {
 			Version        string `json:"implementation_version"`
 		}
 		_ = json.Unmarshal(m.Content, &names) // they are for the log
-		l.info = &Info{Engine: names.Implementation, Version: names.Version, KernelInfo: m.Content}
+		l.info = &link.Info{Engine: names.Implementation, Version: names.Version, KernelInfo: m.Content}
 	}
 	if !l.heard || l.info == nil {
 		return nil
 	}
 	l.ready = true
-	return l.take(&message{Type: "ready", Content: marshal(l.info)})
+	return l.take(&link.Message{Type: "ready", Content: jupyter.Encode(l.info)})
 }
 
-func (l *zmq) hearOutput(m *jupyter.Message) error {
+func (l *Link) hearOutput(m *jupyter.Message) error {
 	ours := l.talk != nil && m.Parent.MsgID == l.talk.header.MsgID
 	switch {
 	case m.Header.MsgType == "status":
@@ -436,13 +452,13 @@ func (l *zmq) hearOutput(m *jupyter.Message) error {
 		var status jupyter.StatusContent
 		_ = json.Unmarshal(m.Content, &status) // none is none that matters
 		switch status.ExecutionState {
-		case StateIdle:
+		case jupyter.StateIdle:
 			l.talk.idle = true
 			l.talk.overtime.Reset(l.patience) // an interrupt makes kernels forget the reply
 			return l.proceed()
-		case StateBusy:
+		case jupyter.StateBusy:
 			if l.talk.unannounced {
-				return l.take(&message{Type: "armed"})
+				return l.take(&link.Message{Type: "armed"})
 			}
 		}
 		return nil
@@ -457,7 +473,7 @@ func (l *zmq) hearOutput(m *jupyter.Message) error {
 	case ours && l.talk.hidden && (m.Header.MsgType == "execute_input" || m.Header.MsgType == "error"):
 		return nil // all else is of what came before, late
 	}
-	return l.take(&message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
+	return l.take(&link.Message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
 }
 
 // passed are the messages on iopub that clients are told.
@@ -467,7 +483,7 @@ var passed = map[string]bool{
 }
 
 // proceed goes on to the next exchange when this one is over. order is held.
-func (l *zmq) proceed() error {
+func (l *Link) proceed() error {
 	t := l.talk
 	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
 	if !t.idle || isRequest && !t.replied || t.mark != "" {
@@ -486,18 +502,18 @@ func (l *zmq) proceed() error {
 	if lost > 0 {
 		notice := jupyter.StreamContent{Name: "stderr", Text: fmt.Sprintf(
 			"[%d messages of the kernel are missing: it drops what is not taken in time]\n", lost)}
-		if err := l.take(&message{Type: "stream", Content: marshal(notice)}); err != nil {
+		if err := l.take(&link.Message{Type: "stream", Content: jupyter.Encode(notice)}); err != nil {
 			return err
 		}
 	}
 	if t.answer == nil {
 		t.answer = json.RawMessage(`{"status":"ok"}`)
 	}
-	return l.take(&message{Type: "reply", ID: t.id, Content: t.answer})
+	return l.take(&link.Message{Type: "reply", ID: t.id, Content: t.answer})
 }
 
 // ask begins the next exchange. order is held.
-func (l *zmq) ask(t *exchanges) (err error) {
+func (l *Link) ask(t *exchanges) (err error) {
 	t.replied, t.idle = false, false
 	next := t.queue[0]
 	t.queue = t.queue[1:]
@@ -511,7 +527,7 @@ func (l *zmq) ask(t *exchanges) (err error) {
 }
 
 // late is called when an answer does not come.
-func (l *zmq) late(t *exchanges) {
+func (l *Link) late(t *exchanges) {
 	l.order.Lock()
 	defer l.order.Unlock()
 	if l.talk != t {
@@ -527,7 +543,7 @@ func (l *zmq) late(t *exchanges) {
 }
 
 func errorReply(name, value string) json.RawMessage {
-	return marshal(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
+	return jupyter.Encode(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
 }
 
 // answered are the requests on shell that kernels answer.
@@ -536,7 +552,8 @@ var answered = map[string]bool{
 	"history_request": true, "comm_info_request": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-func (l *zmq) send(c *command) error {
+// Send tells the kernel something.
+func (l *Link) Send(c *link.Command) error {
 	switch c.Type {
 	case "input_reply":
 		l.mu.Lock()
@@ -547,7 +564,7 @@ func (l *zmq) send(c *command) error {
 			value = "\x04" // as terminals say it, which is Jupyter's convention too
 		}
 		return l.write(jupyter.Stdin, &jupyter.Message{
-			Header: jupyter.NewHeader(c.Type, l.session, "e2b"), Parent: parent, Content: marshal(jupyter.InputReply{Value: value}),
+			Header: jupyter.NewHeader(c.Type, l.session, "e2b"), Parent: parent, Content: jupyter.Encode(jupyter.InputReply{Value: value}),
 		})
 	case "interrupt_request":
 		return l.write(jupyter.Control, &jupyter.Message{Header: jupyter.NewHeader(c.Type, l.session, "e2b")})
@@ -555,7 +572,7 @@ func (l *zmq) send(c *command) error {
 	return l.sendRequest(c)
 }
 
-func (l *zmq) sendRequest(c *command) error {
+func (l *Link) sendRequest(c *link.Command) error {
 	l.order.Lock()
 	defer l.order.Unlock()
 	t := &exchanges{id: c.ID, header: jupyter.Header{MsgType: c.Type}, unannounced: c.Type != "execute_request"}
@@ -596,20 +613,20 @@ func (l *zmq) sendRequest(c *command) error {
 	return l.ask(t)
 }
 
-func (l *zmq) askSilent(code string) (hidden bool, header jupyter.Header, err error) {
+func (l *Link) askSilent(code string) (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("execute_request", jupyter.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]string{}})
 }
 
-func (l *zmq) askHidden(msgType string, content any) (hidden bool, header jupyter.Header, err error) {
+func (l *Link) askHidden(msgType string, content any) (hidden bool, header jupyter.Header, err error) {
 	header = jupyter.NewHeader(msgType, l.session, "e2b")
-	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: marshal(content)})
+	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: jupyter.Encode(content)})
 }
 
 // refuse answers a request in place of the kernel. order is held.
-func (l *zmq) refuse(t *exchanges, answer json.RawMessage) error {
+func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	t.replied, t.idle, t.answer = true, true, answer
 	if t.header.MsgType == "execute_request" {
-		if err := l.take(&message{Type: "error", Content: answer}); err != nil {
+		if err := l.take(&link.Message{Type: "error", Content: answer}); err != nil {
 			return err
 		}
 	}
@@ -630,18 +647,19 @@ func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err err
 	return content, silent, err
 }
 
-// ended lets what the kernel has said be read, for as long as that may take.
-func (l *zmq) ended() {
+// Ended lets what the kernel has said be read, for as long as that may take.
+func (l *Link) Ended() {
 	l.cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.conns {
 		_ = conn.SetWriteDeadline(time.Unix(1, 0))
-		_ = conn.SetReadDeadline(time.Now().Add(lastWords))
+		_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
 	}
 }
 
-func (l *zmq) close() {
+// Close ends the connections and removes the connection file.
+func (l *Link) Close() {
 	l.cancel()
 	l.order.Lock()
 	if l.talk != nil {

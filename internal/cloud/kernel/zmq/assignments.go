@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // environmentOf maps a language, as kernelspecs name it, to how its code sets a
@@ -19,7 +20,7 @@ var environmentOf = map[string]struct {
 	unset func(name string) string
 }{
 	"bash": {
-		set:   func(name, value string) string { return "export " + name + "=" + quoteShell(value) },
+		set:   func(name, value string) string { return "export " + name + "=" + shell.Quote(value) },
 		unset: func(name string) string { return "unset " + name },
 	},
 	"python": {
@@ -75,8 +76,6 @@ func assignments(language string, env, environ map[string]string) (before, after
 	}
 	return strings.Join(set, "\n"), strings.Join(reset, "\n"), nil
 }
-
-func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // quoteJSON is a string of JSON, which is one of Python, JavaScript, R and Java
 // as well.

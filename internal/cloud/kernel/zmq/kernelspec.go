@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"encoding/json"
@@ -15,11 +15,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Kernelspec is a Jupyter kernel that is installed: what kernel.json says.
-type Kernelspec struct {
+// Spec is a Jupyter kernel that is installed: what kernel.json says.
+type Spec struct {
 	// Name is how clients name it, and Dir where it is.
 	Name string `json:"-"`
 	Dir  string `json:"-"`
@@ -32,8 +33,8 @@ type Kernelspec struct {
 	Metadata      json.RawMessage   `json:"metadata"`
 }
 
-// interruptByMessage is the other InterruptMode than "signal".
-const interruptByMessage = "message"
+// InterruptByMessage is the other InterruptMode than "signal".
+const InterruptByMessage = "message"
 
 // Bounds of what is read of a machine's kernelspecs, which sandboxed code writes.
 const (
@@ -44,19 +45,19 @@ const (
 // kernelspecName is what Jupyter allows a kernel to be called.
 var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
-// ErrNoKernelspec says that a kernel is not installed.
-var ErrNoKernelspec = errors.New("kernel: not installed")
+// ErrNotInstalled says that a kernel is not installed.
+var ErrNotInstalled = errors.New("zmq: not installed")
 
-// Kernelspecs is where Jupyter kernels are looked for: directories, the first of
+// Specs is where Jupyter kernels are looked for: directories, the first of
 // which wins. They are read at every use, so that what is installed is there.
-type Kernelspecs []string
+type Specs []string
 
-// KernelspecDirs gives the standard places: those of the variable JUPYTER_PATH
+// Dirs returns the standard places: those of the variable JUPYTER_PATH
 // and of the homes, that of prefix, which is the Python environment's, and the
 // machine's.
-func KernelspecDirs(environ []string, prefix string, homes ...string) Kernelspecs {
+func Dirs(environ []string, prefix string, homes ...string) Specs {
 	var data []string
-	env := variables(environ)
+	env := link.Variables(environ)
 	data = append(data, filepath.SplitList(env["JUPYTER_PATH"])...)
 	for _, home := range append([]string{env["HOME"]}, homes...) {
 		if home != "" {
@@ -64,7 +65,7 @@ func KernelspecDirs(environ []string, prefix string, homes ...string) Kernelspec
 		}
 	}
 	data = append(data, filepath.Join(prefix, "share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter")
-	var dirs Kernelspecs
+	var dirs Specs
 	for _, dir := range data {
 		dir = filepath.Join(dir, "kernels")
 		if filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
@@ -74,9 +75,9 @@ func KernelspecDirs(environ []string, prefix string, homes ...string) Kernelspec
 	return dirs
 }
 
-// Find gives the kernel of a name, in whatever case. The error is
-// [ErrNoKernelspec], or says what is wrong with the one that is there.
-func (s Kernelspecs) Find(name string) (*Kernelspec, error) {
+// Find returns the kernel of a name, in whatever case. The error is
+// [ErrNotInstalled], or says what is wrong with the one that is there.
+func (s Specs) Find(name string) (*Spec, error) {
 	name = strings.ToLower(name)
 	if kernelspecName().MatchString(name) && name != "." && name != ".." {
 		for _, dir := range s {
@@ -86,12 +87,12 @@ func (s Kernelspecs) Find(name string) (*Kernelspec, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%w: %.64q", ErrNoKernelspec, name)
+	return nil, fmt.Errorf("%w: %.64q", ErrNotInstalled, name)
 }
 
-// All gives what is installed and well-formed, sorted by name.
-func (s Kernelspecs) All() []*Kernelspec {
-	found := map[string]*Kernelspec{}
+// All returns what is installed and well-formed, sorted by name.
+func (s Specs) All() []*Spec {
+	found := map[string]*Spec{}
 	for _, dir := range s {
 		for _, name := range kernelspecNames(dir) {
 			name = strings.ToLower(name)
@@ -103,7 +104,7 @@ func (s Kernelspecs) All() []*Kernelspec {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b *Kernelspec) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(found), func(a, b *Spec) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func kernelspecNames(dir string) []string {
@@ -118,7 +119,7 @@ func kernelspecNames(dir string) []string {
 
 // readKernelspec reads dir/name/kernel.json; name is in lower case, the
 // directory may be in another.
-func readKernelspec(dir, name string) (*Kernelspec, error) {
+func readKernelspec(dir, name string) (*Spec, error) {
 	for _, entry := range kernelspecNames(dir) {
 		if strings.EqualFold(entry, name) {
 			return parseKernelspec(name, filepath.Join(dir, entry))
@@ -127,27 +128,27 @@ func readKernelspec(dir, name string) (*Kernelspec, error) {
 	return nil, os.ErrNotExist
 }
 
-func parseKernelspec(name, dir string) (*Kernelspec, error) {
+func parseKernelspec(name, dir string) (*Spec, error) {
 	path := filepath.Join(dir, "kernel.json")
 	// What is no file, such as a pipe, must not be waited for.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("kernel: %w", err)
+		return nil, fmt.Errorf("zmq: %w", err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("kernel: %s is not a file", path)
+		return nil, fmt.Errorf("zmq: %s is not a file", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKernelspec))
 	if err != nil {
-		return nil, fmt.Errorf("kernel: %w", err)
+		return nil, fmt.Errorf("zmq: %w", err)
 	}
-	spec := &Kernelspec{Name: name, Dir: dir}
+	spec := &Spec{Name: name, Dir: dir}
 	if err := json.Unmarshal(data, spec); err != nil {
-		return nil, fmt.Errorf("kernel: %s: %w", path, err)
+		return nil, fmt.Errorf("zmq: %s: %w", path, err)
 	}
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
-		return nil, fmt.Errorf("kernel: %s: argv is empty", path)
+		return nil, fmt.Errorf("zmq: %s: argv is empty", path)
 	}
 	if spec.InterruptMode == "" {
 		spec.InterruptMode = "signal"
@@ -162,8 +163,8 @@ func parseKernelspec(name, dir string) (*Kernelspec, error) {
 var reference = lazyregexp.New(`\$\{\w+\}`)
 
 // environ is the environment of the kernel's process.
-func (s *Kernelspec) environ(base []string) []string {
-	before := variables(base)
+func (s *Spec) environ(base []string) []string {
+	before := link.Variables(base)
 	env := maps.Clone(before)
 	env["NO_COLOR"] = "1" // what is shown is data, for no terminal
 	for name, value := range s.Env {
@@ -183,7 +184,7 @@ func (s *Kernelspec) environ(base []string) []string {
 }
 
 // command is what to run, with its program found in the PATH of environ.
-func (s *Kernelspec) command(environ []string, connectionFile string) (argv []string, err error) {
+func (s *Spec) command(environ []string, connectionFile string) (argv []string, err error) {
 	replace := strings.NewReplacer("{connection_file}", connectionFile, "{resource_dir}", s.Dir)
 	for _, arg := range s.Argv {
 		argv = append(argv, replace.Replace(arg))
@@ -191,7 +192,7 @@ func (s *Kernelspec) command(environ []string, connectionFile string) (argv []st
 	if filepath.IsAbs(argv[0]) {
 		return argv, nil
 	}
-	for _, dir := range filepath.SplitList(variables(environ)["PATH"]) {
+	for _, dir := range filepath.SplitList(link.Variables(environ)["PATH"]) {
 		if path, err := exec.LookPath(filepath.Join(dir, argv[0])); err == nil && filepath.IsAbs(path) {
 			argv[0] = path
 			return argv, nil

@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
 // zmtp is the client's end of a ZeroMQ connection: version 3.0 of its transport
@@ -18,7 +20,7 @@ import (
 // Reading is for one goroutine.
 //
 // What a peer says is foreign: a length is believed as far as bytes come, and up
-// to maxLine.
+// to link.MaxMessage.
 type zmtp struct {
 	net.Conn
 	r       *bufio.Reader
@@ -34,7 +36,7 @@ const (
 )
 
 var (
-	errZMTP = errors.New("kernel: not ZeroMQ")
+	errZMTP = errors.New("zmq: not ZeroMQ")
 	// greeting is signature, version, mechanism, as-server and filler.
 	greeting = append(append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0}, "NULL"...), make([]byte, 64-16)...)
 )
@@ -59,7 +61,7 @@ func openZMTP(conn net.Conn, socketType, identity string) (*zmtp, error) {
 	if theirs[0] != 0xff || theirs[9] != 0x7f || theirs[10] < 3 || !bytes.Equal(theirs[12:32], greeting[12:32]) {
 		return nil, fmt.Errorf("%w: greeting %.32q", errZMTP, theirs)
 	}
-	flags, command, err := z.readFrame(maxLine)
+	flags, command, err := z.readFrame(link.MaxMessage)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func (z *zmtp) writeMessage(parts ...[]byte) error {
 
 // readMessage gives the parts of the next message.
 func (z *zmtp) readMessage() (parts [][]byte, err error) {
-	room := maxLine
+	room := link.MaxMessage
 	for {
 		flags, part, err := z.readFrame(room)
 		switch {

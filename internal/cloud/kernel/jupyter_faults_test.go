@@ -7,53 +7,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-func TestCensus(t *testing.T) {
-	t.Parallel()
-	for ids, want := range map[string]int{
-		"": 0, "a_5": 0, "a_5 a_6 a_7": 0, "a_7 a_5 a_6": 0, "a_5 a_8": 2, "a_5 b_1 a_6 b_3": 1, "x y -1 a_ a_x": 0, "a_1 a_3 a_2": 0,
-	} {
-		c := census{}
-		for _, id := range strings.Fields(ids) {
-			c.note(id)
-		}
-		if got := c.lost(); got != want {
-			t.Errorf("%q: %d are lost, want %d", ids, got, want)
-		}
-	}
-	c := census{}
-	for i := range 100 {
-		c.note(fmt.Sprintf("p%d_1", i))
-	}
-	if len(c) > maxNumberings {
-		t.Errorf("%d numberings are kept", len(c))
-	}
-}
-
 // impatient makes a kernel's process waited for less than usual.
-func impatient(t testing.TB, k *Kernel, patience time.Duration) {
-	t.Helper()
-	if _, err := k.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	l := k.proc.link.(*zmq)
-	l.order.Lock()
-	defer l.order.Unlock()
-	l.patience = patience
+func impatient(timeout time.Duration) func(*Spec) {
+	return func(s *Spec) { s.AnswerTimeout = timeout }
 }
 
 // What ZeroMQ drops because nobody takes it is counted, and told.
 func TestJupyterClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	k, _ := newJupyter(t, "python3")
-	impatient(t, k, 2*time.Second)
+	k, _ := newJupyter(t, "python3", impatient(2*time.Second))
 	const displays = 3000
 	read := make(chan struct{})
 	s := &session{t: t, events: make(chan Event, 2*displays)}
@@ -111,9 +81,8 @@ class Forgetful(Kernel):
     async def execute_request(self, stream, ident, parent):
         pass
 IPKernelApp.launch_instance(kernel_class=Forgetful)`
-	spec := &Kernelspec{Name: "forgetful", Argv: []string{"python3", "-c", program, "-f", "{connection_file}"}, InterruptMode: "signal"}
-	k, _ := newForeign(t, spec, kerneltest.Environ(t))
-	impatient(t, k, 10*time.Millisecond)
+	spec := &zmq.Spec{Name: "forgetful", Argv: []string{"python3", "-c", program, "-f", "{connection_file}"}, InterruptMode: "signal"}
+	k, _ := newForeign(t, spec, kerneltest.Environ(t), impatient(10*time.Millisecond))
 	s := attach(t, k)
 	for range 2 {
 		if o := s.run("x"); o.reply.Status != "error" || o.reply.Name != "TimeoutError" || len(o.errors) != 1 || o.errors[0].Name != "TimeoutError" {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -23,14 +24,14 @@ import (
 func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, string) {
 	t.Helper()
 	environ := kerneltest.Environ(t)
-	spec, err := KernelspecDirs(environ, "/nowhere").Find(name)
+	spec, err := zmq.Dirs(environ, "/nowhere").Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newForeign(t, spec, append(environ, "GLOBAL=global"), options...)
 }
 
-func newForeign(t testing.TB, spec *Kernelspec, environ []string, options ...func(*Spec)) (*Kernel, string) {
+func newForeign(t testing.TB, spec *zmq.Spec, environ []string, options ...func(*Spec)) (*Kernel, string) {
 	t.Helper()
 	scratch := t.TempDir()
 	s := Spec{
@@ -54,7 +55,7 @@ func (s *session) runWith(env map[string]string, code string) outcome {
 	s.t.Helper()
 	r := &Request{
 		Header: jupyter.NewHeader("execute_request", "test", "test"), Env: env,
-		Content: marshal(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true}),
+		Content: jupyter.Encode(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true}),
 	}
 	if err := s.client.Submit(r); err != nil {
 		s.t.Fatal(err)
@@ -260,17 +261,17 @@ func TestJupyterKernelDies(t *testing.T) {
 }
 
 // writeSpec installs a kernel of which the program is a shell script.
-func writeSpec(t testing.TB, script, more string) *Kernelspec {
+func writeSpec(t testing.TB, script, more string) *zmq.Spec {
 	t.Helper()
 	dir := t.TempDir()
-	data := `{"argv":["/bin/sh","-c",` + quoteJSON(script) + `,"{connection_file}"],"display_name":"Script","language":"script"` + more + `}`
+	data := `{"argv":["/bin/sh","-c",` + string(jupyter.Encode(script)) + `,"{connection_file}"],"display_name":"Script","language":"script"` + more + `}`
 	if err := os.MkdirAll(filepath.Join(dir, "script"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "script", "kernel.json"), []byte(data), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := Kernelspecs{dir}.Find("SCRIPT")
+	spec, err := zmq.Specs{dir}.Find("SCRIPT")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +296,7 @@ func TestJupyterKernelThatDoesNotStart(t *testing.T) {
 			t.Errorf("%s: %+v", script, o)
 		}
 	}
-	spec := &Kernelspec{Name: "nothing", Argv: []string{"no-such-program"}}
+	spec := &zmq.Spec{Name: "nothing", Argv: []string{"no-such-program"}}
 	k, _ := newForeign(t, spec, []string{"PATH=/usr/bin:/bin"})
 	if _, err := k.Start(t.Context()); err == nil || !strings.Contains(err.Error(), `the program "no-such-program" is not in PATH`) {
 		t.Errorf("%v", err)

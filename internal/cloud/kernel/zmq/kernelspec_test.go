@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ func TestKernelspecs(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(pipe, "kernel.json"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	specs := KernelspecDirs([]string{"HOME=" + home, "JUPYTER_PATH=relative"}, prefix)
+	specs := Dirs([]string{"HOME=" + home, "JUPYTER_PATH=relative"}, prefix)
 	for name, want := range map[string]string{
 		"empty": "argv is empty", "broken": "unexpected end", "pipe": "is not a file",
 		"nobody": "not installed", "../kernels/mine": "not installed", "..": "not installed", "": "not installed", "a/b": "not installed",
@@ -48,7 +48,7 @@ func TestKernelspecs(t *testing.T) {
 			t.Errorf("%q: %v, want %q", name, err, want)
 		}
 	}
-	if _, err := specs.Find("nobody"); !errors.Is(err, ErrNoKernelspec) {
+	if _, err := specs.Find("nobody"); !errors.Is(err, ErrNotInstalled) {
 		t.Errorf("%v", err)
 	}
 	spec, err := specs.Find("MINE")

@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -49,7 +50,7 @@ func FuzzZMTP(f *testing.F) {
 }
 
 func FuzzJupyterMessage(f *testing.F) {
-	l := &zmq{key: []byte("key")}
+	l := &Link{key: []byte("key")}
 	f.Add([]byte(`{"msg_id":"1"}`), []byte(`{}`), []byte(`{"a":1}`), true)
 	f.Add([]byte(`{`), []byte(``), []byte(`[]`), true)
 	f.Add([]byte(`{}`), []byte(`{}`), []byte(`{}`), false)
@@ -73,7 +74,7 @@ func FuzzJupyterMessage(f *testing.F) {
 
 func TestZMTPSpeaksToItself(t *testing.T) {
 	t.Parallel()
-	ours, theirs, err := socketPair()
+	ours, theirs, err := child.SocketPair()
 	if err != nil {
 		t.Fatal(err)
 	}

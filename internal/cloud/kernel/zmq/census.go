@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 

@@ -1,6 +1,6 @@
 //go:build linux
 
-package kernel
+package zmq
 
 import (
 	"crypto/rand"
@@ -12,7 +12,7 @@ import (
 
 // fence asks for what is answered behind all that came before: kernels exist
 // that say idle a moment before the last output.
-func (l *zmq) fence() (hidden bool, header jupyter.Header, err error) {
+func (l *Link) fence() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 
@@ -25,7 +25,7 @@ const denoEngine = "Deno kernel"
 const markType = "e2b_mark"
 
 // askMark has Deno's kernel send a mark behind all that was printed.
-func (l *zmq) askMark(t *exchanges) (hidden bool, header jupyter.Header, err error) {
+func (l *Link) askMark(t *exchanges) (hidden bool, header jupyter.Header, err error) {
 	t.mark = rand.Text()
 	return l.askSilent(fmt.Sprintf("globalThis.Deno.jupyter.broadcast(%q, {mark: %q})", markType, t.mark))
 }

@@ -1,0 +1,104 @@
+//go:build linux
+
+// Package link has what a kernel and its process say to each other, whatever
+// carries it: lines of JSON to our driver, ZeroMQ to the kernels of others.
+package link
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// MaxMessage bounds a message of a process. The driver keeps its own to half of
+// this.
+const MaxMessage = 64 << 20
+
+// Link is how a process is spoken to. Its methods may be called concurrently.
+type Link interface {
+	Send(*Command) error
+	// Receive passes on what the process says, until that ends. The error is a
+	// breach of the protocol.
+	Receive(take func(*Message) error) error
+	// Ended tells the link that the process is gone: what it said still comes,
+	// what is said to it waits no longer.
+	Ended()
+	Close()
+}
+
+// Message is what a process says. It is foreign: user code may have the same
+// socket.
+type Message struct {
+	Type    string          `json:"type"`
+	Content json.RawMessage `json:"content"`
+	// ID is the request that a reply is for.
+	ID uint64 `json:"id"`
+	// Seq is the number of a sync or an input_request.
+	Seq uint64 `json:"seq"`
+	// Buffers are the binary parts, which only Jupyter's kernels have.
+	Buffers [][]byte `json:"-"`
+}
+
+// Command is what a process is told.
+type Command struct {
+	Type    string            `json:"type"`
+	Content json.RawMessage   `json:"content,omitempty"`
+	ID      uint64            `json:"id,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Seq     uint64            `json:"seq,omitempty"`
+	Value   string            `json:"value"`
+	EOF     bool              `json:"eof,omitempty"`
+	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
+}
+
+// Info is what a process says of itself when it is ready.
+type Info struct {
+	// Python is the version of the interpreter.
+	Python string `json:"python"`
+	// Engine is "ipython" or "python", and Version its version.
+	Engine  string `json:"engine"`
+	Version string `json:"version"`
+	// Note says what is missing and what to install; empty with IPython.
+	Note string `json:"note"`
+	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
+	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
+}
+
+// Reply is the content of kernel_info_reply.
+func (i Info) Reply() json.RawMessage {
+	if i.KernelInfo != nil {
+		return i.KernelInfo
+	}
+	banner := "Python " + i.Python
+	if i.Engine == "ipython" {
+		banner += " | IPython " + i.Version
+	}
+	if i.Note != "" {
+		banner += "\n" + i.Note
+	}
+	return jupyter.Encode(map[string]any{
+		"status":                 "ok",
+		"protocol_version":       jupyter.ProtocolVersion,
+		"implementation":         i.Engine,
+		"implementation_version": i.Version,
+		"language_info": map[string]any{
+			"name": "python", "version": i.Python, "mimetype": "text/x-python", "file_extension": ".py",
+			"pygments_lexer": "ipython3", "nbconvert_exporter": "python",
+			"codemirror_mode": map[string]any{"name": "ipython", "version": 3},
+		},
+		"banner":     banner,
+		"debugger":   false,
+		"help_links": []any{},
+	})
+}
+
+// Variables returns an environment as a map. The last of two of one name wins.
+func Variables(environ []string) map[string]string {
+	env := make(map[string]string, len(environ))
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	return env
+}
