@@ -13,6 +13,6 @@ if __name__ == "__main__":
 
         zygote.main()
     else:
-        from _e2bctl_kernel import kernel
+        from _e2bctl_kernel import main
 
-        kernel.main(sys.argv[1])
+        main.main(sys.argv[1])

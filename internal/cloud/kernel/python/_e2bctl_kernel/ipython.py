@@ -23,8 +23,8 @@ from traitlets import Type
 from traitlets.config import Config
 
 from . import formatters, images
-from .kernel import failure
-from .plain import run_task
+from .errors import failure
+from .tasks import run_task
 
 
 # How often a cell is run before there is nothing left to be learned from it.

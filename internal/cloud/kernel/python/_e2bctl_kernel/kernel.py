@@ -1,15 +1,14 @@
 """The kernel: takes requests one at a time on the main thread, where signals strike."""
 import builtins
 import faulthandler
-import gc
 import getpass
 import os
-import platform
 import queue
 import sys
 import threading
 import traceback
 
+from .errors import failure, no_stdin
 from .streams import Output, Stream
 from .wire import Interrupts, Wire, bundle, dumps
 
@@ -19,9 +18,6 @@ SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "o
 
 # The variables of this process, also when code puts something else in their place.
 ENVIRON = os.environ
-
-# An exception may say this much, in characters, and so may each part of its traceback.
-MAX_ERROR = 1 << 20
 
 
 class Kernel:
@@ -81,7 +77,7 @@ class Kernel:
 
     def _ask(self, prompt, password):
         if not self.allow_stdin:
-            raise _no_stdin()("raw_input was called, but this frontend does not support input requests.")
+            raise no_stdin()("raw_input was called, but this frontend does not support input requests.")
         with self._input_lock:
             self._asked += 1
             number = self._asked
@@ -204,58 +200,3 @@ class Kernel:
     def _forked(self):
         self.wire.close_in_child()
         self.output.forget()
-
-
-def failure(error, trace):
-    """The content of error."""
-    try:
-        value = str(error)
-    except Exception:
-        value = "<exception str() failed>"
-    return {"ename": type(error).__name__, "evalue": _shortened(value), "traceback": [_shortened(part) for part in trace]}
-
-
-def _shortened(text):
-    """A text whose middle is left out when it is long: a line to the agent is limited."""
-    if len(text) <= MAX_ERROR:
-        return text
-    half = MAX_ERROR // 2
-    return "%s\n[... %d characters left out ...]\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
-
-
-def _no_stdin():
-    try:
-        from IPython.core.error import StdinNotImplementedError
-    except ImportError:
-        from .plain import StdinNotImplementedError
-    return StdinNotImplementedError
-
-
-def main(directory):
-    kernel = Kernel()
-    kernel.connect(3)
-    note = ""
-    try:
-        from .ipython import Engine
-    except ImportError as error:
-        from .plain import Engine
-        note = "IPython cannot be imported by %s (%s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
-            sys.executable, error)
-    run(Engine(kernel), directory, note)
-
-
-def run(engine, directory, note=""):
-    """Serves, with user code working in directory."""
-    sys.argv = [""]
-    sys.path[0] = ""
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
-    engine.kernel.emit("ready", {
-        "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
-    })
-    # What is loaded now stays: a collection, which strikes in the middle of a
-    # cell, need not look at it again.
-    gc.freeze()
-    engine.kernel.serve(engine)

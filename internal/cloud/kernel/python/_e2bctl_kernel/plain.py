@@ -8,16 +8,13 @@ import textwrap
 import traceback
 import types
 
-from .kernel import failure
+from .errors import failure
+from .tasks import run_task
 
 
 # What rewrites a cell before it is compiled, as IPython's ast_transformers do:
 # objects with visit(tree) -> tree.
 transformers = []
-
-
-class StdinNotImplementedError(NotImplementedError):
-    """input() where no client answers; named as IPython names it."""
 
 
 class Engine:
@@ -115,21 +112,3 @@ def describe(value):
             data.setdefault("text/plain", repr(value))
             return data, metadata
     return {"text/plain": repr(value)}, {}
-
-
-def run_task(loop, coroutine, cancelling=lambda: None):
-    """Runs a cell's coroutine. One that is interrupted is cancelled, after
-    cancelling was called: it must not go on in the next cell that awaits. What
-    it makes of the cancellation is its result."""
-    task = loop.create_task(coroutine)
-    try:
-        return loop.run_until_complete(task)
-    except KeyboardInterrupt as error:
-        interrupt = error.with_traceback(None)
-    if not task.done():
-        cancelling()
-        task.cancel()
-        loop.run_until_complete(asyncio.wait([task], timeout=1))
-        if task.done() and not task.cancelled() and task.exception() is None:
-            return task.result()
-    raise interrupt

@@ -23,7 +23,8 @@ import tempfile
 import time
 import traceback
 
-from . import kernel as driver
+from .kernel import Kernel
+from .main import run
 
 PRELOADED = ("numpy", "pandas", "matplotlib.pyplot")
 
@@ -158,7 +159,7 @@ def _load():
     """Makes the shell and loads what user code is likely to want."""
     from .ipython import ROUNDS, Engine
 
-    engine = Engine(driver.Kernel())
+    engine = Engine(Kernel())
     before = set(sys.modules)
     for name in PRELOADED:
         try:
@@ -310,7 +311,7 @@ def _live(engine, stamp, blas, order):
     engine.kernel.connect(SOCKET)
     engine.kernel.stamp = stamp
     sys.orig_argv = [sys.executable, sys.argv[0], setup["dir"]]
-    driver.run(engine, setup["dir"])
+    run(engine, setup["dir"])
 
 
 def _differ():
