@@ -151,9 +151,12 @@ func (k *kernel) hand(e *execution, m *jupyter.Message) {
 	}
 }
 
-// leave ends what receive does for an execution.
+// leave ends what receive does for an execution. A question that is still open
+// is one of a thread that outlives its cell, for no handler can answer it from
+// now on.
 func (k *kernel) leave(e *execution) {
 	close(e.left)
+	k.turnDown(e.asked)
 	k.sweep(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -49,6 +49,8 @@ type execution struct {
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
 	silences            int  // in a row, since the last cut
+
+	asked *jupyter.Message // the last question, until it is answered
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
@@ -125,7 +127,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.answer(a); err != nil {
 				return err
 			}
-			given = &a
+			given, e.asked = &a, nil
 		case <-again:
 			if err := k.answer(*given); err != nil {
 				return err
@@ -150,6 +152,9 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 					err = e.epitaph(err)
 				}
 				return err
+			}
+			if asks(m) {
+				e.asked = m
 			}
 			if m.Parent.MsgID == e.id || asks(m) {
 				if err := k.tell(ctx, m, h, questions); err != nil {
