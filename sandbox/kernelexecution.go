@@ -51,6 +51,9 @@ type execution struct {
 	silences            int  // in a row, since the last cut
 
 	asked *jupyter.Message // the last question, until it is answered
+
+	interrupts    int // that were sent
+	interruptedAt time.Time
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
@@ -96,9 +99,12 @@ func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
-// follow reads what an execution says until it is over, ctx ends or the handler
-// fails.
+// follow reads what an execution says until it is over, ctx ends, its limit is
+// reached or the handler fails.
 func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
+	caller := ctx
+	ctx, unbind := h.bounded(caller)
+	defer unbind()
 	questions := newQuestions(h.input)
 	defer questions.drop()
 	quiet := time.NewTicker(k.runner.silence)
@@ -109,7 +115,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	for {
 		select {
 		case <-ctx.Done():
-			return e.interrupted(ctx, k.id)
+			return k.cut(caller, ctx, e, h)
 		case <-half:
 			return e.lost("the kernel did not say that it is done")
 		case <-quiet.C:

@@ -563,6 +563,8 @@ func (h *blockingHost) execute(ctx context.Context, id string, request jupyter.E
 		return h.pythonHost.execute(ctx, id, request, handler)
 	}
 	close(h.started)
+	ctx, unbind := handler.bounded(ctx)
+	defer unbind()
 	<-ctx.Done()
 	return jupyter.ExecuteReply{}, context.Cause(ctx)
 }

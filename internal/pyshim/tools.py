@@ -278,6 +278,11 @@ def begin(key, memory, specs):
     return state.Reply(codec.encode({"known": True, "taken": taken}))
 
 
+def placed():
+    """Answers whether the tools of a run are callable."""
+    return state.Reply(codec.encode({"placed": _bridge is not None}))
+
+
 def _left_over(value):
     """Tells a tool of an earlier run that nobody took away: code had removed the
     module that placed it."""
