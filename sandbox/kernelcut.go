@@ -33,9 +33,9 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 	if !e.busy && !e.resumed {
 		return err // another client's code runs
 	}
-	grace, gone := limitGrace, caller.Done()
+	grace, gone := k.runner.grace, caller.Done()
 	if caller.Err() != nil {
-		grace, gone = cancelGrace, nil
+		grace, gone = k.runner.moment, nil
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

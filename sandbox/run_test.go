@@ -578,8 +578,12 @@ func TestStepTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Exec(t.Context(), "forever"); !errors.Is(err, ErrStepTimeout) || step == nil {
-		t.Errorf("%+v, %v", step, err)
+	step, err := r.Exec(t.Context(), "forever")
+	if !errors.Is(err, ErrStepTimeout) || step == nil || step.Error == nil || step.Error.Name != "TimeoutError" {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	if text := step.Observation(); !strings.HasPrefix(text, "Interrupted:\nThe code took longer than 1ms, which is the limit.\nError:\nTimeoutError: ") {
+		t.Errorf("the model reads %q", text)
 	}
 }
 
