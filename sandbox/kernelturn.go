@@ -125,7 +125,8 @@ func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h exe
 	return e.reply, err
 }
 
-// settle gives the turn back, when what the call left in the kernel is gone.
+// settle gives the turn back, when what the call left in the kernel is gone and
+// no interrupt is on its way there.
 func (k *kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {
