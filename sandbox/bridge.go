@@ -146,6 +146,14 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	return s.part(), nil
 }
 
+// within bounds the calls that are made from now on by ctx, which is made of the
+// step's.
+func (s *stepCalls) within(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx = ctx
+}
+
 // part gives the next part of the reply. s.mu is held.
 func (s *stepCalls) part() string {
 	if len(s.out) <= replyPart {

@@ -85,10 +85,11 @@ func (p *RunCodeParams) check() error {
 // nil when the code did not start. Code is never run twice. Calls for one
 // context wait for each other.
 //
-// When ctx ends, RunCode returns at once with an [*InterruptedError], and the
-// code is interrupted. Where that does not help its kernel is restarted, and
-// where that fails it is ended: the next call for the context is then
-// [ErrKernelRestarted].
+// When ctx ends, RunCode returns within 100 ms with an [*InterruptedError], and
+// the code is interrupted. If it stops within that time, the execution has its
+// traceback in Error; over HTTP it does not come. Where the interrupt does not
+// help the kernel is restarted, and where that fails it is ended: the next call
+// for the context is then [ErrKernelRestarted].
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
 	return sb.runCode(ctx, code, p, nil)
 }

@@ -97,7 +97,8 @@
 //     research, ten to fifteen for a task of several parts. What fails is a step
 //     like any other: the model tries again until they are used up.
 //   - Time: Limits.StepTimeout and RunTimeout interrupt the code in the sandbox,
-//     and replace a kernel that does not heed it. Guard.MaxIterations and
+//     and replace a kernel whose code does not stop. After StepTimeout the step
+//     has the traceback of where the code was, and the run goes on. Guard.MaxIterations and
 //     MaxOperations count turns of loops, where a message about them helps the
 //     model more than one about time.
 //   - Memory and output: Limits.MaxMemoryBytes makes a MemoryError of too much,
@@ -144,10 +145,11 @@
 // command that fails is an [*ExitError], and an exception an [*ExecutionError];
 // both come beside a complete result. Files have [*fs.PathError].
 //
-// A call whose context ends returns at once with the context's error; the
+// A call whose context ends returns within 100 ms with the context's error; the
 // command is killed and the code interrupted in the background, and Close waits
-// for that. Code that heeds no interrupt loses its kernel, which the next call
-// for the context is told.
+// for that. Code that does not stop loses its kernel: the next call for the
+// context is [ErrKernelRestarted], unless it is a step of a [Run] whose
+// Limits.StepTimeout ended the code.
 //
 // # Code
 //

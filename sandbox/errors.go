@@ -38,8 +38,9 @@ var (
 )
 
 // InterruptedError is what a call returns whose context ended while its code
-// ran. The code is being interrupted; when it heeds that within seconds, its
-// variables stay. [ErrKernelRestarted] tells the next call that it did not.
+// ran. The code is interrupted. When it stops within seconds, its variables stay;
+// when it does not, the next call is [ErrKernelRestarted]. Where the code stopped
+// at once, the execution beside this error has the traceback of where it was.
 type InterruptedError struct {
 	// Context is where the code ran.
 	Context string
@@ -47,13 +48,19 @@ type InterruptedError struct {
 	Ran time.Duration
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
 	Cause error
+
+	ended bool // all that the code said before it stopped is known
 }
 
 func (e *InterruptedError) Error() string {
 	if e.Ran == 0 {
 		return fmt.Sprintf("%v before the code began: other code of the context may be running, which RestartContext ends", e.Cause)
 	}
-	return fmt.Sprintf("%v after the code had been under way for %v: it is being interrupted", e.Cause, e.Ran.Round(time.Millisecond))
+	what := "is being interrupted"
+	if e.ended {
+		what = "was interrupted"
+	}
+	return fmt.Sprintf("%v: the code %s after it had been under way for %v", e.Cause, what, e.Ran.Round(time.Millisecond))
 }
 
 // Unwrap gives the cause.

@@ -28,6 +28,7 @@ type codeRunner struct {
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
+	moment, grace         time.Duration // cancelGrace and limitGrace
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -43,7 +44,7 @@ type codeRunner struct {
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause, again: answerAgain,
+		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: limitGrace,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{}, lost: map[string]string{},
 	}

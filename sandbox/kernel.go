@@ -40,6 +40,10 @@ type kernel struct {
 	reading sync.WaitGroup
 	done    chan struct{} // closed when there is no websocket, and there will be none
 
+	// interrupting is closed when the server has answered the last interrupt that
+	// nobody waited for. It is the turn's holder's; nil without one.
+	interrupting <-chan struct{}
+
 	// life ends with close.
 	life context.Context //nolint:containedctx // the life of the connection, not of a call
 	shut context.CancelFunc
@@ -151,9 +155,12 @@ func (k *kernel) hand(e *execution, m *jupyter.Message) {
 	}
 }
 
-// leave ends what receive does for an execution.
+// leave ends what receive does for an execution. A question that is still open
+// is one of a thread that outlives its cell, for no handler can answer it from
+// now on.
 func (k *kernel) leave(e *execution) {
 	close(e.left)
+	k.turnDown(e.asked)
 	k.sweep(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()

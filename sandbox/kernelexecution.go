@@ -49,6 +49,11 @@ type execution struct {
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
 	silences            int  // in a row, since the last cut
+
+	asked *jupyter.Message // the last question, until it is answered
+
+	interrupts    int // that were sent
+	interruptedAt time.Time
 }
 
 // concerns tells whether an execution wants a message: its own, what tells the
@@ -94,9 +99,12 @@ func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
-// follow reads what an execution says until it is over, ctx ends or the handler
-// fails.
+// follow reads what an execution says until it is over, ctx ends, its limit is
+// reached or the handler fails.
 func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
+	caller := ctx
+	ctx, unbind := h.bounded(caller)
+	defer unbind()
 	questions := newQuestions(h.input)
 	defer questions.drop()
 	quiet := time.NewTicker(k.runner.silence)
@@ -107,7 +115,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	for {
 		select {
 		case <-ctx.Done():
-			return e.interrupted(ctx, k.id)
+			return k.cut(caller, ctx, e, h)
 		case <-half:
 			return e.lost("the kernel did not say that it is done")
 		case <-quiet.C:
@@ -125,7 +133,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.answer(a); err != nil {
 				return err
 			}
-			given = &a
+			given, e.asked = &a, nil
 		case <-again:
 			if err := k.answer(*given); err != nil {
 				return err
@@ -150,6 +158,9 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 					err = e.epitaph(err)
 				}
 				return err
+			}
+			if asks(m) {
+				e.asked = m
 			}
 			if m.Parent.MsgID == e.id || asks(m) {
 				if err := k.tell(ctx, m, h, questions); err != nil {

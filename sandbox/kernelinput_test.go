@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -99,5 +100,46 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	}})
 	if err != nil || execution.Stdout != "the last" {
 		t.Errorf("%+v, %v", execution, err)
+	}
+}
+
+// A thread whose question is open when its cell ends is told that nobody answers:
+// it would wait for ever, and whoever asks after it.
+func TestQuestionThatOutlivesItsCell(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	asked, got := make(chan struct{}), make(chan string, 1)
+	s.kernel = func(k *fakeKernel) {
+		first := k.next()
+		k.begin(first)
+		k.ask(first, "of a thread")
+		<-asked
+		k.reply(first, "ok")
+		k.status(first, "idle")
+		got <- k.answer()
+		for m := k.next(); m != nil; m = k.next() {
+			k.begin(m)
+			k.ask(m, "of the cell")
+			k.stream(m, "stdout", k.answer())
+			k.reply(m, "ok")
+			k.status(m, "idle")
+		}
+	}
+	sb := s.sandbox()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := sb.RunCode(ctx, "", &RunCodeParams{Stdin: func(ctx context.Context, _ string, _ bool) (string, error) {
+		close(asked)
+		<-ctx.Done()
+		return "", ctx.Err()
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	execution, err := sb.RunCode(ctx, "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+	if answer := <-got; answer != endOfInput {
+		t.Errorf("the thread got %q", answer)
+	}
+	if err != nil || execution.Stdout != "of the cell" {
+		t.Errorf("the next cell: %+v, %v", execution, err)
 	}
 }

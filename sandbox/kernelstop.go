@@ -43,7 +43,10 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	defer context.AfterFunc(k.life, cancel)()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	for tries := 0; !e.over; {
+	if e.interrupts > 0 {
+		tick.Reset(time.Until(e.interruptedAt.Add(k.runner.pause)))
+	}
+	for !e.over {
 		select {
 		case <-ctx.Done():
 			return true // nobody is left to care
@@ -71,7 +74,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				tick.Reset(k.runner.pause / 50)
 				continue
 			}
-			if tries++; tries > interruptTries {
+			if e.interrupts++; e.interrupts > interruptTries {
 				return false
 			}
 			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))

@@ -22,6 +22,10 @@ type executionHandler struct {
 	// message is given every message on iopub that is the execution's, and the
 	// requests for input. May be nil.
 	message func(*jupyter.Message) error
+	// limit returns the context that the code runs within; it is called when the
+	// code is sent. When that ends before ctx, the code is interrupted, and has
+	// limitGrace to say where it was. May be nil.
+	limit func(ctx context.Context) (context.Context, context.CancelFunc)
 	// input answers a request for input; it may outlive the execution when it
 	// does not heed ctx. Nil means that the code cannot ask.
 	input func(ctx context.Context, prompt string, password bool) (string, error)
@@ -121,10 +125,11 @@ func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h exe
 	return e.reply, err
 }
 
-// settle gives the turn back, when what the call left in the kernel is gone.
+// settle gives the turn back, when what the call left in the kernel is gone and
+// no interrupt is on its way there.
 func (k *kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
-	if e == nil && !envs {
+	if e == nil && !envs && k.settled() {
 		k.release()
 		return
 	}
@@ -132,6 +137,9 @@ func (k *kernel) settle(ctx context.Context, envs bool) {
 		defer k.release()
 		if e != nil {
 			k.stop(ctx, e)
+		}
+		if !k.settled() {
+			<-k.interrupting
 		}
 		if !envs {
 			return

@@ -7,7 +7,8 @@ import (
 
 // Observation is the step as text for a model: what was printed, the value of
 // the last expression, displayed results, and the exception that ended the
-// code. Each part has at most Limits.MaxOutputBytes, of head and tail, and says
+// code, and before it that the code took too long. Where the step began in a
+// fresh kernel that comes first. Each part has at most Limits.MaxOutputBytes, of head and tail, and says
 // what is left out.
 func (s *Step) Observation() string {
 	var b strings.Builder
@@ -15,6 +16,9 @@ func (s *Step) Observation() string {
 		if text = strings.TrimRight(text, "\n"); text != "" {
 			fmt.Fprintf(&b, "%s:\n%s\n", title, text)
 		}
+	}
+	if s.Restarted {
+		part("Restarted", "The Python process was replaced before this code ran: variables that earlier code made are lost.")
 	}
 	part("Printed", s.Stdout)
 	part("Printed to stderr", s.Stderr)
@@ -35,6 +39,9 @@ func (s *Step) Observation() string {
 	}
 	if s.Final {
 		part("Final answer", s.bounded(string(s.Value.Bytes())))
+	}
+	if s.overran > 0 {
+		part("Interrupted", fmt.Sprintf("The code took longer than %v, which is the limit.", s.overran))
 	}
 	switch e := s.Error; {
 	case e == nil:

@@ -24,8 +24,9 @@ var (
 	// ErrStepLimit is what Exec returns after Limits.MaxSteps.
 	ErrStepLimit = errors.New("sandbox: the run has no steps left")
 	// ErrStepTimeout is what Exec returns when code ran longer than
-	// Limits.StepTimeout; the step has what came until then.
-	ErrStepTimeout = errors.New("sandbox: the step took longer than Limits.StepTimeout; it was interrupted")
+	// Limits.StepTimeout; the step has what came until then, and its Error says
+	// where the code was.
+	ErrStepTimeout = errors.New("sandbox: the step took longer than Limits.StepTimeout")
 	// ErrRunTimeout is what calls return after Limits.RunTimeout; a step that was
 	// under way has what came until then.
 	ErrRunTimeout = errors.New("sandbox: the run took longer than Limits.RunTimeout")
@@ -95,7 +96,11 @@ type RunParams struct {
 type Limits struct {
 	// MaxSteps is how many times Exec may run code.
 	MaxSteps int
-	// StepTimeout is how long the code of one step may take.
+	// StepTimeout is how long the code of one step may take, from when it is sent
+	// to the kernel: waiting for other code of the context does not count. Then
+	// its tool calls end and it is interrupted, and Exec waits for up to 2 seconds
+	// more for it to stop. The next step waits until it has stopped or, when it
+	// does not, its kernel is replaced.
 	StepTimeout time.Duration
 	// RunTimeout is how long the run may take, from Begin on.
 	RunTimeout time.Duration
@@ -132,7 +137,8 @@ type Run struct {
 	mu     sync.Mutex
 	closed bool
 	died   bool // its kernel has, and the next one has nothing of the run yet
-	cut    int  // step that ended before the guard was asked what it saw; 0 without
+	cut    int  // step whose code was given up before it ended; 0 without
+	late   bool // because it took longer than StepTimeout
 	steps  int
 	ending func() error // closes, once
 	calls  map[*inFlight]struct{}
@@ -145,7 +151,15 @@ type Step struct {
 	N int
 	// Execution has output and results. Its Error is the exception that ended
 	// the code: for a model it is an observation, so Exec does not return it.
+	// Beside [ErrStepTimeout] it is what the interrupt raised, most often a
+	// KeyboardInterrupt, with the line and the traceback of where the code was.
+	// Code that did not stop within 2 seconds, or stopped without an exception,
+	// has a TimeoutError without a traceback that says so.
 	Execution
+	// Restarted reports that the step began in a fresh kernel, because the one of
+	// the step before it died or was replaced: its variables were those of
+	// RunParams.State.
+	Restarted bool
 	// Final tells that the run has its final answer: Value is what the first
 	// final_answer(…) of the code was given. Nothing else can bring it about.
 	Final bool
@@ -161,6 +175,7 @@ type Step struct {
 	Duration time.Duration
 
 	maxOutput int
+	overran   time.Duration // the limit that the code was interrupted for; else 0
 }
 
 // Truncated tells whether output was dropped; the counters are in Execution.
@@ -264,10 +279,17 @@ func newRun(rs *runs, host runHost, c *runContext, p RunParams) (*Run, error) {
 // Exec runs code and returns what it gave. The step is nil only when the code
 // did not start. An exception is not an error here, but data in the step.
 //
+// Code that takes longer than Limits.StepTimeout is [ErrStepTimeout], and the
+// step's Error says where it was. When it does not stop, its kernel is replaced
+// before the next step, which has Restarted set.
+//
 // When the kernel dies under the code the error is [ErrKernelDied], and
-// [ErrKernelRestarted] when it was replaced since the last step: the code did
-// not start then. Variables are lost; the next Exec begins with what
-// RunParams.State holds by then, and with the guard and the tools.
+// [ErrKernelRestarted] when it was replaced since the last step for another
+// reason: the code did not start then. Variables are lost; the next Exec begins
+// with what RunParams.State holds by then, and with the guard and the tools.
+//
+// When ctx ends, Exec returns within 100 ms and the code is interrupted. If the
+// code stops within that time the step has its exception.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -277,14 +299,6 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
 	if step.N, err = r.count(); err != nil {
 		return nil, err
-	}
-	if err := r.revive(ctx); err != nil {
-		return nil, r.redact.err(r.failed(ctx, fmt.Errorf("sandbox: begin again in another kernel: %w", err)))
-	}
-	if limit := r.params.Limits.StepTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrStepTimeout)
-		defer cancel()
 	}
 	ctx, traced := r.params.Trace.step(ctx, step.N, code)
 	calls, err := r.exec(ctx, code, step)
@@ -302,22 +316,29 @@ func notBegun(err error) bool {
 	return errors.Is(err, errNotSent) || errors.Is(err, ErrKernelRestarted)
 }
 
-// revive gives the run a kernel again after its own died.
-func (r *Run) revive(ctx context.Context) error {
+// revive gives the run a kernel again after its own died, or was replaced
+// because the code of a late step did not stop.
+func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	r.mu.Lock()
-	died := r.died
+	died, late := r.died, r.late
 	r.mu.Unlock()
 	if !died {
-		r.reportCut(ctx)
-		return nil
+		switch replaced, err := r.reportCut(ctx); {
+		case err != nil:
+			return false, fmt.Errorf("%w: wait for the end of the step before: %w", errNotSent, err)
+		case !replaced:
+			return false, nil
+		case !late:
+			return false, fmt.Errorf("%w: code that was given up did not stop when it was interrupted", ErrKernelRestarted)
+		}
 	}
 	if err := r.prepare(ctx); err != nil {
-		return err
+		return false, fmt.Errorf("%w: begin again in another kernel: %w", errNotSent, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.died, r.cut = false, 0
-	return nil
+	return true, nil
 }
 
 // count gives a step its number.
@@ -336,14 +357,18 @@ func (r *Run) count() (int, error) {
 
 // exec runs the code of a step and fills the step in.
 func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, error) {
-	limited, cancel := context.WithCancelCause(ctx)
+	var err error
+	if step.Restarted, err = r.revive(ctx); err != nil {
+		return nil, r.failed(ctx, fmt.Errorf("sandbox: step %d: %w", step.N, err))
+	}
+	unfinished, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answered := make(chan struct{})
-	calls := r.bridge.step(limited, step.N, func() { close(answered) })
+	calls := r.bridge.step(unfinished, step.N, func() { close(answered) })
 	go func() {
 		select {
 		case <-answered:
-		case <-limited.Done():
+		case <-unfinished.Done():
 			return
 		}
 		grace := time.NewTimer(afterFinal)
@@ -351,9 +376,17 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		select {
 		case <-grace.C:
 			cancel(ErrRunFinished)
-		case <-limited.Done():
+		case <-unfinished.Done():
 		}
 	}()
+	limit := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		if r.params.Limits.StepTimeout <= 0 {
+			return ctx, func() {}
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, r.params.Limits.StepTimeout, ErrStepTimeout)
+		calls.within(limited)
+		return limited, cancel
+	}
 	start := time.Now()
 	expressions := map[string]string{valueKey: pyshim.Call("last", maxStepValue)}
 	if r.params.Guard != nil {
@@ -361,10 +394,10 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	}
 	c := newCollector(&RunCodeParams{Stdout: r.params.Stdout, Stderr: r.params.Stderr, MaxOutput: r.params.Limits.MaxOutputBytes})
 	message, flush := r.redact.output(c.message)
-	reply, err := r.host.execute(limited, r.context.id, jupyter.ExecuteRequest{
+	reply, err := r.host.execute(unfinished, r.context.id, jupyter.ExecuteRequest{
 		Code: code, StoreHistory: true,
 		UserExpressions: expressions,
-	}, executionHandler{message: message, input: calls.input})
+	}, executionHandler{message: message, input: calls.input, limit: limit})
 	err = errors.Join(err, flush())
 	records := calls.end()
 	step.Execution, step.Duration = *c.finished(), time.Since(start)
@@ -373,20 +406,27 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		if step.Error != nil && step.Error.Name == "FinalAnswer" {
 			step.Error = nil
 		}
-		if errors.Is(context.Cause(limited), ErrRunFinished) {
+		if errors.Is(context.Cause(unfinished), ErrRunFinished) {
 			err = nil
 		}
 	}
-	if err != nil {
-		r.mu.Lock()
-		if !notBegun(err) {
-			r.cut = step.N
+	// The cause of ctx may be the timeout of another run, whose tool this one is.
+	late := errors.Is(err, ErrStepTimeout) && !errors.Is(context.Cause(ctx), ErrStepTimeout)
+	interrupted, _ := errors.AsType[*InterruptedError](err)
+	if ended := late && interrupted != nil && interrupted.ended; err != nil && !ended {
+		if late {
+			step.overrun(r.params.Limits.StepTimeout, interrupted)
 		}
-		r.mu.Unlock()
+		if !notBegun(err) {
+			r.wasCut(step.N, late)
+		}
 		return records, r.failed(ctx, err)
 	}
 	if reply.Status != "ok" && step.Error == nil && !step.Final {
 		step.Error = newExecutionError(reply.Name, r.redact.text(reply.Value), r.redact.text(strings.Join(reply.Traceback, "\n")))
+	}
+	if late {
+		step.overrun(r.params.Limits.StepTimeout, interrupted)
 	}
 	if r.params.Guard != nil {
 		if err := r.context.report(ctx, r.host, reply, step, r.redact.text); err != nil {
@@ -394,7 +434,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		}
 	}
 	if step.Final || step.Error != nil {
-		return records, nil
+		return records, err
 	}
 	doc, err := expressionValue(reply, valueKey)
 	main := hasMain(step.Results)
@@ -408,6 +448,24 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		return records, r.failed(ctx, fmt.Errorf("sandbox: value of step %d: %w", step.N, err))
 	}
 	return records, nil
+}
+
+// overrun notes that the code was interrupted because it took longer than limit,
+// and sees to it that Error says what became of it.
+func (s *Step) overrun(limit time.Duration, interrupted *InterruptedError) {
+	s.overran = limit
+	if s.Error != nil {
+		return
+	}
+	why := fmt.Sprintf("it did not stop within %v when it was interrupted: unless it stops soon its kernel is replaced, and all variables are lost", limitGrace)
+	switch {
+	case interrupted == nil:
+	case interrupted.ended:
+		why = "it ended without an exception when it was interrupted"
+	case interrupted.Ran == 0:
+		why = "it had not begun, because other code of the context was running: it is interrupted when it begins"
+	}
+	s.Error = &ExecutionError{Name: "TimeoutError", Value: fmt.Sprintf("the code took longer than %v, and %s", limit, why)}
 }
 
 // final gives the final answer, if there is one.
@@ -489,7 +547,7 @@ func (r *Run) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	r.reportCut(ctx)
+	_, _ = r.reportCut(ctx) // the run ends, whatever its kernel says
 	r.leave(ctx)
 	var result *string
 	if answer, ok := r.final(); ok {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -19,10 +20,11 @@ const (
 	toolsKey = "tools"
 )
 
-// toolsAnswer is what the tools module answers to begin.
+// toolsAnswer is what the tools module answers.
 type toolsAnswer struct {
-	Known bool     `py:"known"`
-	Taken []string `py:"taken"`
+	Known  bool     `py:"known"`
+	Taken  []string `py:"taken"`
+	Placed bool     `py:"placed"`
 }
 
 // toolSpecs describe the tools to the kernel, which keeps the last description
@@ -135,26 +137,43 @@ func (r *Run) leave(ctx context.Context) {
 	_, _ = r.context.request(ctx, r.host, expressions)
 }
 
-// reportCut asks the guard what it saw in a step that was cut off, for the
-// audit: else the next step would have it.
-func (r *Run) reportCut(ctx context.Context) {
+// wasCut notes that the code of a step was given up before it ended, and whether
+// that was because it was late.
+func (r *Run) wasCut(step int, late bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut, r.late = step, late
+}
+
+// reportCut waits for the end of code that was given up, and asks the guard what
+// it saw there, for the audit: else the next step would have it. It reports
+// whether the run has no kernel left, because that one was replaced.
+func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut
-	r.cut = 0
 	r.mu.Unlock()
-	if n == 0 || r.guard == nil {
-		return
+	if n == 0 {
+		return false, nil
 	}
-	reply, err := r.context.request(ctx, r.host, map[string]string{guardKey: pyshim.CallGuard("report")})
+	expressions := map[string]string{toolsKey: pyshim.CallTools("placed")}
+	if r.guard != nil {
+		expressions[guardKey] = pyshim.CallGuard("report")
+	}
+	reply, err := r.context.request(ctx, r.host, expressions)
+	if err != nil && !errors.Is(err, ErrKernelDied) {
+		return false, err
+	}
+	var tools toolsAnswer
+	replaced = err != nil || answered(reply, toolsKey, &tools) != nil || !tools.Placed
+	r.mu.Lock()
+	r.cut, r.died = 0, replaced
+	r.mu.Unlock()
 	var report guardReport
-	if err == nil {
-		err = answered(reply, guardKey, &report)
+	if r.guard != nil && answered(reply, guardKey, &report) == nil {
+		report.bound(r.redact.text)
+		r.log.cut(n, report)
 	}
-	if err != nil {
-		return // the next that is asked of the kernel tells
-	}
-	report.bound(r.redact.text)
-	r.log.cut(n, report)
+	return replaced, nil
 }
 
 // request evaluates expressions in the kernel, silently.

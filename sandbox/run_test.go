@@ -563,6 +563,8 @@ func (h *blockingHost) execute(ctx context.Context, id string, request jupyter.E
 		return h.pythonHost.execute(ctx, id, request, handler)
 	}
 	close(h.started)
+	ctx, unbind := handler.bounded(ctx)
+	defer unbind()
 	<-ctx.Done()
 	return jupyter.ExecuteReply{}, context.Cause(ctx)
 }
@@ -576,8 +578,12 @@ func TestStepTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if step, err := r.Exec(t.Context(), "forever"); !errors.Is(err, ErrStepTimeout) || step == nil {
-		t.Errorf("%+v, %v", step, err)
+	step, err := r.Exec(t.Context(), "forever")
+	if !errors.Is(err, ErrStepTimeout) || step == nil || step.Error == nil || step.Error.Name != "TimeoutError" {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	if text := step.Observation(); !strings.HasPrefix(text, "Interrupted:\nThe code took longer than 1ms, which is the limit.\nError:\nTimeoutError: ") {
+		t.Errorf("the model reads %q", text)
 	}
 }
 

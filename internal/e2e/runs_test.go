@@ -116,14 +116,31 @@ func TestStepTimeouts(t *testing.T) {
 		Tools: []sandbox.Tool{waits}, Limits: sandbox.Limits{StepTimeout: 500 * time.Millisecond},
 		Stdin: func(ctx context.Context, _ string, _ bool) (string, error) { <-ctx.Done(); return "", ctx.Err() },
 	})
-	for _, code := range []string{
-		"import time\ntime.sleep(600)", "while True: pass", "waits()", "input()", "import subprocess\nsubprocess.run(['sleep', '600'])",
-		"import threading\nt = threading.Thread(target=waits)\nt.start()\nt.join()",
-		"try:\n    waits()\nexcept Exception:\n    pass\nwhile True: pass",
+	observe(t, r, "import subprocess, threading, time\n1/0") // the first traceback takes its time
+	for code, where := range map[string]string{
+		"def f():\n    time.sleep(600)\nf()": "    time.sleep(600)",
+		"while True: pass":                   "while True: pass",
+		"waits()":                            "waits()",
+		"input()":                            "input()",
+		"subprocess.run(['sleep', '600'])":   "subprocess.run(['sleep', '600'])",
+		"t = threading.Thread(target=waits)\nt.start()\nt.join()":      "t.join()",
+		"try:\n    waits()\nexcept Exception:\n    pass\nwaits()":      "    waits()",
+		"try:\n    time.sleep(600)\nfinally:\n    print('cleaned up')": "    time.sleep(600)",
 	} {
 		step, err := r.Exec(t.Context(), "print('begun')\n"+code)
-		if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil {
+		if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil || step.Error == nil {
 			t.Errorf("%s: %+v, %v", code, step, err)
+			continue
+		}
+		line := 2 + slices.Index(strings.Split(code, "\n"), where)
+		if e := step.Error; e.Name != "KeyboardInterrupt" || e.Line != line || !strings.Contains(e.Traceback, where) || !strings.HasPrefix(step.Stdout, "begun\n") {
+			t.Errorf("%s: printed %q, %+v", code, step.Stdout, e)
+		}
+		if text := step.Observation(); !strings.Contains(text, "took longer than 500ms") || !strings.Contains(text, where) {
+			t.Errorf("%s: the model reads %q", code, text)
+		}
+		if cleans := strings.Contains(code, "finally"); cleans != strings.HasSuffix(step.Stdout, "cleaned up\n") {
+			t.Errorf("%s: printed %q", code, step.Stdout)
 		}
 		if got := evaluate(t, sb, "kept"); got != "42" {
 			t.Errorf("after %s: %q", code, got)
@@ -131,22 +148,60 @@ func TestStepTimeouts(t *testing.T) {
 	}
 }
 
-// What a guard saw in a step that was cut off is in the audit, and not the next
-// step's.
+// Code that does not stop when its time is over costs the run its kernel: the step
+// after it begins in another one, with all that the run has, and says so. The
+// time that it waits is not its own.
+func TestStepThatDoesNotStop(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	st := state.New()
+	if err := st.Set("x", 40); err != nil {
+		t.Fatal(err)
+	}
+	r := begin(t, sb, &sandbox.RunParams{
+		State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"signal"}},
+		Limits: sandbox.Limits{StepTimeout: 3 * time.Second},
+	})
+	observe(t, r, "lost = 1")
+	step, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)")
+	if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil || step.Stdout != "begun\n" || step.Error == nil || step.Error.Name != "TimeoutError" || !strings.Contains(step.Observation(), "did not stop") {
+		t.Fatalf("%+v, %v", step, err)
+	}
+	step = observe(t, r, "try:\n    lost\nexcept NameError:\n    x = add(x, 2)\nx")
+	if step.Text() != "42" || !step.Restarted || !strings.Contains(step.Observation(), "variables that earlier code made are lost") {
+		t.Errorf("the next step: %+v", step)
+	}
+	if step := observe(t, r, "import os"); step.Error == nil || step.Error.Violation == nil || step.Restarted {
+		t.Errorf("without the guard: %+v", step)
+	}
+}
+
+// The guard's report of a step that ran into its limit is the step's; what it saw
+// in a step that was given up is in the audit, and not the next step's.
 func TestGuardOfAStepThatWasCut(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	var audit bytes.Buffer
-	r := begin(t, sb, &sandbox.RunParams{Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: time.Second}})
-	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\ntime.sleep(600)"
-	if _, err := r.Exec(t.Context(), cut); !errors.Is(err, sandbox.ErrStepTimeout) {
-		t.Fatal(err)
+	begun := func() {}
+	r := begin(t, sb, &sandbox.RunParams{
+		Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: 3 * time.Second},
+		Stdout: whenWritten{func() { begun() }},
+	})
+	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\nprint('begun', flush=True)\ntime.sleep(600)"
+	observe(t, r, "1/0") // the first traceback takes its time
+	if step, err := r.Exec(t.Context(), cut); !errors.Is(err, sandbox.ErrStepTimeout) || len(step.Violations) != 1 || !slices.Contains(step.Imports, "time") {
+		t.Fatalf("%+v, %v", step, err)
 	}
 	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
 		t.Errorf("the next step: %+v", step)
 	}
-	if _, err := r.Exec(t.Context(), strings.ReplaceAll(cut, "os", "socket")); !errors.Is(err, sandbox.ErrStepTimeout) {
+	ctx, cancel := context.WithCancel(t.Context())
+	begun = cancel
+	if _, err := r.Exec(ctx, strings.ReplaceAll(cut, "os", "socket")); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
+	}
+	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
+		t.Errorf("the next step: %+v", step)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -167,7 +222,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 		}
 		events = append(events, event)
 	}
-	if want := []string{"begin0", "step1", "cut1 os", "step2", "step3", "cut3 socket", "end0"}; !slices.Equal(events, want) {
+	if want := []string{"begin0", "step1", "step2 os", "step3", "step4", "cut4 socket", "step5", "end0"}; !slices.Equal(events, want) {
 		t.Errorf("%q", events)
 	}
 }
@@ -306,7 +361,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	deaf := sandbox.NewTool("deaf", "", func(context.Context, struct{}) (int, error) { cancel(); return 0, nil })
-	r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add, deaf}})
+	r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add, deaf}, Guard: &sandbox.Guard{Allow: []string{"signal"}}})
 	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndeaf()\ncollections.deque(itertools.repeat(0), maxlen=0)")
 	if !errors.Is(err, context.Canceled) || step == nil {
 		t.Fatalf("%+v, %v", step, err)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +101,40 @@ thread.start()`)
 	})
 	if step := observe(t, r, "thread.join()\nadd(40, 2)"); step.Text() != "42" {
 		t.Errorf("%+v", step)
+	}
+}
+
+// The call of a thread that is under way when its step ends is an exception, as is
+// one that waits behind it, and the next step has its tools.
+func TestToolCallThatOutlivesItsStep(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	type nothing = struct{}
+	var made atomic.Int32
+	slow := sandbox.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
+		made.Add(1)
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	begun := sandbox.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
+	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add, slow, begun}})
+	observe(t, r, `import threading
+said = []
+def call():
+    try:
+        slow()
+    except Exception as e:
+        said.append(f'{type(e).__name__} {e}')
+threads = [threading.Thread(target=call) for _ in range(2)]
+for thread in threads:
+    thread.start()
+while not begun():
+    pass`)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	step, err := r.Exec(ctx, "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nadd(40, 2)")
+	if err != nil || step.Text() != "42" || strings.Count(step.Stdout, "ToolError ") != 2 || made.Load() != 2 {
+		t.Errorf("%+v, %v; %d calls made", step, err, made.Load())
 	}
 }
 

@@ -133,3 +133,40 @@ func asList(s string) string {
 	b.WriteString("]).decode()")
 	return b.String()
 }
+
+// All calls of an exchange that the host ends are told so: one that was asked for
+// again might be made twice.
+func TestCallsOfAStepThatEnded(t *testing.T) {
+	t.Parallel()
+	got := run(t, pyshim.Install()+`
+import sys, threading, time
+tools = sys.modules["_e2bctl_tools"]
+questions, told = [], []
+
+def ask(prompt):
+    questions.append(prompt)
+    if len(questions) > 1:
+        raise EOFError
+    while len(bridge.calls) < 2:
+        time.sleep(0.001)
+    return ".[]"
+
+bridge = tools._Bridge(ask)
+
+def call(name):
+    try:
+        bridge.call(name, {})
+    except tools.ToolError as e:
+        told.append("%s %s" % (e.type, e))
+
+threads = [threading.Thread(target=call, args=(name,)) for name in ("a", "b")]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(told), len(questions))
+`)
+	if want := "['Unreachable a: the host has ended the step', 'Unreachable b: the host has ended the step'] 2"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -85,8 +85,6 @@ class _Bridge:
         document = codec.encode(arguments).decode("utf-8")
         if os.getpid() != self.pid:
             raise ToolError("%s: a tool can be called in the kernel's own process alone" % name, name, "Unreachable")
-        if not self.open:
-            raise ToolError("%s: the run that this tool belongs to is closed" % name, name, "Unreachable")
         with self.turn:
             self.last += 1
             call = self.calls[self.last] = _Call(self.last, name, document)
@@ -109,17 +107,20 @@ class _Bridge:
         return _result(name, *call.reply)
 
     def exchange(self, name):
+        if not self.open:
+            raise ToolError("%s: the run that this tool belongs to is closed" % name, name, "Unreachable")
         with self.turn:
             self.number += 1
             fresh = [c for c in self.calls.values() if not c.sent]
-            waiting = [c.id for c in self.calls.values() if c.sent and c.reply is None]
-        head = json.dumps({"calls": [[c.id, c.name] for c in fresh], "waiting": waiting})
+            waiting = [c for c in self.calls.values() if c.sent and c.reply is None]
+        head = json.dumps({"calls": [[c.id, c.name] for c in fresh], "waiting": [c.id for c in waiting]})
         try:
             text = self.transfer("\n".join([head] + [c.document for c in fresh]))
         except EOFError:
-            raise ToolError("%s: the host has ended the step" % name, name, "Unreachable") from None
+            # The host may have made the calls: the next step must not make them again.
+            return self.fail(fresh + waiting, "the host has ended the step")
         except NotImplementedError:  # the kernel's, when it may not ask
-            raise ToolError("%s: no step of the run is under way" % name, name, "Unreachable") from None
+            return self.fail(fresh + waiting, "no step of the run is under way")
         head, *documents = text.split("\n")
         with self.turn:
             for c in fresh:
@@ -127,6 +128,12 @@ class _Bridge:
             for (id, status), document in zip(json.loads(head), documents):
                 if id in self.calls:
                     self.calls[id].reply = (status, document)
+            self.turn.notify_all()
+
+    def fail(self, calls, why):
+        with self.turn:
+            for c in calls:
+                c.reply = ("error", json.dumps({"type": "Unreachable", "message": "%s: %s" % (c.name, why), "retryable": False}))
             self.turn.notify_all()
 
     def transfer(self, text):
@@ -177,7 +184,7 @@ def _function(bridge, spec):
             raise TypeError("%s: %s; call it as %s" % (name, e, spec["signature"])) from None
         try:
             return bridge.call(name, {k: v for k, v in bound.items() if v is not None or k not in optional})
-        except Exception as e:  # where in here it came about tells nothing to who wrote the code
+        except (Exception, KeyboardInterrupt) as e:  # frames in this module mean nothing to the cell's author
             raise e.with_traceback(None)
 
     async def aio(*args, **kwargs):
@@ -269,6 +276,11 @@ def begin(key, memory, specs):
         if transformers is not None:
             transformers.append(_names)
     return state.Reply(codec.encode({"known": True, "taken": taken}))
+
+
+def placed():
+    """Answers whether the tools of a run are callable."""
+    return state.Reply(codec.encode({"placed": _bridge is not None}))
 
 
 def _left_over(value):

@@ -77,10 +77,8 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 			switch {
 			case err == nil && step.Final:
 				return Result{Answer: step.Value}, nil
-			case err == nil:
+			case err == nil, errors.Is(err, sandbox.ErrStepTimeout):
 				observation = step.Observation()
-			case errors.Is(err, sandbox.ErrStepTimeout):
-				observation = step.Observation() + err.Error()
 			default:
 				return Result{}, err
 			}

@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Code whose time is over is interrupted, and what it says to that is waited for:
+// the traceback of where it was.
+const (
+	// cancelGrace is for the caller whose ctx has ended: it has its answer within
+	// 100 ms.
+	cancelGrace = 50 * time.Millisecond
+	// limitGrace is for code over the limit of its handler, whose caller waits on.
+	limitGrace = 2 * time.Second
+)
+
+// bounded returns the context that the code runs within.
+func (h executionHandler) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.limit == nil {
+		return ctx, func() {}
+	}
+	return h.limit(ctx)
+}
+
+// cut interrupts an execution because bounded, the context that it runs within,
+// has ended, and listens for a while to what it says then. The caller's own may
+// have ended, too, or end meanwhile. When the execution is not over after that,
+// settle sees to its end.
+func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionHandler) error {
+	err := e.interrupted(bounded, k.id)
+	if !e.busy && !e.resumed {
+		return err // another client's code runs
+	}
+	grace, gone := k.runner.grace, caller.Done()
+	if caller.Err() != nil {
+		grace, gone = k.runner.moment, nil
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	k.interruptAside(caller, e)
+	for {
+		select {
+		case <-timer.C:
+			return err
+		case <-gone:
+			return err
+		case m := <-e.messages:
+			if m == nil {
+				e.messages <- nil // for stop; there is room, for nobody else writes now
+				return err
+			}
+			k.turnDown(m)
+			if e.note(m) != nil {
+				k.primed.Store(false)
+				if deadly(m) {
+					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+				}
+				return err
+			}
+			if m.Parent.MsgID == e.id && !asks(m) && k.tell(caller, m, h, nil) != nil {
+				return err
+			}
+			if e.over {
+				err.ended = k.complete(e)
+				return err
+			}
+		}
+	}
+}
+
+// interruptAside sends the first interrupt while the caller goes on. settle waits
+// for the server's answer: an interrupt that is late would strike the code that
+// follows.
+func (k *kernel) interruptAside(ctx context.Context, e *execution) {
+	sent := make(chan struct{})
+	e.interrupts, e.interruptedAt, k.interrupting = 1, time.Now(), sent
+	k.runner.sb.background(ctx, func(ctx context.Context) {
+		defer close(sent)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(k.life, cancel)()
+		k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+	})
+}
+
+// settled reports whether the server has answered the interrupt that was sent
+// aside, or there was none.
+func (k *kernel) settled() bool {
+	if k.interrupting == nil {
+		return true
+	}
+	select {
+	case <-k.interrupting:
+		k.interrupting = nil
+		return true
+	default:
+		return false
+	}
+}

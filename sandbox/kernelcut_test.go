@@ -1,0 +1,177 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// interruptible is a kernel whose code "hang" ends with a traceback when it is
+// interrupted, after what meanwhile does.
+func interruptible(s *service, meanwhile func()) {
+	interrupted := make(chan struct{}, 100)
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		interrupted <- struct{}{}
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		k.begin(m)
+		if code(m) != "hang" {
+			k.reply(m, "ok")
+			k.status(m, "idle")
+			return
+		}
+		k.stream(m, "stdout", "so far")
+		select {
+		case <-interrupted:
+		case <-s.t.Context().Done(): // the test is over
+			return
+		}
+		meanwhile()
+		where := jupyter.ErrorContent{Name: "KeyboardInterrupt", Traceback: []string{"Cell In[7], line 3", "----> 3 time.sleep(600)"}}
+		k.stream(m, "stdout", ", cleaned up")
+		k.say(m, jupyter.IOPub, "error", where)
+		k.reply(m, "error")
+		k.status(m, "idle")
+	})
+}
+
+// cancelling cancels a context with the first output.
+func cancelling(t *testing.T) (context.Context, *RunCodeParams) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })}
+}
+
+// overLimit handles an execution whose limit is reached with its first
+// output.
+func overLimit() executionHandler {
+	reached := make(chan struct{}, 1)
+	return executionHandler{
+		message: func(m *jupyter.Message) error {
+			if m.Header.MsgType == "stream" && len(reached) == 0 {
+				reached <- struct{}{}
+			}
+			return nil
+		},
+		limit: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			bounded, cancel := context.WithCancelCause(ctx)
+			go func() {
+				select {
+				case <-reached:
+					cancel(ErrStepTimeout)
+				case <-bounded.Done():
+				}
+			}()
+			return bounded, func() { cancel(nil) }
+		},
+	}
+}
+
+// A call that is given up has the traceback of where its code was, if that comes
+// in time.
+func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interruptible(s, func() {})
+	sb := s.sandbox()
+	sb.code.moment = time.Minute // for a slow machine
+	ctx, p := cancelling(t)
+	execution, err := sb.RunCode(ctx, "hang", p)
+	if !errors.Is(err, context.Canceled) || execution == nil || execution.Stdout != "so far, cleaned up" {
+		t.Fatalf("%+v, %v", execution, err)
+	}
+	if e := execution.Error; e == nil || e.Name != "KeyboardInterrupt" || e.Line != 3 {
+		t.Errorf("%+v", e)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+		t.Errorf("the next: %v", err)
+	}
+}
+
+// One whose code does not stop does not wait for that.
+func TestCodeThatWasGivenUpAndGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	returned := make(chan struct{})
+	interruptible(s, func() { <-returned })
+	sb := s.sandbox()
+	ctx, p := cancelling(t)
+	execution, err := sb.RunCode(ctx, "hang", p)
+	close(returned)
+	if !errors.Is(err, context.Canceled) || execution == nil || execution.Error != nil || execution.Stdout != "so far" {
+		t.Errorf("%+v, %v", execution, err)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
+		t.Errorf("the next: %v", err)
+	}
+}
+
+// Code over its limit is interrupted and heard to its end, unless its caller gives
+// it up meanwhile.
+func TestCodeOverItsLimit(t *testing.T) {
+	t.Parallel()
+	hang := jupyter.ExecuteRequest{Code: "hang"}
+	t.Run("stops", func(t *testing.T) {
+		t.Parallel()
+		s := newService(t)
+		interruptible(s, func() {})
+		sb := s.sandbox()
+		sb.code.grace = time.Minute
+		reply, err := sb.execute(t.Context(), "", hang, overLimit())
+		interrupted, ok := errors.AsType[*InterruptedError](err)
+		if !ok || !interrupted.ended || !errors.Is(err, ErrStepTimeout) || reply.Status != "error" {
+			t.Errorf("%+v, %v", reply, err)
+		}
+	})
+	t.Run("is given up", func(t *testing.T) {
+		t.Parallel()
+		s := newService(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		interruptible(s, func() { cancel(); <-ctx.Done(); <-s.t.Context().Done() })
+		sb := s.sandbox()
+		sb.code.grace = time.Hour
+		_, err := sb.execute(ctx, "", hang, overLimit())
+		if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || interrupted.ended {
+			t.Error(err)
+		}
+	})
+}
+
+// No code is sent while an interrupt of the code before it is on its way: it would
+// strike the wrong one.
+func TestInterruptThatIsLate(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	interruptible(s, func() {})
+	strike, late, struck := s.rest, make(chan struct{}), make(chan struct{})
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		strike(w, r)
+		<-late
+		close(struck)
+	}
+	sb := s.sandbox()
+	sb.code.moment = time.Minute
+	ctx, p := cancelling(t)
+	if execution, err := sb.RunCode(ctx, "hang", p); !errors.Is(err, context.Canceled) || execution.Error == nil {
+		t.Fatalf("%+v, %v", execution, err)
+	}
+	// Code that did not wait would have run by then.
+	time.AfterFunc(100*time.Millisecond, func() { close(late) })
+	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, ok := event.(StatusEvent); ok && status.State == CodeBusy {
+			select {
+			case <-struck:
+			default:
+				t.Error("it ran before the interrupt had struck")
+			}
+		}
+	}
+}
