@@ -57,7 +57,7 @@ func Install(t testing.TB, name string, folder fs.FS, command func(directory str
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	digest, err := contents(folder)
 	if err != nil {
 		t.Fatalf("read the pins of %s: %v", name, err)
@@ -96,7 +96,7 @@ func contents(folder fs.FS) (string, error) {
 		if err != nil {
 			return err
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		fmt.Fprintf(hash, "%s\x00", path)
 		_, err = io.Copy(hash, file)
 		return err

@@ -43,8 +43,7 @@ type jupyterServer struct {
 func startJupyter(t testing.TB, home string) *jupyterServer {
 	t.Helper()
 	interpreter, packages := pinned.Python(t, "realservice", requirements)
-	// Short, for a socket's path has few bytes.
-	directory, err := os.MkdirTemp("", "jupyter")
+	directory, err := os.MkdirTemp("", "jupyter") //nolint:usetesting // the path of a socket has few bytes, and those of tests are long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +59,7 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(directory, "socket")
-	command := exec.Command(interpreter, filepath.Join(directory, "launch.py"),
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), interpreter, filepath.Join(directory, "launch.py"),
 		"--ServerApp.sock="+socket, "--ServerApp.root_dir="+home, "--IdentityProvider.token=", "--ServerApp.open_browser=False",
 		"--ServerApp.allow_origin=*", "--ServerApp.allow_remote_access=True", "--ServerApp.disable_check_xsrf=True", "--ServerApp.allow_root=True",
 		"--ServerApp.iopub_data_rate_limit=1000000000", "--ServerApp.terminals_enabled=False")
@@ -78,8 +77,11 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 	if err != nil {
 		t.Fatalf("start the Jupyter server: %v", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait() // how it ends is in its output
+		close(ended)
+	}()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
@@ -106,9 +108,8 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 			return s
 		}
 		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("the Jupyter server ended: %v\n%s", err, output.String())
+		case <-ended:
+			t.Fatalf("the Jupyter server ended: %s", output.String())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {

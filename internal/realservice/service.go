@@ -98,7 +98,7 @@ func (s *Service) ClosePort(port string) {
 // envs is what the daemon answers to the interpreter, which takes the fields of a refusal
 // for variables as well.
 func (s *Service) envs(token string) map[string]string {
-	request := httptest.NewRequest(http.MethodGet, "/envs", nil)
+	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/envs", nil)
 	request.Header.Set("X-Access-Token", token)
 	recorder := httptest.NewRecorder()
 	s.daemon.ServeHTTP(recorder, request)
