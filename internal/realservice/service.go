@@ -24,7 +24,6 @@ const (
 	SandboxID    = "i1real2service3"
 	accessToken  = "envdtoken"
 	trafficToken = "traffictoken"
-	user         = "user"
 )
 
 // Service is a running service with one sandbox, [SandboxID], which "create"
@@ -51,7 +50,7 @@ func Start(t testing.TB) *Service {
 	home := t.TempDir()
 	server := startJupyter(t, home)
 	daemon, err := agent.New(agent.Options{
-		Users: []agent.User{{Name: user, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}},
+		Users: []agent.User{account("user", home), account("root", home)},
 		Token: accessToken, Path: os.Getenv("PATH"), Scratch: t.TempDir(),
 		System: map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": SandboxID, "E2B_TEMPLATE_ID": "code-interpreter-v1"},
 	})
@@ -85,6 +84,11 @@ func Start(t testing.TB) *Service {
 	})
 	s.URL = front.URL
 	return s
+}
+
+// account is a user of the sandbox, who is always the one of the tests.
+func account(name, home string) agent.User {
+	return agent.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
 }
 
 // ClosePort makes the service answer as it does where nothing listens on a port,
@@ -124,6 +128,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.control(w, r)
 	case gone:
 		routed(w, map[string]any{"sandboxId": id, "message": "The sandbox was not found", "code": http.StatusBadGateway})
+	case port != "49983" && r.Header.Get("E2b-Traffic-Access-Token") != trafficToken:
+		routed(w, map[string]any{"sandboxId": id, "message": "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing", "code": http.StatusForbidden})
 	case closed || to == nil:
 		routed(w, map[string]any{"sandboxId": id, "message": "The sandbox is running but port is not open", "port": json.Number(port), "code": http.StatusBadGateway})
 	default:
@@ -131,9 +137,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func routed(w http.ResponseWriter, body any) {
+// routed is an answer of what routes requests.
+func routed(w http.ResponseWriter, body map[string]any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadGateway)
+	w.WriteHeader(body["code"].(int))
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
