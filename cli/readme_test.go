@@ -71,7 +71,7 @@ func pieceProgram(pieces []string) string {
 	var imports strings.Builder
 	for _, path := range []string{
 		"context", "errors", "fmt", "io", "io/fs", "log", "net/http", "os", "path/filepath", "strings", "time",
-		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/state",
+		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/sandbox/agent", "github.com/e2bctl/e2bctl/state",
 	} {
 		if regexp.MustCompile(`\b` + path[strings.LastIndex(path, "/")+1:] + `\.[A-Z]`).MatchString(source) {
 			fmt.Fprintf(&imports, "import %q\n", path)

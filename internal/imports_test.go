@@ -27,7 +27,9 @@ var imports = map[string]string{
 
 	"sandbox": "api sandbox/chart state internal/archive internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/jupyter internal/lazyregexp internal/pip internal/pyshim",
+		" internal/jupyter internal/lazyregexp internal/pip internal/pyshim internal/runhost",
+	"sandbox/agent": "api sandbox state internal/clip internal/jupyter internal/lazyregexp internal/pip internal/pyshim" +
+		" internal/runhost",
 	"sandbox/chart": "api internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog" +
 		" internal/cloud/runtime",
@@ -36,27 +38,29 @@ var imports = map[string]string{
 	"cli":        "api sandbox sandbox/local internal/shell",
 	"cli/e2bctl": "cli",
 
-	"examples/build":                     "sandbox",
-	"examples/ci":                        "",
-	"examples/codeagent":                 "examples/codeagent/agent sandbox sandbox/local state",
-	"examples/codeagent/agent":           "api sandbox state",
-	"examples/codeagent/agent/modeltest": "api examples/codeagent/agent",
-	"examples/internal/leak":             "sandbox sandbox/local sandbox/sandboxtest",
-	"examples/multiagent":                "examples/codeagent/agent sandbox sandbox/local state",
-	"examples/preview":                   "sandbox",
-	"examples/quickstart":                "sandbox sandbox/local state",
-	"examples/quickstart/wheels":         "",
-	"examples/resume":                    "sandbox sandbox/local state",
-	"examples/secrettool":                "sandbox sandbox/local",
-	"examples/shell":                     "sandbox",
-	"examples/tutorial":                  "sandbox sandbox/local state",
-	"examples/wholeagent":                "sandbox sandbox/local",
+	"examples/build":                    "sandbox",
+	"examples/ci":                       "",
+	"examples/codeagent":                "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/codeagent/loop":           "api sandbox sandbox/agent state",
+	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
+	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
+	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/preview":                  "sandbox",
+	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
+	"examples/quickstart/wheels":        "",
+	"examples/resume":                   "sandbox sandbox/agent sandbox/local state",
+	"examples/secrettool":               "sandbox sandbox/agent sandbox/local",
+	"examples/shell":                    "sandbox",
+	"examples/tutorial":                 "sandbox sandbox/agent sandbox/local state",
+	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "sandbox sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
+	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
 		" internal/gen/process/processconnect",
-	"internal/e2e":     "",
-	"internal/interop": "",
+	"internal/e2e":         "",
+	"internal/interop":     "",
+	"internal/pinned":      "internal/cloud/python",
+	"internal/realservice": "internal/cloud/agent internal/jupyter internal/pinned",
 
 	"internal/archive":                          "",
 	"internal/clip":                             "",
@@ -69,6 +73,7 @@ var imports = map[string]string{
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/pyshim":                           "",
+	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network" +

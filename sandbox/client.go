@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // closeTimeout bounds what Close does: cleaning up must not hang a program.
@@ -89,7 +90,7 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 		sb, err := c.api.Sandboxes.Create(call, cfg.createParams())
 		answered <- answer{sb, err}
 	}()
-	template := shorten(cfg.template, 128)
+	template := clip.Text(cfg.template, 128)
 	select {
 	case a := <-answered:
 		cancel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 // CodeTransport is how code reaches the kernel.
@@ -178,7 +179,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		return r.overHTTP(ctx, code, p, c)
 	}
 	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
-	handler := executionHandler{queued: c.queued, message: c.message, input: p.Stdin}
+	handler := executionHandler{Handler: runhost.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
 	for attempt := 1; ; attempt++ {
 		k, err := r.kernel(ctx, p.Context, p.Language)
 		if r.choose(ctx, err) == CodeTransportHTTP {
@@ -223,7 +224,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 // execute, and when ctx ends it returns at once while the code is interrupted.
 // The reply's status is not looked at. A [CodeTransport] other than the
 // websocket is an error.
-func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h executionHandler) (jupyter.ExecuteReply, error) {
+func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return jupyter.ExecuteReply{}, err
@@ -233,6 +234,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	for attempt := 1; ; attempt++ {
 		var k *kernel
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
+			h := executionHandler{Handler: handler}
 			h.ready = func() error {
 				lost := sb.code.restarted(k.id)
 				if request.Silent {

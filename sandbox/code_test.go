@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 // answering serves executions one after another, each by f.
@@ -736,8 +737,8 @@ func TestExecute(t *testing.T) {
 		k.status(m, "idle")
 	})
 	var kinds []string
-	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, executionHandler{
-		message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
+	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, runhost.Handler{
+		Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
 	})
 	if err != nil || reply.Status != "ok" || string(reply.UserExpressions["v"].Data["text/plain"]) != `"1"` {
 		t.Errorf("%+v, %v", reply, err)

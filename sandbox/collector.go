@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
@@ -53,8 +54,8 @@ func (c *collector) tell(e CodeEvent) error {
 // finished gives the execution.
 func (c *collector) finished() *Execution {
 	e := &c.execution
-	e.Stdout, e.StdoutDropped = c.logs.stdout.text(), c.logs.stdout.dropped()
-	e.Stderr, e.StderrDropped = c.logs.stderr.text(), c.logs.stderr.dropped()
+	e.Stdout, e.StdoutDropped = c.logs.stdout.Text(), c.logs.stdout.Dropped()
+	e.Stderr, e.StderrDropped = c.logs.stderr.Text(), c.logs.stderr.Dropped()
 	e.Logs, e.LogsDropped = c.logs.list()
 	for i := range e.Results {
 		if u := c.updates[e.Results[i].DisplayID]; u.data != nil && i < u.upTo {
@@ -80,7 +81,7 @@ func (c *collector) message(m *jupyter.Message) error {
 	case "stream":
 		name, text, err := jupyter.ParseStream(m.Content)
 		if err != nil {
-			return malformed(m, err)
+			return m.Malformed(err)
 		}
 		return c.stream(name, text)
 	case "display_data", "update_display_data", "execute_result":
@@ -90,7 +91,7 @@ func (c *collector) message(m *jupyter.Message) error {
 				DisplayID string `json:"display_id"`
 			} `json:"transient"`
 		}
-		if err := decode(m, &d); err != nil {
+		if err := m.Decode(&d); err != nil {
 			return err
 		}
 		r := Result{Main: m.Header.MsgType == "execute_result", Data: d.Data, DisplayID: d.Transient.DisplayID}
@@ -102,7 +103,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		var clear struct {
 			Wait bool `json:"wait"`
 		}
-		if err := decode(m, &clear); err != nil {
+		if err := m.Decode(&clear); err != nil {
 			return err
 		}
 		c.clear = true
@@ -114,13 +115,13 @@ func (c *collector) message(m *jupyter.Message) error {
 		var in struct {
 			ExecutionCount int `json:"execution_count"`
 		}
-		if err := decode(m, &in); err != nil {
+		if err := m.Decode(&in); err != nil {
 			return err
 		}
 		c.execution.Count = in.ExecutionCount
 	case "error":
 		var e jupyter.ErrorContent
-		if err := decode(m, &e); err != nil {
+		if err := m.Decode(&e); err != nil {
 			return err
 		}
 		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
@@ -128,7 +129,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		var at struct {
 			Position int `json:"position"`
 		}
-		if err := decode(m, &at); err != nil {
+		if err := m.Decode(&at); err != nil {
 			return err
 		}
 		return c.queued(at.Position)
@@ -141,23 +142,12 @@ func (c *collector) message(m *jupyter.Message) error {
 		}
 	case "input_request":
 		var in jupyter.InputRequest
-		if err := decode(m, &in); err != nil {
+		if err := m.Decode(&in); err != nil {
 			return err
 		}
 		return c.tell(InputEvent{Prompt: in.Prompt, Password: in.Password})
 	}
 	return nil
-}
-
-func decode(m *jupyter.Message, to any) error {
-	if err := json.Unmarshal(m.Content, to); err != nil {
-		return malformed(m, err)
-	}
-	return nil
-}
-
-func malformed(m *jupyter.Message, err error) error {
-	return fmt.Errorf("read the kernel's %s: %w", shorten(m.Header.MsgType, 64), err)
 }
 
 // started notes that the kernel has begun.
@@ -316,7 +306,7 @@ func (c *collector) line(text []byte) error {
 		case l.Traceback == "" && l.Name == "ContextRestarting":
 			return died(l.Value)
 		case l.Traceback == "" && (l.Name == "WebSocketError" || l.Name == "UnexpectedEndOfExecution"):
-			return fmt.Errorf("%w: %s", ErrKernelLost, shorten(l.Value, 256))
+			return fmt.Errorf("%w: %s", ErrKernelLost, clip.Text(l.Value, 256))
 		}
 		return c.failed(newExecutionError(l.Name, l.Value, l.Traceback))
 	case "end_of_execution":

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
@@ -24,7 +25,7 @@ type Command struct {
 	bound          bool      // ends with the call that follows it
 	stdin          io.Reader // may be nil
 	out, errOut    io.Writer // may be nil
-	stdout, stderr *capture
+	stdout, stderr *clip.Output
 	backlog        *backlog[CommandEvent] // nil for one without a handle
 	input          chan struct{}          // held while input is sent; nil: there is none
 	abandon        context.CancelCauseFunc
@@ -37,7 +38,7 @@ type Command struct {
 func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput int) *Command {
 	return &Command{
 		process: a, tag: tag, out: stdout, errOut: stderr,
-		stdout: newCapture(maxOutput), stderr: newCapture(maxOutput),
+		stdout: newOutput(maxOutput), stderr: newOutput(maxOutput),
 	}
 }
 
@@ -175,8 +176,8 @@ func (c *Command) follow(life context.Context) (*CommandResult, error) {
 	})
 	result := &CommandResult{
 		ExitCode: int(end.GetExitCode()), Status: cmp.Or(end.GetError(), end.GetStatus()),
-		Stdout: c.stdout.text(), StdoutDropped: c.stdout.dropped(),
-		Stderr: c.stderr.text(), StderrDropped: c.stderr.dropped(),
+		Stdout: c.stdout.Text(), StdoutDropped: c.stdout.Dropped(),
+		Stderr: c.stderr.Text(), StderrDropped: c.stderr.Dropped(),
 	}
 	if end == nil {
 		result.ExitCode = -1
@@ -215,11 +216,11 @@ func (c *Command) deliver(life context.Context, data *process.ProcessEvent_DataE
 	return nil
 }
 
-func output(c *capture, w io.Writer, p []byte) error {
+func output(c *clip.Output, w io.Writer, p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	c.write(p)
+	_, _ = c.Write(p)
 	if w == nil {
 		return nil
 	}

@@ -2,7 +2,8 @@ package sandbox
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // CommandResult is what a command left.
@@ -19,6 +20,9 @@ type CommandResult struct {
 	StdoutDropped, StderrDropped int64
 }
 
+// maxLastLine bounds what an error repeats of a command's output.
+const maxLastLine = 256
+
 // ExitError is a command that ran and failed.
 type ExitError struct {
 	// Result is complete, as of a command that succeeds.
@@ -31,13 +35,8 @@ func (e *ExitError) Error() string {
 	if status == "" {
 		status = fmt.Sprintf("exit status %d", e.Result.ExitCode)
 	}
-	if last := lastLine(e.Result.Stderr); last != "" {
+	if last := clip.LastLine(e.Result.Stderr, maxLastLine); last != "" {
 		return "command failed: " + status + ": " + last
 	}
 	return "command failed: " + status
-}
-
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return oneLine(s[strings.LastIndexByte(s, '\n')+1:], 256)
 }

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
@@ -87,7 +88,7 @@ func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
 
 func (s ProcessSelector) String() string {
 	if s.tag != "" {
-		return fmt.Sprintf("the process with tag %q", shorten(s.tag, 64))
+		return fmt.Sprintf("the process with tag %q", clip.Text(s.tag, 64))
 	}
 	return fmt.Sprintf("process %d", s.pid)
 }
@@ -307,5 +308,5 @@ func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.Pr
 func (sb *Sandbox) closesStdin() bool { return !olderThan(sb.remote.EnvdVersion, 0, 5, 2) }
 
 func (sb *Sandbox) errCloseStdin() error {
-	return fmt.Errorf("the sandbox's daemon %s cannot close a command's input: rebuild the template", shorten(sb.remote.EnvdVersion, 32))
+	return fmt.Errorf("the sandbox's daemon %s cannot close a command's input: rebuild the template", clip.Text(sb.remote.EnvdVersion, 32))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -285,48 +284,6 @@ func TestRunManyAtOnce(t *testing.T) {
 		})
 	}
 	running.Wait()
-}
-
-func TestCapture(t *testing.T) {
-	t.Parallel()
-	for limit := range 12 {
-		for range 200 {
-			c := newCapture(max(limit*2, 1)) // 1 keeps nothing, as half a byte cannot be kept
-			var all []byte
-			for range rand.IntN(6) {
-				part := []byte(strings.Repeat("abcdefghijklmnopqrstuvwxyz", 2)[:rand.IntN(30)])
-				all = append(all, part...)
-				c.write(part)
-			}
-			half := limit
-			if limit == 0 {
-				half = 0
-			}
-			want, dropped := string(all), len(all)-2*half
-			if dropped > 0 {
-				want = string(all[:half]) + fmt.Sprintf("\n[%d bytes dropped]\n", dropped) + string(all[len(all)-half:])
-			}
-			if got := c.text(); got != want || c.dropped() != int64(max(dropped, 0)) {
-				t.Fatalf("limit %d of %q: %q, dropped %d", 2*half, all, got, c.dropped())
-			}
-		}
-	}
-}
-
-func TestCaptureDoesNotSplitCharacters(t *testing.T) {
-	t.Parallel()
-	for limit := 2; limit < 40; limit += 2 {
-		c := newCapture(limit)
-		c.write([]byte(strings.Repeat("aé€😀", 20)))
-		if text := c.text(); strings.Contains(text, "\uFFFD") {
-			t.Errorf("limit %d: %q", limit, text)
-		}
-	}
-	c := newCapture(0)
-	c.write([]byte("a\xffb"))
-	if c.text() != "a\uFFFDb" {
-		t.Errorf("%q", c.text())
-	}
 }
 
 func TestOlderThan(t *testing.T) {

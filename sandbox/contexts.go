@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // CodeContext is a kernel with its variables. Code in different contexts runs
 // at the same time and shares nothing but files.
 type CodeContext struct {
-	// ID is what RunCodeParams.Context and RunParams.Context mean.
+	// ID is what RunCodeParams.Context and agent.Params.Context mean.
 	ID string `json:"id"`
 	// Language is that of its code.
 	Language string `json:"language"`
@@ -90,7 +91,7 @@ const (
 
 func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route string) error {
 	if !validContext(id) {
-		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, shorten(id, 64), api.ErrInvalidArgument)
+		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, clip.Text(id, 64), api.ErrInvalidArgument)
 	}
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

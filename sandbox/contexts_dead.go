@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // maxDead bounds how many dead contexts are remembered: the sandbox says how many
@@ -95,9 +96,9 @@ func (r *codeRunner) replace(ctx context.Context, id string) (heir string, err e
 	r.mu.Unlock()
 	switch {
 	case !ok:
-		return "", fmt.Errorf("the sandbox has no context %q: %w", shorten(id, 64), api.ErrNotFound)
+		return "", fmt.Errorf("the sandbox has no context %q: %w", clip.Text(id, 64), api.ErrNotFound)
 	case !ours:
-		return "", fmt.Errorf("the context %q: %w", shorten(id, 64), errDead)
+		return "", fmt.Errorf("the context %q: %w", clip.Text(id, 64), errDead)
 	}
 	made, err := r.create(ctx, CodeContext{Language: dead.Language, Cwd: dead.Cwd})
 	if err != nil {

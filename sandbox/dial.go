@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
@@ -159,7 +160,7 @@ func (t *tunnel) carry() error {
 	case !t.opened && end.GetExitCode() == relayRefused:
 		return &portClosedError{t.port}
 	}
-	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), lastLine(string(t.stderr)))
+	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), clip.LastLine(string(t.stderr), maxLastLine))
 }
 
 // brokenError is [ErrCommandLost] of a relay, which is no command of the caller's.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 var (
@@ -26,6 +28,10 @@ var (
 	// that was given up heeded no interrupt, it died, or another client restarted
 	// it. The call that is told, once, has not run its code.
 	ErrKernelRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
+	// ErrSameContext is what a call returns that needs a context whose code waits
+	// for that very call, as a tool of package agent may make: use another context
+	// or sandbox.
+	ErrSameContext = runhost.ErrSameContext
 	// ErrNeedsWebsocket: the call needs the kernel's websocket, which this
 	// sandbox does not have, or which [WithCodeTransport] ruled out.
 	ErrNeedsWebsocket = errors.New("this needs the kernel's websocket (port 8888), which is not to be had or not used here")
@@ -49,7 +55,9 @@ type InterruptedError struct {
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
 	Cause error
 
-	ended bool // all that the code said before it stopped is known
+	// Ended reports that the code stopped before the call returned: all that it
+	// said is in the execution beside this error.
+	Ended bool
 }
 
 func (e *InterruptedError) Error() string {
@@ -57,7 +65,7 @@ func (e *InterruptedError) Error() string {
 		return fmt.Sprintf("%v before the code began: other code of the context may be running, which RestartContext ends", e.Cause)
 	}
 	what := "is being interrupted"
-	if e.ended {
+	if e.Ended {
 		what = "was interrupted"
 	}
 	return fmt.Sprintf("%v: the code %s after it had been under way for %v", e.Cause, what, e.Ran.Round(time.Millisecond))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 func ExamplePackages_Install() {
@@ -65,9 +66,9 @@ func ExamplePackages_Lock() {
 			return err
 		}
 		// The same files as ever, from this machine where an earlier sandbox had them.
-		run, err := sb.Begin(ctx, &sandbox.RunParams{
+		run, err := agent.Begin(ctx, sb, &agent.Params{
 			Lock: &lock, Packages: []string{"humanize"}, // what code may import
-			Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}},
+			Guard: &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}},
 		})
 		if err != nil {
 			return err

@@ -105,7 +105,7 @@ func (e *Execution) Decode(to any) error {
 // string or one of True, False and None; and a string takes any text. What is not
 // a number in a list is null there: a []float64 has NaN for it. For what else
 // there is in Python have the code make a list or a dict of it, or use
-// [Run.Exec], whose values have types; [Result.DataFrame] has data frames.
+// package agent, whose values have types; [Result.DataFrame] has data frames.
 func (r Result) Decode(to any) error {
 	if value := r.JSON(); value != nil {
 		if err := jupyter.UnmarshalJSON(value, to); err != nil {

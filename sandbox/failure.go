@@ -8,11 +8,11 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
 
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -90,7 +90,7 @@ func translated(err error) error {
 func wireError(service string, rpc *connect.Error) *api.Error {
 	return &api.Error{
 		Method: http.MethodPost, Path: service, StatusCode: rpcStatus[rpc.Code()],
-		Code: rpc.Code().String(), Message: oneLine(rpc.Message(), 512),
+		Code: rpc.Code().String(), Message: clip.Line(rpc.Message(), 512),
 	}
 }
 
@@ -154,22 +154,4 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 		told.State, told.Reason, told.At = "expired", "its lifetime ended; ask for more with WithLifetime or SetLifetime", endAt
 	}
 	return &told
-}
-
-// shorten bounds foreign text in a message, at the end of a character.
-func shorten(s string, limit int) string {
-	if len(s) > limit {
-		return withoutCutRune(s[:limit]) + "…"
-	}
-	return s
-}
-
-// oneLine is shorten without what a terminal would act on.
-func oneLine(s string, limit int) string {
-	return shorten(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s), limit)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 const (
@@ -29,7 +31,7 @@ func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 		_, twice := h[name]
 		switch {
 		case key == "" || len(key) > maxMetadataKey || strings.ContainsFunc(key, notToken):
-			return invalid(fmt.Sprintf("the metadata key %q is not 1 to %d letters, digits and !#$%%&'*+-.^_`|~", shorten(key, 64), maxMetadataKey))
+			return invalid(fmt.Sprintf("the metadata key %q is not 1 to %d letters, digits and !#$%%&'*+-.^_`|~", clip.Text(key, 64), maxMetadataKey))
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }) || strings.TrimSpace(value) != value:
 			return invalid(fmt.Sprintf("the metadata value of %q is not printable ASCII without space around it", key))
 		case twice:

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 )
@@ -104,7 +105,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*F
 	for i, entry := range response.GetEntries() {
 		// Callers join names to paths of their own machine.
 		if name := entry.GetName(); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", shorten(name, 256)))
+			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", clip.Text(name, 256)))
 		}
 		infos[i] = newFileInfo(entry)
 	}
@@ -205,7 +206,7 @@ func (sb *Sandbox) needs(feature string, major, minor, patch int) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s needs version %d.%d.%d of the sandbox's daemon, which is %s: rebuild the template",
-		errors.ErrUnsupported, feature, major, minor, patch, shorten(sb.remote.EnvdVersion, 32))
+		errors.ErrUnsupported, feature, major, minor, patch, clip.Text(sb.remote.EnvdVersion, 32))
 }
 
 func (sb *Sandbox) daemonBefore(major, minor, patch int) bool {

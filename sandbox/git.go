@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/url"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 var (
@@ -270,7 +272,7 @@ func explained(r *CommandResult, exit error) error {
 		return fmt.Errorf("the sandbox has no git: install it in the template: %w", exit)
 	}
 	if strings.TrimSpace(r.Stderr) == "" {
-		return fmt.Errorf("%w: %s", exit, lastLine(r.Stdout))
+		return fmt.Errorf("%w: %s", exit, clip.LastLine(r.Stdout, maxLastLine))
 	}
 	return exit
 }
@@ -289,7 +291,7 @@ func gitLine(args []string) string {
 func plainWords(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if strings.HasPrefix(pairs[i+1], "-") {
-			return fmt.Errorf("%q cannot be %s: it begins with a dash", shorten(pairs[i+1], 64), pairs[i])
+			return fmt.Errorf("%q cannot be %s: it begins with a dash", clip.Text(pairs[i+1], 64), pairs[i])
 		}
 	}
 	return nil

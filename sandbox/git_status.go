@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // GitStatus is the state of a repository.
@@ -102,12 +104,12 @@ func parseStatus(out []byte) (*GitStatus, error) {
 		}
 		words := strings.SplitN(rest, " ", fields+1)
 		if !known || !ended || len(words) != fields+1 || len(words[0]) != 2 {
-			return nil, fmt.Errorf("git's status has an entry that is not understood: %q", shorten(entry, 128))
+			return nil, fmt.Errorf("git's status has an entry that is not understood: %q", clip.Text(entry, 128))
 		}
 		file := GitFile{Path: words[fields], Index: letter(words[0][0]), Worktree: letter(words[0][1])}
 		if kind == "2" {
 			if file.RenamedFrom, ended = next(); !ended {
-				return nil, fmt.Errorf("git's status ends in the middle of %q", shorten(entry, 128))
+				return nil, fmt.Errorf("git's status ends in the middle of %q", clip.Text(entry, 128))
 			}
 		}
 		s.Files = append(s.Files, file)

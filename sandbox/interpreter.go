@@ -18,7 +18,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 // codeRunner is a sandbox's way to its kernels.
@@ -28,7 +30,7 @@ type codeRunner struct {
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
-	moment, grace         time.Duration // cancelGrace and limitGrace
+	moment, grace         time.Duration // cancelGrace and runhost.LimitGrace
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -45,7 +47,7 @@ type codeRunner struct {
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: limitGrace,
+		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: runhost.LimitGrace,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, lost: map[string]string{},
@@ -273,7 +275,7 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	}
 	made, err := r.create(ctx, CodeContext{Language: language})
 	if err != nil {
-		return "", fmt.Errorf("create a context for %s: %w", shorten(language, 64), err)
+		return "", fmt.Errorf("create a context for %s: %w", clip.Text(language, 64), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 const (
@@ -140,8 +141,7 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 }
 
 var (
-	// errNotSent: the code did not leave this machine.
-	errNotSent = errors.New("the code was not sent")
+	errNotSent = runhost.ErrNotSent
 	// errStale: the connection had ended before. Another one is to be had.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
 	// errTooBig: the server ended the connection over it.

@@ -12,17 +12,7 @@ const (
 	// cancelGrace is for the caller whose ctx has ended: it has its answer within
 	// 100 ms.
 	cancelGrace = 50 * time.Millisecond
-	// limitGrace is for code over the limit of its handler, whose caller waits on.
-	limitGrace = 2 * time.Second
 )
-
-// bounded returns the context that the code runs within.
-func (h executionHandler) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if h.limit == nil {
-		return ctx, func() {}
-	}
-	return h.limit(ctx)
-}
 
 // cut interrupts an execution because bounded, the context that it runs within,
 // has ended, and listens for a while to what it says then. The caller's own may
@@ -63,7 +53,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 				return err
 			}
 			if e.over {
-				err.ended = k.complete(e)
+				err.Ended = k.complete(e)
 				return err
 			}
 		}

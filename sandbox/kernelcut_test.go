@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 // interruptible is a kernel whose code "hang" ends with a traceback when it is
@@ -47,23 +48,25 @@ func cancelling(t *testing.T) (context.Context, *RunCodeParams) {
 	return ctx, &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })}
 }
 
+var errOverLimit = errors.New("over the limit")
+
 // overLimit handles an execution whose limit is reached with its first
 // output.
-func overLimit() executionHandler {
+func overLimit() runhost.Handler {
 	reached := make(chan struct{}, 1)
-	return executionHandler{
-		message: func(m *jupyter.Message) error {
+	return runhost.Handler{
+		Message: func(m *jupyter.Message) error {
 			if m.Header.MsgType == "stream" && len(reached) == 0 {
 				reached <- struct{}{}
 			}
 			return nil
 		},
-		limit: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		Limit: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			bounded, cancel := context.WithCancelCause(ctx)
 			go func() {
 				select {
 				case <-reached:
-					cancel(ErrStepTimeout)
+					cancel(errOverLimit)
 				case <-bounded.Done():
 				}
 			}()
@@ -124,7 +127,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		sb.code.grace = time.Minute
 		reply, err := sb.execute(t.Context(), "", hang, overLimit())
 		interrupted, ok := errors.AsType[*InterruptedError](err)
-		if !ok || !interrupted.ended || !errors.Is(err, ErrStepTimeout) || reply.Status != "error" {
+		if !ok || !interrupted.Ended || !errors.Is(err, errOverLimit) || reply.Status != "error" {
 			t.Errorf("%+v, %v", reply, err)
 		}
 	})
@@ -136,7 +139,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		sb := s.sandbox()
 		sb.code.grace = time.Hour
 		_, err := sb.execute(ctx, "", hang, overLimit())
-		if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || interrupted.ended {
+		if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || interrupted.Ended {
 			t.Error(err)
 		}
 	})

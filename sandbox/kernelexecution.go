@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -96,9 +97,9 @@ func (e *execution) dropped() bool {
 // reached or the handler fails.
 func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
 	caller := ctx
-	ctx, unbind := h.bounded(caller)
+	ctx, unbind := h.Within(caller)
 	defer unbind()
-	questions := newQuestions(h.input)
+	questions := newQuestions(h.Input)
 	defer questions.drop()
 	quiet := time.NewTicker(k.runner.silence)
 	defer quiet.Stop()
@@ -115,7 +116,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			if err := k.doubt(ctx, e, heard); err != nil {
 				return err
 			}
-			if e.silences > maxSilences && h.input != nil {
+			if e.silences > maxSilences && h.Input != nil {
 				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrKernelLost)
 			}
 			heard = false
@@ -162,7 +163,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			}
 			if e.over {
 				if !k.complete(e) {
-					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrKernelLost, shorten(e.reply.Status, 16))
+					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrKernelLost, clip.Text(e.reply.Status, 16))
 				}
 				return nil
 			}
@@ -175,8 +176,8 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 
 // tell gives a message to the handler.
 func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, q *questions) error {
-	if h.message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
-		if err := h.message(m); err != nil {
+	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
+		if err := h.Message(m); err != nil {
 			return err
 		}
 	}

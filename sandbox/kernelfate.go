@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -57,7 +58,7 @@ func died(why string) error {
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
 		return ErrKernelDied
 	}
-	return fmt.Errorf("%w: %s", ErrKernelDied, shorten(why, 256))
+	return fmt.Errorf("%w: %s", ErrKernelDied, clip.Text(why, 256))
 }
 
 // epitaph adds what a kernel that died said of it.

@@ -6,29 +6,21 @@ import (
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// executionHandler is told what an execution says, in order, from the goroutine
-// that executes. An error of any of them interrupts the execution and is
-// returned.
+// executionHandler is told what an execution says, and before that how it waits.
 type executionHandler struct {
+	runhost.Handler
+
 	// ready is called when it is the execution's turn, before anything is sent;
 	// its error is returned. May be nil.
 	ready func() error
 	// queued is told how many executions of this handle go first, when some do.
 	// May be nil.
 	queued func(position int) error
-	// message is given every message on iopub that is the execution's, and the
-	// requests for input. May be nil.
-	message func(*jupyter.Message) error
-	// limit returns the context that the code runs within; it is called when the
-	// code is sent. When that ends before ctx, the code is interrupted, and has
-	// limitGrace to say where it was. May be nil.
-	limit func(ctx context.Context) (context.Context, context.CancelFunc)
-	// input answers a request for input; it may outlive the execution when it
-	// does not heed ctx. Nil means that the code cannot ask.
-	input func(ctx context.Context, prompt string, password bool) (string, error)
 }
 
 // execute runs a request when it is its turn. envs are set for it alone. When
@@ -36,7 +28,7 @@ type executionHandler struct {
 // another client's, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	for _, name := range k.runner.names(k.id) {
-		if err := deadlock(ctx, k.runner.sb.ID(), name); err != nil {
+		if err := runhost.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
 			return jupyter.ExecuteReply{}, err
 		}
 	}
@@ -184,14 +176,14 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		steps = append(steps, replaceEnvs(envs))
 	}
 	for _, code := range steps {
-		e, err := k.once(ctx, silently(code), executionHandler{message: func(m *jupyter.Message) error {
-			if h.message == nil || m.Header.MsgType != queuedMessage {
+		e, err := k.once(ctx, silently(code), executionHandler{Handler: runhost.Handler{Message: func(m *jupyter.Message) error {
+			if h.Message == nil || m.Header.MsgType != queuedMessage {
 				return nil
 			}
-			return h.message(m)
-		}})
+			return h.Message(m)
+		}}})
 		if err == nil && e.reply.Status != "ok" {
-			err = fmt.Errorf("%s: %s", e.reply.Name, shorten(e.reply.Value, 256))
+			err = fmt.Errorf("%s: %s", e.reply.Name, clip.Text(e.reply.Value, 256))
 		}
 		if errors.Is(err, errNotSent) {
 			return err
@@ -206,7 +198,7 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 // once runs a request. The execution is nil when it was not sent; it is over
 // unless it still runs.
 func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (*execution, error) {
-	request.AllowStdin = h.input != nil
+	request.AllowStdin = h.Input != nil
 	if request.UserExpressions == nil {
 		request.UserExpressions = map[string]string{}
 	}

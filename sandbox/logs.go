@@ -3,6 +3,8 @@ package sandbox
 import (
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 const (
@@ -16,8 +18,8 @@ const (
 // logs keeps what was printed: each stream as far as it is kept, and in which
 // order it came.
 type logs struct {
-	stdout, stderr *capture
-	entries        ends[logEntry]
+	stdout, stderr *clip.Output
+	entries        clip.Ends[logEntry]
 	last           logEntry // not yet in entries
 }
 
@@ -29,10 +31,10 @@ type logEntry struct {
 }
 
 func newLogs(limit int) logs {
-	return logs{stdout: newCapture(limit), stderr: newCapture(limit), entries: ends[logEntry]{half: maxLogs / 2}}
+	return logs{stdout: newOutput(limit), stderr: newOutput(limit), entries: clip.NewEnds[logEntry](maxLogs)}
 }
 
-func (l *logs) of(stream OutputStream) *capture {
+func (l *logs) of(stream OutputStream) *clip.Output {
 	if stream == StreamStderr {
 		return l.stderr
 	}
@@ -41,7 +43,7 @@ func (l *logs) of(stream OutputStream) *capture {
 
 // note is told of what the stream is about to get.
 func (l *logs) note(stream OutputStream, size int, now time.Time) {
-	start := l.of(stream).total
+	start := l.of(stream).Total()
 	if l.last.stream != stream || now.Sub(l.last.time) > logWindow {
 		l.flush()
 		l.last = logEntry{stream: stream, time: now, start: start}
@@ -51,7 +53,7 @@ func (l *logs) note(stream OutputStream, size int, now time.Time) {
 
 func (l *logs) flush() {
 	if l.last.end > l.last.start {
-		l.entries.write(l.last)
+		l.entries.Add(l.last)
 	}
 	l.last = logEntry{}
 }
@@ -63,10 +65,10 @@ func (l *logs) list() (list []Output, dropped int) {
 	texts := map[OutputStream]keptText{}
 	for _, stream := range []OutputStream{StreamStdout, StreamStderr} {
 		c := l.of(stream)
-		texts[stream] = keptText{string(c.head), string(c.end()), c.total}
+		texts[stream] = keptText{string(c.Head()), string(c.Tail()), c.Total()}
 	}
-	dropped = int(l.entries.dropped())
-	for _, part := range [][]logEntry{l.entries.head, l.entries.end()} {
+	dropped = int(l.entries.Dropped())
+	for _, part := range [][]logEntry{l.entries.Head(), l.entries.Tail()} {
 		for _, e := range part {
 			text, cut := texts[e.stream].slice(e.start, e.end)
 			if text == "" && cut {
@@ -95,7 +97,7 @@ func (k keptText) slice(start, end int64) (text string, cut bool) {
 	rest := k.tail[from-inTail : to-inTail]
 	kept += to - from
 	if cut = kept < end-start; cut {
-		text, rest = withoutCutRune(text), withoutRestOfRune(rest)
+		text, rest = clip.WithoutCutRune(text), clip.WithoutRestOfRune(rest)
 	}
 	return strings.ToValidUTF8(text+rest, "\uFFFD"), cut
 }

@@ -71,18 +71,6 @@ type RenamedPackage struct {
 // sandbox.
 type ImportFailure struct{ Package, Module, Error string }
 
-// needed installs what a run or a program is to have: requirements, or a lock
-// that has them. It is nil when they are none.
-func (p *Packages) needed(ctx context.Context, lock *Lock, requirements []string) (*Installation, error) {
-	switch {
-	case lock != nil:
-		return p.installLock(ctx, lock, requirements)
-	case len(requirements) > 0:
-		return p.Install(ctx, requirements...)
-	}
-	return nil, nil
-}
-
 // Install installs packages for the sandbox's Python, as root. A requirement is
 // a name with or without extras, versions and a marker ("humanize==4.*",
 // "pandas[excel]>=2"), or the path of a wheel on this machine, which is

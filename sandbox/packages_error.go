@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -69,26 +70,26 @@ func (e *InstallError) Error() string {
 	if e.Offline {
 		text += "; the sandbox reaches only what its network rules allow (WithInternet, WithNetwork), and the package index is to be among that"
 	}
-	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", shorten(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
+	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
 // reason is what tells why. When pip gave an index up, its last words are that
 // there is no such package.
 func (e *InstallError) reason() string {
 	if e.Unreachable {
-		return "the package index could not be asked: " + shorten(e.why, 256)
+		return "the package index could not be asked: " + clip.Text(e.why, 256)
 	}
 	if e.HashMismatch {
 		text := "what the index gives is not what the lock has"
 		if match := mismatches().FindStringSubmatch(e.Stderr); match != nil {
-			text += fmt.Sprintf(": %s has the hash %s", shorten(match[1], 128), shorten(match[2], 64))
+			text += fmt.Sprintf(": %s has the hash %s", clip.Text(match[1], 128), clip.Text(match[2], 64))
 		}
 		return text
 	}
-	text := lastLine(e.Stderr)
+	text := clip.LastLine(e.Stderr, maxLastLine)
 	for line := range strings.Lines(e.Stderr) {
 		if strings.HasPrefix(line, "ERROR:") {
-			text = shorten(strings.TrimSpace(line), 256)
+			text = clip.Text(strings.TrimSpace(line), 256)
 		}
 	}
 	return text

@@ -14,6 +14,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
+// InstallLockParams say what else has to hold of an installation of a lock.
+type InstallLockParams struct {
+	// Require are requirements, as for [Packages.Install], whose packages have to be
+	// in the lock or in the sandbox already: one that is not is a
+	// [*RequirementError], and nothing is installed. The versions are those of the
+	// lock, whatever is required.
+	Require []string
+}
+
 // InstallLock installs what a lock has and the sandbox has not, and nothing else:
 // no dependencies, no other versions, no other contents. Wheels come from this
 // machine where they were kept ([WithWheelCache]), else from the index; with all
@@ -27,13 +36,11 @@ import (
 // the index has other files for that: the error says what the lock is for. All else is as with
 // [Packages.Install], which does not use what is kept here: without a lock, the
 // only one to say what a file should be is the sandbox that has it.
-func (p *Packages) InstallLock(ctx context.Context, lock *Lock) (*Installation, error) {
-	return p.installLock(ctx, lock, nil)
-}
-
-// installLock is InstallLock for one who wants requirements to be there, from
-// the lock or from before.
-func (p *Packages) installLock(ctx context.Context, lock *Lock, requirements []string) (*Installation, error) {
+func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallLockParams) (*Installation, error) {
+	var requirements []string
+	if params != nil {
+		requirements = params.Require
+	}
 	text, err := lock.MarshalText()
 	if err != nil {
 		return nil, err

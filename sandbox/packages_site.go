@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -125,7 +126,7 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 			continue
 		}
 		if *line.Error != "" {
-			open.Error = shorten(*line.Error, 1024)
+			open.Error = clip.Text(*line.Error, 1024)
 			failures = append(failures, open)
 		}
 		open = ImportFailure{}

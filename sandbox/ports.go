@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // URL is the address of a port for browsers and other programs outside, such
@@ -73,7 +75,7 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	response, err := to.answer(sb.client.http.Transport.RoundTrip(out))
 	if err != nil {
 		defer end()
-		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, shorten(r.URL.Path, 256), t.port), err)
+		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
 	}
 	// The handle's Close must not wait for one who has given up reading.
 	context.AfterFunc(ctx, end)
@@ -107,7 +109,7 @@ func (t *portTransport) address(u *url.URL) (*url.URL, error) {
 	}
 	inside := u.Port() == strconv.Itoa(t.port) && (strings.EqualFold(u.Hostname(), "localhost") || isLoopback(u.Hostname()))
 	if !inside && !strings.EqualFold(u.Host, t.sb.Host(t.port)) && !strings.EqualFold(u.Host, base.Host) {
-		return nil, fmt.Errorf("sandbox: a transport for port %d of %s does not carry requests to %s: use http://localhost:%d", t.port, t.sb.ID(), shorten(u.Host, 256), t.port)
+		return nil, fmt.Errorf("sandbox: a transport for port %d of %s does not carry requests to %s: use http://localhost:%d", t.port, t.sb.ID(), clip.Text(u.Host, 256), t.port)
 	}
 	to := *u
 	to.Scheme, to.Host, to.User = base.Scheme, base.Host, nil

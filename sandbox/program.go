@@ -48,7 +48,7 @@ type ProgramParams struct {
 // errors are those of [Commands.Run], besides those of Files and of
 // Packages.Install.
 //
-// The price, against a [Run] with tools: what Envs hold is in the sandbox. The
+// The price, against a run of package agent with tools: what Envs hold is in the sandbox. The
 // program, every package it loads, code of a model that it executes and every
 // process of the same user (in /proc) can read it, print it, and send it where
 // the network lets it. Give it short-lived credentials, which you can revoke, and
@@ -66,7 +66,14 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 		}
 		return nil, fmt.Errorf("sandbox: run a program: the file %.128q has to be a clean path within the program's directory", name)
 	}
-	if _, err := sb.Packages.needed(ctx, p.Lock, p.Packages); err != nil {
+	var err error
+	switch {
+	case p.Lock != nil:
+		_, err = sb.Packages.InstallLock(ctx, p.Lock, &InstallLockParams{Require: p.Packages})
+	case len(p.Packages) > 0:
+		_, err = sb.Packages.Install(ctx, p.Packages...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	directory := ".e2bctl-program-" + jupyter.NewID()

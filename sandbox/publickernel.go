@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// ErrPublicKernel is what Begin with tools returns for a sandbox whose kernels
+// ErrPublicKernel is what agent.Begin with tools returns for a sandbox whose kernels
 // answer anybody who knows its address: whoever reaches them could call the
 // tools. Create the sandbox with [WithPrivateTraffic].
 var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
@@ -112,14 +113,12 @@ type ExecutionError struct {
 	Traceback string
 	// Line is the line of the code where it was raised, from 1; 0 when unknown.
 	Line int
-	// Violation is what the guard of a run refused, when that ended the code.
-	Violation *Violation
 }
 
 func (e *ExecutionError) Error() string {
-	text := shorten(strings.TrimSuffix(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), ": "), 512)
-	// The texts of violations and of syntax errors have it.
-	if e.Line > 0 && e.Violation == nil && !strings.HasSuffix(e.Value, fmt.Sprintf(", line %d)", e.Line)) {
+	text := clip.Text(strings.TrimSuffix(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), ": "), 512)
+	// The texts of syntax errors have it, and those of a run's guard.
+	if e.Line > 0 && !strings.HasSuffix(e.Value, fmt.Sprintf(", line %d)", e.Line)) {
 		return fmt.Sprintf("%s (line %d)", text, e.Line)
 	}
 	return text

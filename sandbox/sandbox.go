@@ -32,7 +32,7 @@ type Sandbox struct {
 	remote    *api.Sandbox
 	processes processconnect.ProcessClient
 	code      *codeRunner
-	runs      runs
+	attached  attached
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open

@@ -591,8 +591,8 @@ func TestNeedsWebsocket(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := sb.Begin(t.Context(), nil); !errors.Is(err, ErrNeedsWebsocket) {
-		t.Errorf("a run: %v", err)
+	if _, err := (runHost{sb}).ContextID(t.Context(), ""); !errors.Is(err, ErrNeedsWebsocket) {
+		t.Errorf("a run of an agent: %v", err)
 	}
 	var got []string
 	for event := range sb.StreamCode(t.Context(), "x", nil) {

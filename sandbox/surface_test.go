@@ -2,10 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"go/build"
-	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -22,8 +19,6 @@ var withoutContext = map[string]string{
 	"Sandbox.Detach":        "as Close",
 	"Client.API":            "a part of the client",
 	"Client.Close":          "as Sandbox.Close",
-	"Run.Close":             "as Sandbox.Close",
-	"Run.Metrics":           "counted here",
 	"Command.PID":           "known since the start",
 	"Command.Tag":           "as Command.PID",
 	"Command.Disconnect":    "asks nobody",
@@ -50,7 +45,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	ctx := reflect.TypeFor[context.Context]()
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
-		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*Run](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
 		reflect.TypeFor[*Command](), reflect.TypeFor[*PTY](), reflect.TypeFor[*Terminal](), reflect.TypeFor[*Watcher](),
 	} {
 		for m := range handle.Methods() {
@@ -60,36 +55,5 @@ func TestMethodsTakeAContext(t *testing.T) {
 				t.Errorf("%s: takes a context: %v, is an exception: %v", name, takes, excepted)
 			}
 		}
-	}
-}
-
-// A program that imports this package alone links nothing of the local cloud,
-// nor of the command.
-func TestLinksNoCloud(t *testing.T) {
-	t.Parallel()
-	const module = "github.com/e2bctl/e2bctl/"
-	seen := map[string]bool{}
-	for next := []string{"sandbox"}; len(next) > 0; {
-		path := next[0]
-		next = next[1:]
-		if seen[path] {
-			continue
-		}
-		seen[path] = true
-		if strings.HasPrefix(path, "internal/cloud") || strings.HasPrefix(path, "cli") || strings.HasPrefix(path, "sandbox/") {
-			t.Errorf("%s is linked", path)
-		}
-		p, err := build.ImportDir(filepath.Join("..", filepath.FromSlash(path)), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, imported := range p.Imports {
-			if own, ok := strings.CutPrefix(imported, module); ok {
-				next = append(next, own)
-			}
-		}
-	}
-	if !seen["api"] || !seen["internal/jupyter"] {
-		t.Errorf("the imports were not followed: %v", seen)
 	}
 }

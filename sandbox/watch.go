@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
@@ -235,7 +236,7 @@ func watchFailure(err error) error {
 	case !ok || !connect.IsWireError(e):
 		return err
 	case strings.Contains(e.Message(), "overflow"), e.Code() == connect.CodeResourceExhausted:
-		return fmt.Errorf("%w: %s", ErrWatchOverflow, oneLine(e.Message(), 512))
+		return fmt.Errorf("%w: %s", ErrWatchOverflow, clip.Line(e.Message(), 512))
 	case e.Code() != connect.CodeUnavailable:
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent/modeltest"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -41,7 +41,7 @@ func TestCodeagent(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	j := job{task: "Which customer ordered most?", documents: orders(t), audit: audit, steps: 8}
-	model := modeltest.New(t, key, func(chat []agent.Message) string {
+	model := modeltest.New(t, key, func(chat []loop.Message) string {
 		told := chat[len(chat)-1].Content
 		switch modeltest.Turn(chat) {
 		case 0:
@@ -102,7 +102,7 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 // With -local nothing but the model is needed.
 func TestLocal(t *testing.T) {
 	sandboxtest.New(t) // tells whether there can be a cloud here
-	model := modeltest.New(t, key, func([]agent.Message) string { return modeltest.Code("final_answer(6 * 7)") })
+	model := modeltest.New(t, key, func([]loop.Message) string { return modeltest.Code("final_answer(6 * 7)") })
 	var shown strings.Builder
 	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n42\n") {
 		t.Errorf("%v\n%s", err, shown.String())
@@ -115,7 +115,7 @@ func TestRefused(t *testing.T) {
 		"which task": {local: true},
 		"nowhere":    {task: "x", local: true, documents: "nowhere"},
 	} {
-		if err := j.run(t.Context(), t.Output(), &agent.Model{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := j.run(t.Context(), t.Output(), &loop.Model{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v", err)
 		}
 	}

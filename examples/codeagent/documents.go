@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -66,13 +66,13 @@ func (d *documents) state() (*state.State, error) {
 	return st, st.Set("documents", d.names)
 }
 
-func (d *documents) tool() sandbox.Tool {
+func (d *documents) tool() agent.Tool {
 	type request struct {
 		Name string `py:"name" doc:"one of the variable documents"`
 	}
-	return sandbox.NewTool("read_document", "Gives the text of a document.", func(_ context.Context, r request) (string, error) {
+	return agent.NewTool("read_document", "Gives the text of a document.", func(_ context.Context, r request) (string, error) {
 		return d.read(r.Name)
-	}, sandbox.WithToolLimits(sandbox.ToolLimits{Concurrency: 4}))
+	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 4}))
 }
 
 // read gives a document. Its errors are for the model.

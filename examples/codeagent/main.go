@@ -25,13 +25,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
-	model := agent.ModelFlag(flag.CommandLine)
+	model := loop.ModelFlag(flag.CommandLine)
 	var j job
 	flag.BoolVar(&j.local, "local", false, "start a local cloud in this process instead of using a service")
 	flag.StringVar(&j.documents, "dir", "", "`directory` whose text files the code may read")
@@ -55,14 +56,14 @@ type job struct {
 	local                  bool
 }
 
-func (j job) run(ctx context.Context, w io.Writer, model *agent.Model) (err error) {
+func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error) {
 	if j.task == "" {
 		return errors.New("which task? See -h")
 	}
-	a := &agent.Agent{Model: model, Run: sandbox.RunParams{
-		Guard:  &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis, sandbox.TextProcessing, sandbox.Utilities}},
-		Limits: sandbox.Limits{MaxSteps: j.steps, StepTimeout: time.Minute, MaxOutputBytes: 5000},
-		Trace:  &sandbox.RunTrace{Step: show(w)},
+	a := &loop.Agent{Model: model, Run: agent.Params{
+		Guard:  &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis, agent.TextProcessing, agent.Utilities}},
+		Limits: agent.Limits{MaxSteps: j.steps, StepTimeout: time.Minute, MaxOutputBytes: 5000},
+		Trace:  &agent.Trace{Step: show(w)},
 	}}
 	if j.documents != "" {
 		d, err := openDocuments(j.documents)
@@ -73,7 +74,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *agent.Model) (err erro
 		if a.Run.State, err = d.state(); err != nil {
 			return err
 		}
-		a.Run.Tools = []sandbox.Tool{d.tool()}
+		a.Run.Tools = []agent.Tool{d.tool()}
 	}
 	if j.audit != "" {
 		file, err := os.OpenFile(j.audit, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -110,9 +111,9 @@ func (j job) run(ctx context.Context, w io.Writer, model *agent.Model) (err erro
 }
 
 // show writes each step with what the model sees of it.
-func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*sandbox.Step, error)) {
-	return func(ctx context.Context, n int, code string) (context.Context, func(*sandbox.Step, error)) {
+func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
+	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)
-		return ctx, func(step *sandbox.Step, _ error) { fmt.Fprintf(w, "--- gave\n%s", step.Observation()) }
+		return ctx, func(step *agent.Step, _ error) { fmt.Fprintf(w, "--- gave\n%s", step.Observation()) }
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -32,7 +32,7 @@ import (
 const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
 
 func main() {
-	model := agent.ModelFlag(flag.CommandLine)
+	model := loop.ModelFlag(flag.CommandLine)
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, w io.Writer, model *agent.Model, here bool, task string) (err error) {
+func run(ctx context.Context, w io.Writer, model *loop.Model, here bool, task string) (err error) {
 	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if here {
 		cloud, err := local.Start(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent/modeltest"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -52,7 +52,7 @@ computed`,
 }
 
 // roleOf tells which agent asks.
-func roleOf(chat []agent.Message) string {
+func roleOf(chat []loop.Message) string {
 	for role := range roles {
 		if strings.Contains(chat[0].Content, role) {
 			return role
@@ -62,7 +62,7 @@ func roleOf(chat []agent.Message) string {
 }
 
 // reply is the scripted model.
-func reply(chat []agent.Message) string {
+func reply(chat []loop.Message) string {
 	turns := roles[roleOf(chat)]
 	return modeltest.Code(turns[min(modeltest.Turn(chat), len(turns)-1)])
 }
@@ -100,7 +100,7 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	}
 	var during map[*sandbox.Sandbox][]int
 	searches := 0
-	members.model = modeltest.New(t, api.Key(key.Text), func(chat []agent.Message) string {
+	members.model = modeltest.New(t, api.Key(key.Text), func(chat []loop.Message) string {
 		// At an agent's last question all that it was ever told is in its sandbox,
 		// and the code of who called it waits.
 		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {
@@ -174,7 +174,7 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 func TestAgentFails(t *testing.T) {
 	t.Parallel()
 	members := newTeam(t, sandboxtest.New(t))
-	members.model = modeltest.New(t, "sk-0123456789abcdef", func(chat []agent.Message) string {
+	members.model = modeltest.New(t, "sk-0123456789abcdef", func(chat []loop.Message) string {
 		switch told := chat[len(chat)-1].Content; {
 		case roleOf(chat) == programmerRole:
 			return modeltest.Code("1")

@@ -6,8 +6,9 @@ import (
 	"log"
 	"time"
 
-	"github.com/e2bctl/e2bctl/examples/codeagent/agent"
+	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -21,12 +22,12 @@ const (
 )
 
 // budget is what the team may spend each time the manager calls an agent.
-var budget = sandbox.Budget{Depth: -1, Calls: 10, Time: 5 * time.Minute, Tokens: 50_000}
+var budget = agent.Budget{Depth: -1, Calls: 10, Time: 5 * time.Minute, Tokens: 50_000}
 
 // team is a manager and the agents that it calls. Every agent's loop runs in this
 // process, which alone has the model's key; their code runs in sandboxes.
 type team struct {
-	model *agent.Model
+	model *loop.Model
 	log   *log.Logger
 	// shared is where the manager and the programmer work: each with variables
 	// of its own, on the same files.
@@ -43,7 +44,7 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 		return state.Value{}, err
 	}
 	manager := t.member(managerRole)
-	manager.Run.Tools = []sandbox.Tool{
+	manager.Run.Tools = []agent.Tool{
 		t.managed("programmer", "Writes programs. Gives the value that the task asks for.", programmerRole, t.shared, desk.ID),
 		t.managed("checker", "Checks an answer. Give it the question as well. Gives a dict with the keys right and why.", checkerRole, t.apart, ""),
 	}
@@ -54,25 +55,25 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 
 // managed makes an agent callable. It keeps its variables from one call to the
 // next, so that one call waits for another.
-func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) sandbox.Tool {
+func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id
-	return sandbox.NewAgent(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {
+	return agent.NewManaged(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {
 		t.log.Printf("%s: asked: %s", name, task)
 		result, err := a.Solve(ctx, sb, task)
 		t.report(name, result, err)
 		return result.Answer, err
-	}, sandbox.WithToolLimits(sandbox.ToolLimits{Concurrency: 1}))
+	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 1}))
 }
 
-func (t *team) member(role string) *agent.Agent {
-	return &agent.Agent{Model: t.model, Instructions: role, Run: sandbox.RunParams{
-		Guard:  &sandbox.Guard{Presets: []sandbox.Preset{sandbox.Science, sandbox.Utilities}},
-		Limits: sandbox.Limits{MaxSteps: 8, StepTimeout: 10 * time.Minute, MaxOutputBytes: 5000},
+func (t *team) member(role string) *loop.Agent {
+	return &loop.Agent{Model: t.model, Instructions: role, Run: agent.Params{
+		Guard:  &agent.Guard{Presets: []agent.Preset{agent.Science, agent.Utilities}},
+		Limits: agent.Limits{MaxSteps: 8, StepTimeout: 10 * time.Minute, MaxOutputBytes: 5000},
 	}}
 }
 
-func (t *team) report(name string, result agent.Result, err error) {
+func (t *team) report(name string, result loop.Result, err error) {
 	m := result.Metrics
 	outcome := fmt.Sprint(err)
 	if err == nil {

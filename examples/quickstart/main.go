@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -94,7 +95,7 @@ func job(ctx context.Context, do *steps, sb *sandbox.Sandbox, out string) (err e
 	if err := values.Set("packages", packages); err != nil {
 		return err
 	}
-	run, err := sb.Begin(ctx, &sandbox.RunParams{State: values})
+	run, err := agent.Begin(ctx, sb, &agent.Params{State: values})
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func job(ctx context.Context, do *steps, sb *sandbox.Sandbox, out string) (err e
 }
 
 // get decodes a variable of the sandbox into a Go value.
-func get(ctx context.Context, run *sandbox.Run, name string, into any) error {
+func get(ctx context.Context, run *agent.Run, name string, into any) error {
 	value, err := run.Get(ctx, name)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -67,7 +68,7 @@ func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State,
 	if err := st.Set("goal", goal); err != nil {
 		return err
 	}
-	run, err := sb.Begin(ctx, &sandbox.RunParams{State: st, Stdout: w})
+	run, err := agent.Begin(ctx, sb, &agent.Params{State: st, Stdout: w})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
@@ -90,9 +91,9 @@ func code(files []string) ([]string, error) {
 
 // work runs the steps, one after the other, until one gives the final answer.
 func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker, approve approval, steps []string) (err error) {
-	run, err := sb.Begin(ctx, &sandbox.RunParams{
+	run, err := agent.Begin(ctx, sb, &agent.Params{
 		Tools:  issues.tools(approve),
-		Limits: sandbox.Limits{StepTimeout: 5 * time.Minute},
+		Limits: agent.Limits{StepTimeout: 5 * time.Minute},
 		// The tools give no token away. Should an answer of the API ever repeat it,
 		// the code gets "[redacted]" in its place.
 		Redact: []string{issues.token},

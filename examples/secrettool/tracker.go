@@ -12,7 +12,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // tracker has the issues of one repository. Which one, and what may be done
@@ -47,13 +47,13 @@ type issue struct {
 }
 
 // tools are what code may do. approve is asked before anything is written.
-func (t *tracker) tools(approve approval) []sandbox.Tool {
-	return []sandbox.Tool{
-		sandbox.NewTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
-			sandbox.WithToolLimits(sandbox.ToolLimits{Calls: 20, Concurrency: 2, Timeout: 30 * time.Second, MaxResultBytes: 1 << 20})),
-		sandbox.NewTool("comment", "Writes a comment to an issue, if the user agrees.", t.comment,
-			sandbox.WithToolLimits(sandbox.ToolLimits{Calls: 3, Concurrency: 1, Timeout: 30 * time.Second, MaxArgumentBytes: 4 << 10}),
-			sandbox.WithApproval(func(ctx context.Context, call sandbox.ToolCall) error {
+func (t *tracker) tools(approve approval) []agent.Tool {
+	return []agent.Tool{
+		agent.NewTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
+			agent.WithToolLimits(agent.ToolLimits{Calls: 20, Concurrency: 2, Timeout: 30 * time.Second, MaxResultBytes: 1 << 20})),
+		agent.NewTool("comment", "Writes a comment to an issue, if the user agrees.", t.comment,
+			agent.WithToolLimits(agent.ToolLimits{Calls: 3, Concurrency: 1, Timeout: 30 * time.Second, MaxArgumentBytes: 4 << 10}),
+			agent.WithApproval(func(ctx context.Context, call agent.ToolCall) error {
 				var c newComment
 				if err := call.Arguments.Decode(&c); err != nil {
 					return err
@@ -120,7 +120,7 @@ func (t *tracker) call(ctx context.Context, method string, where *url.URL, body 
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		return &sandbox.ToolError{
+		return &agent.ToolError{
 			Type: "HTTPError", Message: "the API answered " + response.Status,
 			Retryable: response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500,
 		}

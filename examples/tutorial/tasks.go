@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -21,7 +22,7 @@ type task struct {
 	name     string // of the snippets
 	prompt   string
 	state    map[string]any // variables of the code
-	guard    sandbox.Guard
+	guard    agent.Guard
 	maxSteps int
 }
 
@@ -33,7 +34,7 @@ var sales = task{
 		"months": []string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"},
 		"sales":  []float64{120, 135.5, 128, 150, 162, 158.5, 171, 169, 180, 195.5, 210, 240.5},
 	},
-	guard:    sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}},
+	guard:    agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}},
 	maxSteps: 8,
 }
 
@@ -54,7 +55,7 @@ var text = task{
 		"article": `A sandbox is a box of sand. Children build castles in the sandbox, and the sand stays in the box.
 Code that nobody has read is like water: it finds every hole. Is the sandbox tight? Then the code may do what it likes.`,
 	},
-	guard:    sandbox.Guard{Presets: []sandbox.Preset{sandbox.TextProcessing}},
+	guard:    agent.Guard{Presets: []agent.Preset{agent.TextProcessing}},
 	maxSteps: 6,
 }
 
@@ -131,15 +132,15 @@ func solve[Answer any](ctx context.Context, w io.Writer, sb *sandbox.Sandbox, t 
 }
 
 // begin starts a run with the task's safeguards.
-func (t task) begin(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Run, error) {
+func (t task) begin(ctx context.Context, sb *sandbox.Sandbox) (*agent.Run, error) {
 	st := state.New()
 	for name, value := range t.state {
 		if err := st.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
-	return sb.Begin(ctx, &sandbox.RunParams{
+	return agent.Begin(ctx, sb, &agent.Params{
 		State: st, Guard: &t.guard, Prompt: t.prompt,
-		Limits: sandbox.Limits{MaxSteps: t.maxSteps, StepTimeout: time.Minute, MaxOutputBytes: 5000},
+		Limits: agent.Limits{MaxSteps: t.maxSteps, StepTimeout: time.Minute, MaxOutputBytes: 5000},
 	})
 }

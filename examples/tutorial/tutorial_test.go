@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -76,7 +76,7 @@ func TestSafeguards(t *testing.T) {
 					t.Errorf("%s, step %d: %+v, %v", task.name, n, step, err)
 				}
 			}
-			if _, err := run.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrStepLimit) {
+			if _, err := run.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrStepLimit) {
 				t.Errorf("%s has more than %d steps: %v", task.name, most, err)
 			}
 			if err := run.Close(); err != nil {

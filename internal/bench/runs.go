@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -60,15 +61,15 @@ func (b *bench) runRows() []row {
 			floor: b.inOne(onePlusOne), floorName: "`RunCode(\"1+1\")`",
 		},
 		{
-			name: "code that computes, under a guard", runs: 25, measure: b.inOne(computeWith(&sandbox.Guard{})),
+			name: "code that computes, under a guard", runs: 25, measure: b.inOne(computeWith(&agent.Guard{})),
 			floor: b.inOne(computeWith(nil)), floorName: "without the guard",
 		},
 	}
 }
 
 // begun lends a run.
-func begun(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.RunParams, do func(*sandbox.Run) error) error {
-	r, err := sb.Begin(ctx, p)
+func begun(ctx context.Context, sb *sandbox.Sandbox, p *agent.Params, do func(*agent.Run) error) error {
+	r, err := agent.Begin(ctx, sb, p)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func begun(ctx context.Context, sb *sandbox.Sandbox, p *sandbox.RunParams, do fu
 }
 
 // step runs code that must not fail.
-func step(ctx context.Context, r *sandbox.Run, code string) (*sandbox.Step, error) {
+func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 	s, err := r.Exec(ctx, code)
 	if err == nil && s.Error != nil {
 		err = s.Error
@@ -84,7 +85,7 @@ func step(ctx context.Context, r *sandbox.Run, code string) (*sandbox.Step, erro
 	return s, err
 }
 
-var add = sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
 // toolCalls measures one of many calls that code makes, of so many threads.
 func (b *bench) toolCalls(threads int) measurement {
@@ -100,7 +101,7 @@ for t in threads: t.join()`, calls, threads)
 	}
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
-			return begun(ctx, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}}, func(run *sandbox.Run) (err error) {
+			return begun(ctx, sb, &agent.Params{Tools: []agent.Tool{add}}, func(run *agent.Run) (err error) {
 				r, err = repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
 					s, err := step(ctx, run, code)
 					if err != nil {
@@ -165,7 +166,7 @@ func (b *bench) stateUp(size int64) measurement {
 					return 0, err
 				}
 				start := time.Now()
-				err = begun(ctx, sb, &sandbox.RunParams{State: st}, func(*sandbox.Run) error {
+				err = begun(ctx, sb, &agent.Params{State: st}, func(*agent.Run) error {
 					took = time.Since(start)
 					return nil
 				})
@@ -181,7 +182,7 @@ func (b *bench) stateUp(size int64) measurement {
 func (b *bench) stateDown(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
-			return begun(ctx, sb, nil, func(run *sandbox.Run) (err error) {
+			return begun(ctx, sb, nil, func(run *agent.Run) (err error) {
 				n := 0
 				r, err = repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
 					n++
@@ -250,7 +251,7 @@ func (b *bench) begunAgain(size int64, change func(st *state.State, list []float
 				}
 			}
 			before := sent.Load()
-			err = begun(ctx, sb, &sandbox.RunParams{State: st, Packages: packages, Tools: []sandbox.Tool{add}}, func(*sandbox.Run) error {
+			err = begun(ctx, sb, &agent.Params{State: st, Packages: packages, Tools: []agent.Tool{add}}, func(*agent.Run) error {
 				took = time.Since(start)
 				bytes = append(bytes, sent.Load()-before)
 				return nil
@@ -296,7 +297,7 @@ func hashed(size int64) measurement {
 }
 
 // computeWith runs code that computes in a run.
-func computeWith(g *sandbox.Guard) call {
+func computeWith(g *agent.Guard) call {
 	const code = `import math
 def sieve(n):
     flags = [True] * n
@@ -308,7 +309,7 @@ def sieve(n):
 total = sum(math.sin(i) * math.sqrt(i) for i in range(200_000))
 sieve(1_000_000)`
 	return func(ctx context.Context, sb *sandbox.Sandbox) error {
-		return begun(ctx, sb, &sandbox.RunParams{Guard: g}, func(r *sandbox.Run) error {
+		return begun(ctx, sb, &agent.Params{Guard: g}, func(r *agent.Run) error {
 			_, err := step(ctx, r, code)
 			return err
 		})

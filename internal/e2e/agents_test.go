@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // A run that is cancelled deep within agents of agents ends them all, with the
@@ -16,22 +17,22 @@ func TestCancelledInANestedAgent(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	deepest, cancelled := make(chan struct{}), make(chan string, 3)
-	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		close(deepest)
 		<-ctx.Done()
 		cancelled <- "tool"
 		return 0, ctx.Err()
 	})
 	var contexts []string
-	// agent runs code in a context of its own.
-	agent := func(name, code string, tools ...sandbox.Tool) sandbox.Tool {
+	// managed runs code in a context of its own.
+	managed := func(name, code string, tools ...agent.Tool) agent.Tool {
 		c, err := sb.CreateContext(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		contexts = append(contexts, c.ID)
-		return sandbox.NewAgent(name, "", sandbox.Budget{}, func(ctx context.Context, task string) (string, error) {
-			r, err := sb.Begin(ctx, &sandbox.RunParams{Context: c.ID, Tools: tools})
+		return agent.NewManaged(name, "", agent.Budget{}, func(ctx context.Context, task string) (string, error) {
+			r, err := agent.Begin(ctx, sb, &agent.Params{Context: c.ID, Tools: tools})
 			if err != nil {
 				return "", err
 			}
@@ -43,9 +44,9 @@ func TestCancelledInANestedAgent(t *testing.T) {
 			return "", err
 		})
 	}
-	inner := agent("inner", "waits()", waits)
-	outer := agent("outer", "inner('wait')", inner)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{outer}})
+	inner := managed("inner", "waits()", waits)
+	outer := managed("outer", "inner('wait')", inner)
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{outer}})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-deepest; cancel() }()
 	if step, err := r.Exec(ctx, "outer('delegate')"); !errors.Is(err, context.Canceled) || step == nil {

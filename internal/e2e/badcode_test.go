@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // Whatever code does, what it did is told, and the context answers afterwards.
@@ -246,7 +247,7 @@ func TestInterrupt(t *testing.T) {
 			return err
 		},
 		"a run": func() error {
-			_, err := http.Begin(t.Context(), nil)
+			_, err := agent.Begin(t.Context(), http, nil)
 			return err
 		},
 	} {

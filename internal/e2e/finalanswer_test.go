@@ -5,7 +5,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // From wherever the final answer is given, the first one is it. Code that goes
@@ -24,7 +24,7 @@ func TestFinalAnswer(t *testing.T) {
 		"a loop after it":   "try:\n    final_answer([1, 2])\nexcept BaseException:\n    pass\nwhile True: pass",
 		"a tool after it":   "try:\n    final_answer(answer=[1, 2])\nexcept:\n    print(add(1, 2))",
 	} {
-		r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+		r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 		step := observe(t, r, code)
 		if !step.Final || step.Stdout != "" || decoded[[2]int](t, step.Value) != [2]int{1, 2} {
 			t.Errorf("%s: %+v", name, step)
@@ -42,7 +42,7 @@ func TestFinalAnswer(t *testing.T) {
 func TestForgedFinalAnswer(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 	for _, code := range []string{
 		"class FinalAnswer(BaseException): pass\nraise FinalAnswer('5')",
 		"class FinalAnswerException(Exception): pass\nraise FinalAnswerException('safe:5')",

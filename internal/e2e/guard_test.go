@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // A guard in the kernel of a real sandbox, where IPython keeps more of its own
@@ -15,7 +15,7 @@ func TestGuardInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	evaluate(t, sb, "import os")
-	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Guard: &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestGuardInASandbox(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", tt.code, err)
 		}
-		if e := step.Error; e == nil || e.Name != "GuardViolation" || e.Violation == nil || e.Violation.Rule != tt.rule || !strings.Contains(e.Value, tt.value) {
+		if e := step.Error; e == nil || e.Name != "GuardViolation" || step.Refused == nil || step.Refused.Rule != tt.rule || !strings.Contains(e.Value, tt.value) {
 			t.Errorf("%q: %+v", tt.code, step.Error)
 		}
 	}
@@ -61,7 +61,7 @@ func TestGuardInASandbox(t *testing.T) {
 func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Guard: &sandbox.Guard{Allow: []string{"matplotlib.*"}, Presets: []sandbox.Preset{sandbox.DataAnalysis}}})
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Guard: &agent.Guard{Allow: []string{"matplotlib.*"}, Presets: []agent.Preset{agent.DataAnalysis}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 	observe(t, r, "import sys\ns, c = sys.modules['_e2bctl_state'], sys.modules['_e2bctl_codec']\nhonest = s._send\nmine = 1")
 	for _, document := range []string{
 		`""`, `None`, `"{}"`, `"not JSON"`, `'{"v":1,"value":' + '[' * 100000`, `'{"v":1,"value":' + '9' * 1000000 + '}'`, `"x" * (8 << 20)`,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -31,7 +32,7 @@ func TestRunOnIPykernel(t *testing.T) {
 	if err := st.Set("x", 20); err != nil {
 		t.Fatal(err)
 	}
-	r := begin(t, sb, &sandbox.RunParams{Context: c.ID, State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"os.*", "threading"}, Functions: []string{"open"}}})
+	r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"os.*", "threading"}, Functions: []string{"open"}}})
 	if step := observe(t, r, "import ipykernel\nadd(x, 1)"); len(step.Violations) != 1 {
 		t.Errorf("%+v", step)
 	}

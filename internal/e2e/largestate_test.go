@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -73,7 +74,7 @@ func TestLargeState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var r *sandbox.Run
+	var r *agent.Run
 	again := func() {
 		t.Helper()
 		if r != nil {
@@ -81,7 +82,7 @@ func TestLargeState(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if r, err = sb.Begin(t.Context(), &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}}); err != nil {
+		if r, err = agent.Begin(t.Context(), sb, &agent.Params{State: st, Tools: []agent.Tool{add}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +172,7 @@ func TestOddState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := begin(t, sb, &sandbox.RunParams{State: st})
+	r := begin(t, sb, &agent.Params{State: st})
 	step := observe(t, r, `assert envelope == {"$": "opaque", "type": "x", "value": {"$": {"$": "blob", "sha256": "0", "size": 1}}}, envelope
 assert list(table.columns) == ["name", "n", "mixed", "when"] and list(table["mixed"]) == [1, "two", [3.0]] and table["n"].isna().sum() == 1
 table.loc[0, "mixed"] = None

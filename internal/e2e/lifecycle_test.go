@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -32,7 +33,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 		"Files.Write":      func() error { return sb.Files.Write(t.Context(), "x", nil, nil) },
 		"RunCode":          func() error { _, err := sb.RunCode(t.Context(), "1", nil); return err },
 		"Packages.Install": func() error { _, err := sb.Packages.Install(t.Context(), "six"); return err },
-		"Begin":            func() error { _, err := sb.Begin(t.Context(), nil); return err },
+		"Begin":            func() error { _, err := agent.Begin(t.Context(), sb, nil); return err },
 		"Info":             func() error { _, err := sb.Info(t.Context()); return err },
 		"SetLifetime":      func() error { return sb.SetLifetime(t.Context(), time.Minute) },
 		"Kill":             func() error { return sb.Kill(t.Context()) },

@@ -23,6 +23,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -222,12 +223,12 @@ func TestRunWithPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.asked("")
-	for i, p := range []*sandbox.RunParams{
-		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},
-		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &sandbox.Guard{}},
-		{Packages: []string{"greeting>=1"}, Guard: &sandbox.Guard{}},
+	for i, p := range []*agent.Params{
+		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &agent.Guard{}},
+		{Lock: lock, Packages: []string{"greeting", "numpy"}, Guard: &agent.Guard{}},
+		{Packages: []string{"greeting>=1"}, Guard: &agent.Guard{}},
 	} {
-		r, err := sb.Begin(t.Context(), p)
+		r, err := agent.Begin(t.Context(), sb, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +252,7 @@ func TestRunWithPackages(t *testing.T) {
 	if err != nil || result.Stdout != "hello\n" || x.asked("/") != 0 {
 		t.Errorf("a program: %+v, %v", result, err)
 	}
-	_, err = sb.Begin(t.Context(), &sandbox.RunParams{Lock: lock, Packages: []string{"tulip"}})
+	_, err = agent.Begin(t.Context(), sb, &agent.Params{Lock: lock, Packages: []string{"tulip"}})
 	_, ofProgram := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Lock: lock, Packages: []string{"tulip"}, Command: "true"})
 	for _, err := range []error{err, ofProgram} {
 		if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "tulip" {
@@ -274,7 +275,7 @@ func TestLockOfAnotherPython(t *testing.T) {
 		{Name: "words", Version: "1.0", SHA256: []string{hex.EncodeToString(sum[:])}, File: file},
 	}}
 	for _, mismatch := range []bool{false, true} {
-		_, err := sb.Packages.InstallLock(t.Context(), lock)
+		_, err := sb.Packages.InstallLock(t.Context(), lock, nil)
 		failed, ok := errors.AsType[*sandbox.InstallError](err)
 		if !ok || failed.HashMismatch != mismatch || !strings.Contains(err.Error(), `the lock says "For CPython 2.7 on win32 x86.": another Python`) {
 			t.Errorf("mismatch %v: %v", mismatch, err)
@@ -327,7 +328,7 @@ func TestLock(t *testing.T) {
 	for i, sb := range []*sandbox.Sandbox{
 		first, cloud.Create(t, options...), cloud.Create(t, append(options, sandbox.WithInternet(false))...), cloud.Create(t, append(options, sandbox.WithWheelCache("", -1))...),
 	} {
-		got, err := sb.Packages.InstallLock(t.Context(), lock)
+		got, err := sb.Packages.InstallLock(t.Context(), lock, nil)
 		if err != nil {
 			t.Fatalf("sandbox %d: %v", i, err)
 		}
@@ -341,7 +342,7 @@ func TestLock(t *testing.T) {
 		if n := x.asked("/"); (n > 0) != uncached {
 			t.Errorf("sandbox %d made %d requests", i, n)
 		}
-		if got, err := sb.Packages.InstallLock(t.Context(), lock); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
+		if got, err := sb.Packages.InstallLock(t.Context(), lock, nil); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
 			t.Errorf("sandbox %d, again: %+v, %v", i, got, err)
 		}
 		eventually(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
@@ -367,7 +368,7 @@ func TestLockIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.add(t, "greeting", "1.0", "text = 'evil'\n")
-	_, err = sb.Packages.InstallLock(t.Context(), lock)
+	_, err = sb.Packages.InstallLock(t.Context(), lock, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || !failed.HashMismatch || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "what the index gives is not what the lock has") {
 		t.Errorf("another content: %v", err)
@@ -392,7 +393,7 @@ if "download" in sys.argv:
 	if err := hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hostile.Packages.InstallLock(t.Context(), lock); err != nil {
+	if _, err := hostile.Packages.InstallLock(t.Context(), lock, nil); err != nil {
 		t.Fatal(err)
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 0 {
@@ -402,7 +403,7 @@ if "download" in sys.argv:
 		var edited sandbox.Lock
 		err := edited.UnmarshalText([]byte(spoiled))
 		if err == nil {
-			_, err = sb.Packages.InstallLock(t.Context(), &edited)
+			_, err = sb.Packages.InstallLock(t.Context(), &edited, nil)
 		}
 		if err == nil {
 			t.Errorf("%s: an edited lock installs", file)

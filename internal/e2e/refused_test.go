@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -172,14 +173,14 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 	st := state.New()
 	err := st.Set("data", map[string]any{"rows": []any{1, inner{Bad: make(chan int)}}})
 	if err == nil {
-		_, err = sb.Begin(t.Context(), &sandbox.RunParams{State: st})
+		_, err = agent.Begin(t.Context(), sb, &agent.Params{State: st})
 	}
 	if err == nil || !strings.Contains(err.Error(), "Bad") || !strings.Contains(err.Error(), "rows") || !strings.Contains(err.Error(), "chan int") {
 		t.Errorf("in Go: %v", err)
 	}
 
 	// And on the way back.
-	r, err := sb.Begin(t.Context(), &sandbox.RunParams{})
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{})
 	if err != nil {
 		t.Fatal(err)
 	}

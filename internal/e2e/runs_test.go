@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
 // begin begins a run that ends with the test.
-func begin(t *testing.T, sb *sandbox.Sandbox, p *sandbox.RunParams) *sandbox.Run {
+func begin(t *testing.T, sb *sandbox.Sandbox, p *agent.Params) *agent.Run {
 	t.Helper()
-	r, err := sb.Begin(t.Context(), p)
+	r, err := agent.Begin(t.Context(), sb, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func decoded[T any](t *testing.T, v state.Value) (x T) {
 	return x
 }
 
-var add = sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
 // One sandbox has as many runs as one likes, each with its final answer.
 func TestTenRuns(t *testing.T) {
@@ -54,7 +55,7 @@ func TestTenRuns(t *testing.T) {
 		if err := st.Set("i", i); err != nil {
 			t.Fatal(err)
 		}
-		r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}})
+		r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}})
 		step := observe(t, r, "seen.append(i)\nfinal_answer([add(i, 1), len(seen)])")
 		if got := decoded[[2]int](t, step.Value); !step.Final || step.Error != nil || got != [2]int{i + 1, i + 1} {
 			t.Errorf("run %d: %v, %+v", i, got, step)
@@ -75,7 +76,7 @@ func TestRunsAtOnce(t *testing.T) {
 	const n = 4
 	var together sync.WaitGroup
 	together.Add(n)
-	meet := sandbox.NewTool("meet", "", func(ctx context.Context, in struct{ I int }) (int, error) {
+	meet := agent.NewTool("meet", "", func(ctx context.Context, in struct{ I int }) (int, error) {
 		together.Done()
 		together.Wait()
 		return in.I, nil
@@ -90,8 +91,8 @@ func TestRunsAtOnce(t *testing.T) {
 		if err := st.Set("i", i); err != nil {
 			t.Fatal(err)
 		}
-		r := begin(t, sb, &sandbox.RunParams{Context: c.ID, State: st, Tools: []sandbox.Tool{meet}})
-		if _, err := sb.Begin(t.Context(), &sandbox.RunParams{Context: c.ID}); !errors.Is(err, sandbox.ErrContextBusy) {
+		r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{meet}})
+		if _, err := agent.Begin(t.Context(), sb, &agent.Params{Context: c.ID}); !errors.Is(err, agent.ErrContextBusy) {
 			t.Errorf("a second run in the context: %v", err)
 		}
 		runs.Go(func() {
@@ -107,13 +108,13 @@ func TestRunsAtOnce(t *testing.T) {
 func TestStepTimeouts(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
 	evaluate(t, sb, "kept = 42")
-	r := begin(t, sb, &sandbox.RunParams{
-		Tools: []sandbox.Tool{waits}, Limits: sandbox.Limits{StepTimeout: 500 * time.Millisecond},
+	r := begin(t, sb, &agent.Params{
+		Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 500 * time.Millisecond},
 		Stdin: func(ctx context.Context, _ string, _ bool) (string, error) { <-ctx.Done(); return "", ctx.Err() },
 	})
 	observe(t, r, "import subprocess, threading, time\n1/0") // the first traceback takes its time
@@ -128,7 +129,7 @@ func TestStepTimeouts(t *testing.T) {
 		"try:\n    time.sleep(600)\nfinally:\n    print('cleaned up')": "    time.sleep(600)",
 	} {
 		step, err := r.Exec(t.Context(), "print('begun')\n"+code)
-		if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil || step.Error == nil {
+		if !errors.Is(err, agent.ErrStepTimeout) || step == nil || step.Error == nil {
 			t.Errorf("%s: %+v, %v", code, step, err)
 			continue
 		}
@@ -158,20 +159,20 @@ func TestStepThatDoesNotStop(t *testing.T) {
 	if err := st.Set("x", 40); err != nil {
 		t.Fatal(err)
 	}
-	r := begin(t, sb, &sandbox.RunParams{
-		State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"signal"}},
-		Limits: sandbox.Limits{StepTimeout: 3 * time.Second},
+	r := begin(t, sb, &agent.Params{
+		State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"signal"}},
+		Limits: agent.Limits{StepTimeout: 3 * time.Second},
 	})
 	observe(t, r, "lost = 1")
 	step, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)")
-	if !errors.Is(err, sandbox.ErrStepTimeout) || step == nil || step.Stdout != "begun\n" || step.Error == nil || step.Error.Name != "TimeoutError" || !strings.Contains(step.Observation(), "did not stop") {
+	if !errors.Is(err, agent.ErrStepTimeout) || step == nil || step.Stdout != "begun\n" || step.Error == nil || step.Error.Name != "TimeoutError" || !strings.Contains(step.Observation(), "did not stop") {
 		t.Fatalf("%+v, %v", step, err)
 	}
 	step = observe(t, r, "try:\n    lost\nexcept NameError:\n    x = add(x, 2)\nx")
 	if step.Text() != "42" || !step.Restarted || !strings.Contains(step.Observation(), "variables that earlier code made are lost") {
 		t.Errorf("the next step: %+v", step)
 	}
-	if step := observe(t, r, "import os"); step.Error == nil || step.Error.Violation == nil || step.Restarted {
+	if step := observe(t, r, "import os"); step.Error == nil || step.Refused == nil || step.Restarted {
 		t.Errorf("without the guard: %+v", step)
 	}
 }
@@ -183,13 +184,13 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 	sb := shared(t).Create(t)
 	var audit bytes.Buffer
 	begun := func() {}
-	r := begin(t, sb, &sandbox.RunParams{
-		Guard: &sandbox.Guard{}, Audit: &audit, Limits: sandbox.Limits{StepTimeout: 3 * time.Second},
+	r := begin(t, sb, &agent.Params{
+		Guard: &agent.Guard{}, Audit: &audit, Limits: agent.Limits{StepTimeout: 3 * time.Second},
 		Stdout: whenWritten{func() { begun() }},
 	})
 	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\nprint('begun', flush=True)\ntime.sleep(600)"
 	observe(t, r, "1/0") // the first traceback takes its time
-	if step, err := r.Exec(t.Context(), cut); !errors.Is(err, sandbox.ErrStepTimeout) || len(step.Violations) != 1 || !slices.Contains(step.Imports, "time") {
+	if step, err := r.Exec(t.Context(), cut); !errors.Is(err, agent.ErrStepTimeout) || len(step.Violations) != 1 || !slices.Contains(step.Imports, "time") {
 		t.Fatalf("%+v, %v", step, err)
 	}
 	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
@@ -211,7 +212,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 		var e struct {
 			Event   string
 			N       int
-			Blocked []sandbox.Violation
+			Blocked []agent.Violation
 		}
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
@@ -231,12 +232,12 @@ func TestRunTimeout(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	evaluate(t, sb, "kept = 42")
-	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{RunTimeout: 2 * time.Second}})
+	r := begin(t, sb, &agent.Params{Limits: agent.Limits{RunTimeout: 2 * time.Second}})
 	step, err := r.Exec(t.Context(), "print('begun', flush=True)\nimport time\ntime.sleep(600)")
-	if !errors.Is(err, sandbox.ErrRunTimeout) || step == nil || step.Stdout != "begun\n" {
+	if !errors.Is(err, agent.ErrRunTimeout) || step == nil || step.Stdout != "begun\n" {
 		t.Errorf("%+v, %v", step, err)
 	}
-	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrRunTimeout) || step != nil {
+	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrRunTimeout) || step != nil {
 		t.Errorf("after it: %+v, %v", step, err)
 	}
 	if err := r.Close(); err != nil {
@@ -250,7 +251,7 @@ func TestRunTimeout(t *testing.T) {
 func TestLimitsInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxMemoryBytes: 128 << 20, MaxOutputBytes: 1000, MaxSteps: 3}})
+	r := begin(t, sb, &agent.Params{Limits: agent.Limits{MaxMemoryBytes: 128 << 20, MaxOutputBytes: 1000, MaxSteps: 3}})
 	if step := observe(t, r, "x = bytearray(1 << 30)"); step.Error == nil || step.Error.Name != "MemoryError" {
 		t.Errorf("%+v", step.Error)
 	}
@@ -261,7 +262,7 @@ func TestLimitsInASandbox(t *testing.T) {
 	if step := observe(t, r, "1"); step.Text() != "1" {
 		t.Errorf("%+v", step)
 	}
-	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrStepLimit) || step != nil {
+	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrStepLimit) || step != nil {
 		t.Errorf("%+v, %v", step, err)
 	}
 	if err := r.Close(); err != nil {
@@ -284,19 +285,19 @@ func TestTrace(t *testing.T) {
 		defer mu.Unlock()
 		events = append(events, fmt.Sprintf(format, args...))
 	}
-	seen := sandbox.NewTool("seen", "", func(ctx context.Context, in struct{ X int }) (int, error) {
+	seen := agent.NewTool("seen", "", func(ctx context.Context, in struct{ X int }) (int, error) {
 		note("called within %v", ctx.Value(key{}))
 		if in.X < 0 {
 			return 0, errors.New("negative")
 		}
 		return in.X, nil
 	})
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{seen}, Trace: &sandbox.RunTrace{
-		Step: func(ctx context.Context, n int, code string) (context.Context, func(*sandbox.Step, error)) {
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{seen}, Trace: &agent.Trace{
+		Step: func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 			note("step %d %s", n, code)
-			return context.WithValue(ctx, key{}, n), func(s *sandbox.Step, err error) { note("step %d ended: %v %v", s.N, s.Error != nil, err) }
+			return context.WithValue(ctx, key{}, n), func(s *agent.Step, err error) { note("step %d ended: %v %v", s.N, s.Error != nil, err) }
 		},
-		Tool: func(ctx context.Context, call sandbox.ToolCall) (context.Context, func(error)) {
+		Tool: func(ctx context.Context, call agent.ToolCall) (context.Context, func(error)) {
 			note("tool %s of step %d", call.Tool, call.Step)
 			return context.WithValue(ctx, key{}, fmt.Sprint(ctx.Value(key{}), " ", call.Tool)), func(err error) { note("tool ended: %v", err) }
 		},
@@ -324,7 +325,7 @@ func TestKernelKilledInARun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add}, Guard: &sandbox.Guard{Allow: []string{"os", "signal"}}}
+	p := &agent.Params{State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"os", "signal"}}}
 	r := begin(t, sb, p)
 	observe(t, r, "x += 1")
 	if err := r.Pull(t.Context(), st); err != nil {
@@ -360,8 +361,8 @@ func TestKernelReplacedInARun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	deaf := sandbox.NewTool("deaf", "", func(context.Context, struct{}) (int, error) { cancel(); return 0, nil })
-	r := begin(t, sb, &sandbox.RunParams{State: st, Tools: []sandbox.Tool{add, deaf}, Guard: &sandbox.Guard{Allow: []string{"signal"}}})
+	deaf := agent.NewTool("deaf", "", func(context.Context, struct{}) (int, error) { cancel(); return 0, nil })
+	r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add, deaf}, Guard: &agent.Guard{Allow: []string{"signal"}}})
 	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndeaf()\ncollections.deque(itertools.repeat(0), maxlen=0)")
 	if !errors.Is(err, context.Canceled) || step == nil {
 		t.Fatalf("%+v, %v", step, err)
@@ -379,7 +380,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 func TestObservationInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Limits: sandbox.Limits{MaxOutputBytes: 400}})
+	r := begin(t, sb, &agent.Params{Limits: agent.Limits{MaxOutputBytes: 400}})
 	step := observe(t, r, `import sys
 import matplotlib.pyplot as plt
 print("to stdout")
@@ -415,12 +416,12 @@ func TestSandboxGoneUnderARun(t *testing.T) {
 	} {
 		sb := cloud.Create(t)
 		begun := make(chan struct{})
-		waits := sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+		waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 			close(begun)
 			<-ctx.Done()
 			return 0, ctx.Err()
 		})
-		r, err := sb.Begin(t.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{waits}})
+		r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -40,7 +40,7 @@ func TestStateContinuesInAnotherSandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sb.Close()
-		run, err := sb.Begin(t.Context(), &sandbox.RunParams{State: st})
+		run, err := agent.Begin(t.Context(), sb, &agent.Params{State: st})
 		if err != nil {
 			t.Fatal(err)
 		}

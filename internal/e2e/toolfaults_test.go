@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
 // Whatever a tool does, the code is told, and the next call works.
@@ -23,18 +23,18 @@ func TestToolFaults(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	type nothing = struct{}
-	tools := []sandbox.Tool{
+	tools := []agent.Tool{
 		add,
-		sandbox.NewTool("panics", "", func(context.Context, nothing) (int, error) { panic("what it said") }),
-		sandbox.NewTool("hangs", "", func(ctx context.Context, _ nothing) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-			sandbox.WithToolLimits(sandbox.ToolLimits{Timeout: 10 * time.Millisecond})),
-		sandbox.NewTool("odd", "", func(context.Context, nothing) (any, error) { return make(chan int), nil }),
-		sandbox.NewTool("cycle", "", func(context.Context, nothing) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil }),
-		sandbox.NewTool("large", "", func(context.Context, nothing) ([]byte, error) { return make([]byte, 65<<20), nil }),
-		sandbox.NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
-		sandbox.NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no luck") }),
+		agent.NewTool("panics", "", func(context.Context, nothing) (int, error) { panic("what it said") }),
+		agent.NewTool("hangs", "", func(ctx context.Context, _ nothing) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+			agent.WithToolLimits(agent.ToolLimits{Timeout: 10 * time.Millisecond})),
+		agent.NewTool("odd", "", func(context.Context, nothing) (any, error) { return make(chan int), nil }),
+		agent.NewTool("cycle", "", func(context.Context, nothing) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil }),
+		agent.NewTool("large", "", func(context.Context, nothing) ([]byte, error) { return make([]byte, 65<<20), nil }),
+		agent.NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
+		agent.NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no luck") }),
 	}
-	r := begin(t, sb, &sandbox.RunParams{Tools: tools})
+	r := begin(t, sb, &agent.Params{Tools: tools})
 	for code, want := range map[string]string{
 		"panics()":                              "ToolError: panics: it panicked",
 		"hangs()":                               "ToolError: hangs: it took longer than 10ms",
@@ -68,7 +68,7 @@ func TestToolFaults(t *testing.T) {
 func TestManyToolCalls(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 	step := observe(t, r, fmt.Sprintf("n = 0\nfor i in range(%d):\n    n = add(n, 1)\nn", manyCalls))
 	if step.Text() != fmt.Sprint(manyCalls) {
 		t.Errorf("%+v", step)
@@ -83,7 +83,7 @@ func TestManyToolCalls(t *testing.T) {
 func TestToolCalledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add}})
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 	observe(t, r, `import os, threading, time
 def late():
     while not os.path.exists('/tmp/go'):
@@ -111,13 +111,13 @@ func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	sb := shared(t).Create(t)
 	type nothing = struct{}
 	var made atomic.Int32
-	slow := sandbox.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
+	slow := agent.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
 		made.Add(1)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	begun := sandbox.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{add, slow, begun}})
+	begun := agent.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add, slow, begun}})
 	observe(t, r, `import threading
 said = []
 def call():
@@ -166,11 +166,11 @@ type remoteTools struct {
 	id     int
 }
 
-func (c *remoteTools) tool(name string) sandbox.Tool {
+func (c *remoteTools) tool(name string) agent.Tool {
 	type in struct {
 		Text string `py:"text"`
 	}
-	return sandbox.NewTool(name, "", func(_ context.Context, in in) (string, error) {
+	return agent.NewTool(name, "", func(_ context.Context, in in) (string, error) {
 		if c.secret == "" {
 			return "", errors.New("no credential")
 		}
@@ -188,7 +188,7 @@ func (c *remoteTools) tool(name string) sandbox.Tool {
 			return "", fmt.Errorf("%s: %w", c.lines.Bytes(), err)
 		}
 		return reply.Result.Content[0].Text, nil
-	}, sandbox.WithToolLimits(sandbox.ToolLimits{Concurrency: 1}))
+	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 1}))
 }
 
 // A tool with a live connection, as those of a tool server are, and one made
@@ -203,7 +203,7 @@ func TestToolsOfAServer(t *testing.T) {
 	const secret = "constructor-secret-0123456789"
 	c := &remoteTools{conn: here, lines: bufio.NewScanner(here), secret: secret}
 	sb := shared(t).Create(t)
-	r := begin(t, sb, &sandbox.RunParams{Tools: []sandbox.Tool{c.tool("shout"), c.tool("cry")}})
+	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{c.tool("shout"), c.tool("cry")}})
 	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
 		t.Errorf("%+v", step)
 	}

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-func observe(t *testing.T, r *sandbox.Run, code string) *sandbox.Step {
+func observe(t *testing.T, r *agent.Run, code string) *agent.Step {
 	t.Helper()
 	step, err := r.Exec(t.Context(), code)
 	if err != nil {
@@ -24,26 +25,26 @@ func TestToolsInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	entered := make(chan struct{}, 1)
-	tools := []sandbox.Tool{
-		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
-		sandbox.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+	tools := []agent.Tool{
+		agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+		agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 			entered <- struct{}{}
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}),
-		sandbox.NewTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
+		agent.NewTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := sb.RunCode(ctx, "1", nil)
 			if !errors.Is(err, sandbox.ErrSameContext) {
 				t.Errorf("code in the context that waits: %v", err)
 			}
-			if _, err := sb.Begin(ctx, nil); !errors.Is(err, sandbox.ErrContextBusy) && !errors.Is(err, sandbox.ErrSameContext) {
+			if _, err := agent.Begin(ctx, sb, nil); !errors.Is(err, agent.ErrContextBusy) && !errors.Is(err, sandbox.ErrSameContext) {
 				t.Errorf("a run in the context that waits: %v", err)
 			}
 			other, err := sb.CreateContext(ctx, nil)
 			if err != nil {
 				return "", err
 			}
-			r, err := sb.Begin(ctx, &sandbox.RunParams{Context: other.ID})
+			r, err := agent.Begin(ctx, sb, &agent.Params{Context: other.ID})
 			if err != nil {
 				return "", err
 			}
@@ -56,7 +57,7 @@ func TestToolsInASandbox(t *testing.T) {
 			return s, errors.Join(step.Value.Decode(&s), errOr(s != "from within"))
 		}),
 	}
-	r, err := sb.Begin(t.Context(), &sandbox.RunParams{Tools: tools})
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: tools})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +100,8 @@ func errOr(failed bool) error {
 
 func BenchmarkToolCall(b *testing.B) {
 	sb := sandboxtest.New(b).Create(b)
-	r, err := sb.Begin(b.Context(), &sandbox.RunParams{Tools: []sandbox.Tool{
-		sandbox.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+	r, err := agent.Begin(b.Context(), sb, &agent.Params{Tools: []agent.Tool{
+		agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
 	}})
 	if err != nil {
 		b.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -190,4 +191,17 @@ func Encode(content any) json.RawMessage {
 		panic(err)
 	}
 	return data
+}
+
+// Decode reads the content of a message into what to points to.
+func (m *Message) Decode(to any) error {
+	if err := json.Unmarshal(m.Content, to); err != nil {
+		return m.Malformed(err)
+	}
+	return nil
+}
+
+// Malformed is the error of a message that cannot be read.
+func (m *Message) Malformed(err error) error {
+	return fmt.Errorf("read the kernel's %.64s: %w", m.Header.MsgType, err)
 }

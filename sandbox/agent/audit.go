@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// Trace is told what a run does, in the manner of httptrace. The context
+// that a hook returns is the one that the step or the call gets; the function is
+// called at its end. Hooks of tools are called from several goroutines. Fields
+// may be nil.
+type Trace struct {
+	Step func(ctx context.Context, n int, code string) (context.Context, func(*Step, error))
+	Tool func(ctx context.Context, call ToolCall) (context.Context, func(error))
+}
+
+func (t *Trace) step(ctx context.Context, n int, code string) (context.Context, func(*Step, error)) {
+	if t == nil || t.Step == nil {
+		return ctx, func(*Step, error) {}
+	}
+	return t.Step(ctx, n, code)
+}
+
+func (t *Trace) tool(ctx context.Context, call ToolCall) (context.Context, func(error)) {
+	if t == nil || t.Tool == nil {
+		return ctx, func(error) {}
+	}
+	return t.Tool(ctx, call)
+}
+
+// Metrics are the counters of a run.
+type Metrics struct {
+	// Steps is how many pieces of code ran, and Errors how many of them ended
+	// with an exception or did not end by themselves.
+	Steps, Errors int
+	// ToolCalls and ToolErrors count calls that ended, final_answer among them.
+	ToolCalls, ToolErrors int
+	// Tokens is what [Run.AddTokens] was told.
+	Tokens int64
+	// CodeBytes is the length of all code.
+	CodeBytes int64
+	// Imports are the modules that the code imported, sorted. Without a guard
+	// they are those that its import statements name, as far as single lines show
+	// it: what __import__ and importlib bring is seen under a guard alone.
+	Imports []string
+	// Duration is the run's, until now or its end.
+	Duration time.Duration
+}
+
+// toolRecord is a call in the audit.
+type toolRecord struct {
+	Name         string  `json:"name"`
+	Milliseconds float64 `json:"ms"`
+	OK           bool    `json:"ok"`
+	BytesIn      int     `json:"bytes_in"`
+	BytesOut     int     `json:"bytes"`
+	Error        string  `json:"error,omitempty"`
+}
+
+// runLog writes the audit, logs, and counts.
+type runLog struct {
+	run    *Run
+	w      io.Writer // nil without
+	logger *slog.Logger
+	start  time.Time
+
+	mu      sync.Mutex
+	metrics Metrics
+	imports map[string]bool
+	last    string // the error of the last step
+	err     error  // of w
+	closed  bool
+}
+
+func newRunLog(r *Run) *runLog {
+	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
+}
+
+// write writes one line. After an error nothing more is written.
+func (l *runLog) write(event string, fields map[string]any) {
+	if l.w == nil {
+		return
+	}
+	fields["event"], fields["time"], fields["run_id"] = event, time.Now().UTC().Format(time.RFC3339Nano), l.run.ID
+	line, err := json.Marshal(fields)
+	if err == nil {
+		line, err = l.run.redact.json(line)
+	}
+	if err == nil && l.err == nil {
+		_, err = l.w.Write(append(line, '\n'))
+	}
+	if l.err == nil && err != nil {
+		l.err = fmt.Errorf("agent: write the audit: %w", err)
+	}
+}
+
+func (l *runLog) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tools := []string{}
+	for _, t := range l.run.params.Tools {
+		tools = append(tools, t.name)
+	}
+	names := []string{}
+	if l.run.params.State != nil {
+		names = l.run.params.State.Names()
+	}
+	packages := map[string]string{}
+	if l.run.Installation != nil {
+		for _, p := range l.run.Installation.Packages {
+			packages[p.Name] = p.Version
+		}
+	}
+	l.write("begin", map[string]any{
+		"sandbox_id": l.run.about.sandbox, "template": l.run.about.template, "context": l.run.context.id, "prompt": l.run.params.Prompt,
+		"start_time": seconds(l.start), "tools": tools, "state": names, "packages": packages,
+	})
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
+	l.logger.DebugContext(ctx, "tool call", "run", l.run.ID, "step", step, "tool", record.Name, "ms", record.Milliseconds, "ok", record.OK)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.metrics.ToolCalls++
+	if !record.OK {
+		l.metrics.ToolErrors++
+	}
+	fields := map[string]any{"step": step, "name": record.Name, "ms": record.Milliseconds, "ok": record.OK, "bytes_in": record.BytesIn, "bytes": record.BytesOut}
+	if record.Error != "" {
+		fields["error"] = record.Error
+	}
+	l.write("tool", fields)
+}
+
+// panicked keeps for the program what a tool's panic said.
+func (l *runLog) panicked(ctx context.Context, tool string, value any, stack []byte) {
+	l.logger.ErrorContext(ctx, "a tool panicked", "run", l.run.ID, "tool", tool, "panic", fmt.Sprint(value), "stack", string(stack))
+}
+
+func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRecord, err error) {
+	text := ""
+	switch {
+	case err != nil:
+		text = err.Error()
+	case s.Error != nil:
+		text = s.Error.Error()
+	}
+	l.logger.DebugContext(ctx, "step", "run", l.run.ID, "step", s.N, "ms", milliseconds(s.Duration), "final", s.Final, "error", l.run.redact.text(text))
+	sum := sha256.Sum256([]byte(code))
+	imports := s.Imports
+	if l.run.params.Guard == nil {
+		imports = importsOf(code)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.metrics.Steps++
+	l.metrics.CodeBytes += int64(len(code))
+	if text != "" {
+		l.metrics.Errors++
+	}
+	l.last = text
+	l.imported(imports)
+	if calls == nil {
+		calls = []toolRecord{}
+	}
+	l.write("step", map[string]any{
+		"n": s.N, "code": code, "code_sha256": hex.EncodeToString(sum[:]), "imports": imports, "blocked": append([]Violation{}, s.Violations...), "tool_calls": calls,
+		"stdout_bytes": int64(len(s.Stdout)) + s.StdoutDropped, "stderr_bytes": int64(len(s.Stderr)) + s.StderrDropped,
+		"error": orNil(text), "duration_ms": milliseconds(s.Duration), "final": s.Final,
+	})
+}
+
+// imported counts modules. l.mu is held.
+func (l *runLog) imported(names []string) {
+	for _, name := range names {
+		if len(l.imports) < maxImports {
+			l.imports[name] = true
+		}
+	}
+}
+
+// cut adds what the guard saw in a step that was cut off before it could tell.
+func (l *runLog) cut(step int, g guardReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.imported(g.Imports)
+	l.write("cut", map[string]any{"n": step, "imports": append([]string{}, g.Imports...), "blocked": append([]Violation{}, g.Violations...)})
+}
+
+// orNil makes null of no text.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// end writes the last line and gives the error of the writer.
+func (l *runLog) end(final *string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return l.err
+	}
+	l.closed = true
+	l.metrics.Duration = time.Since(l.start)
+	status := "unfinished"
+	switch {
+	case final != nil:
+		status = "success"
+	case l.last != "":
+		status = "error"
+	}
+	l.write("end", map[string]any{
+		"sandbox_id": l.run.about.sandbox, "prompt": l.run.params.Prompt, "start_time": seconds(l.start), "result": final, "status": status,
+		"error": orNil(l.last), "duration_seconds": l.metrics.Duration.Round(10 * time.Millisecond).Seconds(),
+		"steps_used": l.metrics.Steps, "error_count": l.metrics.Errors, "imports_used": slices.Sorted(maps.Keys(l.imports)),
+		"tool_calls": l.metrics.ToolCalls, "tool_errors": l.metrics.ToolErrors, "tokens": l.metrics.Tokens, "code_bytes": l.metrics.CodeBytes,
+	})
+	return l.err
+}
+
+func (l *runLog) snapshot() Metrics {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.metrics
+	m.Imports = slices.Sorted(maps.Keys(l.imports))
+	if !l.closed {
+		m.Duration = time.Since(l.start)
+	}
+	return m
+}
+
+// AddTokens counts tokens that the model behind the run took, for metrics and
+// audit, and charges them as [SpendTokens] does.
+func (r *Run) AddTokens(ctx context.Context, tokens int64) error {
+	r.log.mu.Lock()
+	r.log.metrics.Tokens += tokens
+	r.log.mu.Unlock()
+	return SpendTokens(ctx, tokens)
+}
+
+// Metrics are the run's counters as they are now.
+func (r *Run) Metrics() Metrics { return r.log.snapshot() }
+
+// maxImports bounds how many names of modules are kept, of a step and of a run.
+const maxImports = 10_000
+
+var importStatement = lazyregexp.New(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
+
+// importsOf gives the modules that import statements name, as far as a line
+// shows it.
+func importsOf(code string) []string {
+	found := map[string]bool{}
+	for _, m := range importStatement().FindAllStringSubmatch(code, maxImports) {
+		for name := range strings.SplitSeq(m[1]+m[2], ",") {
+			if fields := strings.Fields(name); len(fields) > 0 {
+				found[fields[0]] = true
+			}
+		}
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(found))...) // not null in JSON
+}

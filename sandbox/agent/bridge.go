@@ -1,0 +1,518 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+const (
+	// bridgePrefix tells the questions of the tools module from those of input().
+	bridgePrefix = "\x00e2bctl:"
+	// maxExchange bounds the calls that come at once, and so their memory.
+	maxExchange = 64 << 20
+	// maxCalls bounds how many calls may be under way, those included that nobody
+	// waits for any more and whose function has not returned.
+	maxCalls = 1024
+	// maxWaiting bounds the replies that code has asked for and not taken.
+	maxWaiting = 4 * maxExchange
+	// replyPart is how long a part of a reply may be.
+	replyPart = 4 << 20
+	// An exchange is held until something is finished, but not longer than a
+	// moment: meanwhile the kernel cannot bring further calls. The moment grows
+	// while nothing happens.
+	shortestMoment = 2 * time.Millisecond
+	longestMoment  = 64 * time.Millisecond
+	finalAnswer    = "final_answer"
+	// maxRecords bounds the calls in a step's line of the audit; each has a line
+	// of its own as well.
+	maxRecords = 10_000
+)
+
+// bridge is the host's end of the tools of a run.
+type bridge struct {
+	run   *Run
+	tools map[string]*boundTool
+	work  sync.WaitGroup // functions that have not returned
+	slots chan struct{}  // one for each
+
+	mu    sync.Mutex
+	final *state.Value
+}
+
+// boundTool is a tool with what a run used of its limits.
+type boundTool struct {
+	Tool
+	slots chan struct{} // nil without a bound
+
+	mu    sync.Mutex
+	calls int
+}
+
+func newBridge(r *Run, tools []Tool) *bridge {
+	b := &bridge{run: r, tools: map[string]*boundTool{}, slots: make(chan struct{}, maxCalls)}
+	for _, t := range tools {
+		bound := &boundTool{Tool: t}
+		if n := t.limits.Concurrency; n > 0 {
+			bound.slots = make(chan struct{}, n)
+		}
+		b.tools[t.name] = bound
+	}
+	return b
+}
+
+// stepCalls are the calls that the code of one step makes.
+type stepCalls struct {
+	bridge *bridge
+	ctx    context.Context //nolint:containedctx // the step's: calls outlive the question that brings them
+	n      int
+	ended  func() // called once, when the answer is there
+
+	mu     sync.Mutex
+	number string          // of the exchange that comes in parts
+	in     strings.Builder // its parts
+	out    string          // of the reply, what has not gone yet
+	calls  map[uint64]*bridgedCall
+	audit  []toolRecord
+	idle   int  // exchanges in a row that brought nothing
+	over   bool // no call is taken any more
+	wake   chan struct{}
+}
+
+// bridgedCall is a call that the kernel waits for.
+type bridgedCall struct {
+	cancel context.CancelFunc
+	reply  []byte // its line in the reply; nil while it is under way
+	status string
+}
+
+func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
+	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
+}
+
+// input answers what the code asks for: the input of an runhost.Handler.
+func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
+	question, ours := strings.CutPrefix(prompt, bridgePrefix)
+	if !ours {
+		if ask := s.bridge.run.params.Stdin; ask != nil {
+			return ask(ctx, prompt, password)
+		}
+		return "", io.EOF
+	}
+	at := strings.IndexAny(question, "+.?")
+	if at < 0 || at > 20 {
+		return "!the question is malformed", nil
+	}
+	number, kind, text := question[:at], question[at], question[at+1:]
+	s.mu.Lock()
+	if kind == '?' {
+		defer s.mu.Unlock()
+		return s.part(), nil
+	}
+	if number != s.number {
+		s.number = number
+		s.in.Reset()
+	}
+	if s.in.Len()+len(text) > maxExchange {
+		s.in.Reset()
+		s.mu.Unlock()
+		return fmt.Sprintf("!the arguments have more than %d bytes", maxExchange), nil
+	}
+	s.in.WriteString(text)
+	if kind == '+' {
+		s.mu.Unlock()
+		return "", nil
+	}
+	all := s.in.String()
+	s.in.Reset()
+	s.mu.Unlock()
+	reply, err := s.exchange(ctx, []byte(all))
+	if err != nil {
+		return "!" + err.Error(), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out = reply
+	return s.part(), nil
+}
+
+// within bounds the calls that are made from now on by ctx, which is made of the
+// step's.
+func (s *stepCalls) within(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx = ctx
+}
+
+// part gives the next part of the reply. s.mu is held.
+func (s *stepCalls) part() string {
+	if len(s.out) <= replyPart {
+		defer func() { s.out = "" }()
+		return "." + s.out
+	}
+	n := replyPart
+	for !utf8.RuneStart(s.out[n]) {
+		n--
+	}
+	part := s.out[:n]
+	s.out = s.out[n:]
+	return "+" + part
+}
+
+var errExchange = errors.New("the question is malformed")
+
+// exchange takes new calls and gives the replies of those that are finished.
+func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
+	line, documents, _ := bytes.Cut(text, []byte("\n"))
+	var head struct {
+		Calls   []callHead `json:"calls"`
+		Waiting []uint64   `json:"waiting"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return "", fmt.Errorf("%w: %w", errExchange, err)
+	}
+	if len(head.Calls)+len(head.Waiting) > 2*maxCalls {
+		return "", fmt.Errorf("more than %d calls at once", maxCalls)
+	}
+	wanted := make(map[uint64]bool, len(head.Calls)+len(head.Waiting))
+	fresh := false
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		return "", errors.New("the step has ended")
+	}
+	for _, id := range head.Waiting {
+		wanted[id] = true
+		if s.calls[id] == nil {
+			s.calls[id] = refused("Unreachable", "the step that made this call has ended")
+		}
+	}
+	for _, h := range head.Calls {
+		document, rest, _ := bytes.Cut(documents, []byte("\n"))
+		documents = rest
+		wanted[h.id] = true
+		if s.calls[h.id] != nil {
+			continue // it came before, and what said so was lost
+		}
+		if len(s.calls) >= maxCalls {
+			s.calls[h.id] = refused("LimitError", fmt.Sprintf("more than %d calls are under way", maxCalls))
+			continue
+		}
+		callCtx, cancel := context.WithCancel(s.ctx)
+		c := &bridgedCall{cancel: cancel}
+		s.calls[h.id] = c
+		s.start(callCtx, c, h.name, document)
+		fresh = true
+	}
+	for id, c := range s.calls {
+		if !wanted[id] { // it is answered, or was given up
+			c.cancel()
+			delete(s.calls, id)
+		}
+	}
+	s.mu.Unlock()
+	return s.finished(ctx, fresh), nil
+}
+
+// callHead is the id and the name of a call.
+type callHead struct {
+	id   uint64
+	name string
+}
+
+func (h *callHead) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&h.id, &h.name})
+}
+
+// finished gives the replies that are there, waiting a moment for the first.
+func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
+	s.mu.Lock()
+	if fresh {
+		s.idle = 0
+	}
+	moment := min(longestMoment, shortestMoment<<min(s.idle, 16))
+	s.mu.Unlock()
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	for over := false; ; {
+		if reply, some := s.replies(); some || over {
+			return reply
+		}
+		select {
+		case <-s.wake:
+		case <-timer.C:
+			over = true
+			s.mu.Lock()
+			s.idle++
+			s.mu.Unlock()
+		case <-ctx.Done():
+			over = true
+		}
+	}
+}
+
+// replies are a line of ids and statuses, and a line for each.
+func (s *stepCalls) replies() (text string, some bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines bytes.Buffer
+	heads := [][2]any{}
+	for id, c := range s.calls {
+		// What does not fit goes with the next exchange.
+		if c.reply != nil && (lines.Len() == 0 || lines.Len()+len(c.reply) <= maxExchange) {
+			heads = append(heads, [2]any{id, c.status})
+			lines.WriteByte('\n')
+			lines.Write(c.reply)
+		}
+	}
+	head, err := json.Marshal(heads)
+	if err != nil {
+		panic(err) // numbers and strings alone
+	}
+	return string(head) + lines.String(), len(heads) > 0 || len(s.calls) == 0
+}
+
+// refused is a call that is answered without having been made.
+func refused(kind, message string) *bridgedCall {
+	c := &bridgedCall{cancel: func() {}}
+	c.status, c.reply = "error", errorLine(ToolError{Type: kind, Message: message})
+	return c
+}
+
+func errorLine(e ToolError) []byte {
+	line, err := json.Marshal(map[string]any{"type": e.Type, "message": e.Message, "retryable": e.Retryable})
+	if err != nil {
+		panic(err) // strings and a bool
+	}
+	return line
+}
+
+// start makes a call in a goroutine of its own.
+func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, document []byte) {
+	b := s.bridge
+	b.work.Go(func() {
+		defer c.cancel()
+		start := time.Now()
+		status, line, err := s.made(ctx, name, document)
+		if err == nil && !s.fits(len(line)) {
+			err = errToolLimit("the results that were not taken yet would have more than %d bytes", maxWaiting)
+		}
+		record := toolRecord{Name: clip.Text(name, 64), Milliseconds: milliseconds(time.Since(start)), OK: err == nil, BytesIn: len(document), BytesOut: len(line)}
+		if err != nil {
+			seen := errorSeen(err)
+			seen.Message = b.run.redact.text(seen.Message)
+			record.Error = seen.Message
+			status, line = "error", errorLine(seen)
+		}
+		b.run.log.tool(ctx, s.n, record)
+		s.mu.Lock()
+		if !s.over && len(s.audit) < maxRecords {
+			s.audit = append(s.audit, record)
+		}
+		c.status, c.reply = status, line
+		s.mu.Unlock()
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// fits tells whether a reply of so many bytes may wait beside the others.
+func (s *stepCalls) fits(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		n += len(c.reply)
+	}
+	return n <= maxWaiting
+}
+
+// made makes a call and gives its line of the reply.
+func (s *stepCalls) made(ctx context.Context, name string, document []byte) (status string, line []byte, err error) {
+	b := s.bridge
+	b.mu.Lock()
+	final := b.final != nil
+	b.mu.Unlock()
+	if final {
+		return "final", []byte("null"), nil
+	}
+	arguments, err := state.Parse(document, state.Limits{MaxBytes: maxExchange})
+	if err != nil {
+		return "", nil, &argumentError{err}
+	}
+	if name == finalAnswer {
+		return s.record(arguments)
+	}
+	t := b.tools[name]
+	if t == nil {
+		return "", nil, &ToolError{Type: "NameError", Message: fmt.Sprintf("the run has no tool %.64q", name)}
+	}
+	if most := t.limits.MaxArgumentBytes; most > 0 && len(document) > most {
+		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
+	}
+	if err := t.check(arguments); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", name, err)
+	}
+	v, err := s.limited(ctx, t, arguments)
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w", name, err)
+	}
+	most := maxExchange
+	if t.limits.MaxResultBytes > 0 {
+		most = min(most, t.limits.MaxResultBytes)
+	}
+	if n := len(v.Bytes()); n > most {
+		return "", nil, errToolLimit("the result of %s has %d bytes, more than %d", name, n, most)
+	}
+	return "ok", b.run.redact.value(v).Bytes(), nil
+}
+
+// record takes the final answer: the first one is it.
+func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
+	if err := finalTool.check(arguments); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
+	}
+	var given struct {
+		Answer state.Value `py:"answer"`
+	}
+	if err := arguments.Decode(&given); err != nil {
+		return "", nil, &argumentError{err}
+	}
+	answer := s.bridge.run.redact.value(given.Answer)
+	s.bridge.mu.Lock()
+	if s.bridge.final == nil {
+		s.bridge.final = &answer
+	}
+	s.bridge.mu.Unlock()
+	s.ended()
+	return "final", []byte("null"), nil
+}
+
+// finalTool is what code is told of final_answer, which every run has.
+var finalTool = Tool{
+	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
+	parameters: []toolParameter{{anyType, "answer", "", true}}, returns: plainType("None", ""),
+}
+
+// limited makes a call within the limits of its tool and of the agents that it
+// is in.
+func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.Value) (state.Value, error) {
+	t.mu.Lock()
+	t.calls++
+	over := t.limits.Calls > 0 && t.calls > t.limits.Calls
+	t.mu.Unlock()
+	if over {
+		return state.Value{}, errToolLimit("it was called %d times, which is all the run may", t.limits.Calls)
+	}
+	if err := chargeCall(ctx); err != nil {
+		return state.Value{}, err
+	}
+	select {
+	case s.bridge.slots <- struct{}{}:
+	default:
+		return state.Value{}, errToolLimit("more than %d calls are under way", maxCalls)
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			<-s.bridge.slots
+		}
+	}()
+	call := ToolCall{Run: s.bridge.run.ID, Step: s.n, Tool: t.name, Arguments: arguments}
+	ctx = runhost.WithWaiting(ctx, s.bridge.run.about.sandbox, s.bridge.run.context.id)
+	if t.approve != nil {
+		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
+		switch {
+		case ctx.Err() != nil: // nobody waits for the call any more
+			return state.Value{}, context.Cause(ctx)
+		case err != nil:
+			return state.Value{}, &ToolError{Type: "Refused", Message: "the call was not approved: " + err.Error()}
+		}
+	}
+	if t.slots != nil {
+		select {
+		case t.slots <- struct{}{}:
+		case <-ctx.Done():
+			return state.Value{}, context.Cause(ctx)
+		}
+	}
+	ctx, traced := s.bridge.run.params.Trace.tool(ctx, call)
+	cancel := func() {}
+	if t.limits.Timeout > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, t.limits.Timeout, &ToolError{
+			Type: "TimeoutError", Message: fmt.Sprintf("it took longer than %v", t.limits.Timeout), Retryable: true,
+		})
+	}
+	type outcome struct {
+		value state.Value
+		err   error
+	}
+	outcomes := make(chan outcome, 1)
+	begun = true
+	s.bridge.work.Go(func() {
+		defer cancel()
+		defer func() { <-s.bridge.slots }()
+		var o outcome
+		o.err = s.protected(ctx, t, func() (err error) {
+			o.value, err = t.call(ctx, arguments)
+			return err
+		})
+		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
+			o.err = context.Cause(ctx) // which has more to say
+		}
+		if t.slots != nil {
+			<-t.slots
+		}
+		outcomes <- o
+	})
+	var o outcome
+	select {
+	case o = <-outcomes:
+	case <-ctx.Done():
+		select {
+		case o = <-outcomes: // with its end, the context's came
+		default:
+			// A function that does not heed its context is not waited for.
+			o.err = context.Cause(ctx)
+		}
+	}
+	traced(o.err)
+	return o.value, o.err
+}
+
+// protected makes an error of a panic. What it said is for this program's log,
+// not for the sandbox.
+func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.bridge.run.log.panicked(ctx, t.name, p, debug.Stack())
+			err = &ToolError{Type: "InternalError", Message: "it panicked; the log of the program that runs the tool says more"}
+		}
+	}()
+	return call()
+}
+
+// end takes no further calls, and gives those that have ended.
+func (s *stepCalls) end() []toolRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	return s.audit
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}

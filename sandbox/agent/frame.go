@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// frameHead is the first line of a frame. The documents of the values follow
+// it, then the blobs that they name.
+type frameHead struct {
+	Values []frameValue `json:"values"`
+	Blobs  []frameBlob  `json:"blobs"`
+	// Held are, on the way up, blobs that a variable of the kernel has: they are
+	// not sent.
+	Held [][2]string `json:"held"`
+}
+
+// frameValue is a name, the size of a document and, on the way up, its hash
+// and the size with blobs.
+type frameValue struct {
+	name  string
+	size  int
+	hash  string
+	total int
+}
+
+func (v frameValue) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{v.name, v.size, v.hash, v.total})
+}
+
+func (v *frameValue) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&v.name, &v.size})
+}
+
+// frameBlob is a hash and a size.
+type frameBlob struct {
+	hash string
+	size int
+}
+
+func (b frameBlob) MarshalJSON() ([]byte, error) { return json.Marshal([]any{b.hash, b.size}) }
+
+func (b *frameBlob) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&b.hash, &b.size})
+}
+
+// frameOf gives the frame of entries, with each blob once but for those held,
+// which it names with the variable that has them.
+func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
+	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []frameBlob{}, Held: [][2]string{}}
+	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
+	for i, entry := range entries {
+		doc, large := entry.Value.Detached()
+		head.Values[i] = frameValue{entry.Name, len(doc), entry.Hash.String(), entry.Value.Size()}
+		parts = append(parts, bytes.NewReader(doc))
+		for hash, data := range large {
+			blobs[hash] = data
+		}
+	}
+	for hash, data := range blobs.All() {
+		if name, ok := held[hash]; ok {
+			head.Held = append(head.Held, [2]string{hash.String(), name})
+			continue
+		}
+		head.Blobs = append(head.Blobs, frameBlob{hash.String(), len(data)})
+		parts = append(parts, bytes.NewReader(data))
+	}
+	line, err := json.Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	parts[0] = bytes.NewReader(append(line, '\n'))
+	return io.MultiReader(parts...), nil
+}
+
+var errFrame = errors.New("what the kernel sent is malformed")
+
+// maxFrameHead is far above what a hundred thousand variables need.
+const maxFrameHead = 32 << 20
+
+// readFrame reads a frame of so many bytes, of which the first line has head.
+func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
+	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
+		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}
+	}
+	part := func(n int) ([]byte, error) {
+		if n < 0 || n > size {
+			return nil, errFrame
+		}
+		size -= n
+		data := make([]byte, n)
+		if _, err := io.ReadFull(r, data); err != nil {
+			return nil, fmt.Errorf("read what the kernel wrote: %w", err)
+		}
+		return data, nil
+	}
+	line, err := part(head)
+	if err != nil {
+		return err
+	}
+	var h frameHead
+	if err := json.Unmarshal(line, &h); err != nil {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	}
+	documents := make([][]byte, len(h.Values))
+	for i, v := range h.Values {
+		if documents[i], err = part(v.size); err != nil {
+			return err
+		}
+	}
+	blobs := state.Blobs{}
+	for _, b := range h.Blobs {
+		data, err := part(b.size)
+		if err != nil {
+			return err
+		}
+		hash := state.Hash(sha256.Sum256(data))
+		if hex.EncodeToString(hash[:]) != b.hash {
+			return fmt.Errorf("%w: a blob is not what its hash says: was it changed while it was sent?", errFrame)
+		}
+		blobs[hash] = data
+	}
+	if size > 0 {
+		return errFrame
+	}
+	for i, v := range h.Values {
+		value, err := state.ParseDetached(documents[i], blobs, state.Limits{})
+		if err != nil {
+			return fmt.Errorf("%.64q: %w", v.name, err)
+		}
+		if err := each(v.name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// runHost is what runs need of a sandbox.
+type runHost interface {
+	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h runhost.Handler) (jupyter.ExecuteReply, error)
+	// upload and open are of files that only root may read.
+	upload(ctx context.Context, path string, r io.Reader) error
+	open(ctx context.Context, path string) (io.ReadCloser, error)
+	about() about
+}
+
+// about is what the records of a run say of its sandbox, and where its log goes.
+type about struct {
+	sandbox, template string
+	logger            *slog.Logger
+}
+
+type sandboxHost struct {
+	sb   *sandbox.Sandbox
+	host runhost.Host
+}
+
+func (h sandboxHost) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+	return h.host.Execute(ctx, contextID, request, handler)
+}
+
+func (h sandboxHost) upload(ctx context.Context, path string, r io.Reader) error {
+	return h.sb.Files.WriteFrom(ctx, path, r, &sandbox.FileParams{User: "root"})
+}
+
+func (h sandboxHost) open(ctx context.Context, path string) (io.ReadCloser, error) {
+	return h.sb.Files.Open(ctx, path, &sandbox.FileParams{User: "root"})
+}
+
+func (h sandboxHost) about() about {
+	return about{sandbox: h.sb.ID(), template: h.host.TemplateID(), logger: h.host.Logger()}
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrBudget is what calls within a managed agent return when its [Budget] is
+// spent.
+var ErrBudget = errors.New("agent: the budget is spent")
+
+// maxAgentDepth bounds how deep agents call agents, whatever their budgets say.
+const maxAgentDepth = 8
+
+// Budget bounds one call of a managed agent, with all that it calls in turn:
+// what an inner agent spends, the outer ones spend as well. A zero field sets
+// no bound of its own.
+type Budget struct {
+	// Depth is how many agents may be nested in this one; less than 0 none. More
+	// than 8 in all are refused in any case.
+	Depth int
+	// Calls is how many tools, agents included, the code of its runs may call.
+	Calls int
+	// Time is how long the call may take.
+	Time time.Duration
+	// Tokens is how many tokens may be spent: see [SpendTokens].
+	Tokens int64
+}
+
+// Task is what a managed agent is called with.
+type Task struct {
+	Task string `py:"task" doc:"what the agent is to do, with all that it has to know"`
+}
+
+// NewManaged makes a tool of an agent: code calls it by its name with a task and
+// gets its result. run is the agent's loop. It runs in this program, with its
+// credentials, and executes its code in a run of its own: in another context
+// or another sandbox, for the code that called waits ([sandbox.ErrSameContext]). It
+// must pass its context on to all that it calls: that carries the budget and
+// ends when the calling step does.
+func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
+	return NewTool(name, doc, func(ctx context.Context, in Task) (Out, error) {
+		ctx, cancel, err := enterAgent(ctx, name, budget)
+		if err != nil {
+			var none Out
+			return none, err
+		}
+		defer cancel(nil)
+		out, err := run(ctx, in.Task)
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrBudget) && !errors.Is(err, ErrBudget) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return out, err
+	}, opts...)
+}
+
+// agentFrame is one call of an agent.
+type agentFrame struct {
+	outer  *agentFrame
+	name   string
+	budget Budget
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	calls  int
+	tokens int64
+}
+
+type agentKey struct{}
+
+func frameOfAgent(ctx context.Context) *agentFrame {
+	frame, _ := ctx.Value(agentKey{}).(*agentFrame)
+	return frame
+}
+
+// enterAgent opens a frame in ctx. cancel must be called.
+func enterAgent(ctx context.Context, name string, budget Budget) (context.Context, context.CancelCauseFunc, error) {
+	outer := frameOfAgent(ctx)
+	depth := 0
+	for f := outer; f != nil; f = f.outer {
+		depth++
+		if f.budget.Depth != 0 && depth > f.budget.Depth {
+			return nil, nil, fmt.Errorf("%w: %s may have %d agents nested in it", ErrBudget, f.name, max(f.budget.Depth, 0))
+		}
+	}
+	if depth >= maxAgentDepth {
+		return nil, nil, fmt.Errorf("%w: agents are nested %d deep", ErrBudget, depth)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	frame := &agentFrame{outer: outer, name: name, budget: budget, cancel: cancel}
+	if budget.Time > 0 {
+		timer := time.AfterFunc(budget.Time, func() { frame.cancel(frame.spent("time", budget.Time)) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	return context.WithValue(ctx, agentKey{}, frame), cancel, nil
+}
+
+func (f *agentFrame) spent(what string, most any) error {
+	return fmt.Errorf("%w: %s had %v of %s", ErrBudget, f.name, most, what)
+}
+
+// spend charges the frame and those around it. What is over a bound ends the
+// agent whose bound it is.
+func (f *agentFrame) spend(calls int, tokens int64) error {
+	var failed error
+	for ; f != nil; f = f.outer {
+		f.mu.Lock()
+		f.calls += calls
+		f.tokens += tokens
+		var err error
+		switch {
+		case f.budget.Calls > 0 && f.calls > f.budget.Calls:
+			err = f.spent("calls", f.budget.Calls)
+		case f.budget.Tokens > 0 && f.tokens > f.budget.Tokens:
+			err = f.spent("tokens", f.budget.Tokens)
+		}
+		f.mu.Unlock()
+		if err != nil {
+			f.cancel(err)
+			failed = err
+		}
+	}
+	return failed
+}
+
+// SpendTokens charges tokens to the managed agents that ctx is within, as an
+// agent's loop does after each answer of its model. The error is [ErrBudget]
+// when one has no more; that agent's context has ended then. Outside of agents
+// it does nothing.
+func SpendTokens(ctx context.Context, tokens int64) error {
+	return frameOfAgent(ctx).spend(0, tokens)
+}
+
+// chargeCall charges a call of a tool to the agents that made it.
+func chargeCall(ctx context.Context) error { return frameOfAgent(ctx).spend(1, 0) }

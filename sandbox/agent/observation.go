@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// Observation is the step as text for a model: what was printed, the value of
+// the last expression, displayed results, and the exception that ended the
+// code, and before it that the code took too long. Where the step began in a
+// fresh kernel that comes first. Each part has at most Limits.MaxOutputBytes, of head and tail, and says
+// what is left out.
+func (s *Step) Observation() string {
+	var b strings.Builder
+	part := func(title, text string) {
+		if text = strings.TrimRight(text, "\n"); text != "" {
+			fmt.Fprintf(&b, "%s:\n%s\n", title, text)
+		}
+	}
+	if s.Restarted {
+		part("Restarted", "The Python process was replaced before this code ran: variables that earlier code made are lost.")
+	}
+	part("Printed", s.Stdout)
+	part("Printed to stderr", s.Stderr)
+	for _, r := range s.Results {
+		title := "Displayed"
+		if r.Main {
+			title = "Value of the last expression"
+		}
+		text := plainText(r)
+		switch {
+		case text != "":
+		case len(r.Formats()) == 0:
+			text = "(left out)" // stderr says why
+		default:
+			text = "(" + strings.Join(r.Formats(), ", ") + ")"
+		}
+		part(title, s.bounded(text))
+	}
+	if s.Final {
+		part("Final answer", s.bounded(string(s.Value.Bytes())))
+	}
+	if s.overran > 0 {
+		part("Interrupted", fmt.Sprintf("The code took longer than %v, which is the limit.", s.overran))
+	}
+	switch e := s.Error; {
+	case e == nil:
+	case s.Refused != nil: // the traceback leads through the guard, and the text has the line
+		part("Error", e.Name+": "+s.Refused.String())
+	default:
+		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
+	}
+	if b.Len() == 0 {
+		return "(no output)\n"
+	}
+	return b.String()
+}
+
+// plainText is the plain text of a result as it came: Text leaves out the quotes
+// of a string.
+func plainText(r sandbox.Result) string {
+	var text string
+	if json.Unmarshal(r.Data["text/plain"], &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// bounded keeps head and tail of a text.
+func (s *Step) bounded(text string) string {
+	limit := s.maxOutput
+	switch {
+	case limit == 0:
+		limit = sandbox.DefaultMaxOutput
+	case limit < 0:
+		limit = 0
+	}
+	c := clip.NewOutput(limit)
+	_, _ = c.Write([]byte(text)) // never fails
+	return c.Text()
+}

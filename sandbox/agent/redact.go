@@ -1,0 +1,413 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+const (
+	// redacted stands where a secret was.
+	redacted = "[redacted]"
+	// minSecret: shorter values are in every text.
+	minSecret = 4
+	// maxSecrets bounds the bytes of all secrets together.
+	maxSecrets = 64 << 10
+)
+
+// redactor replaces secrets by [redacted]. It is an automaton that reads each
+// byte once and knows all patterns at once (Aho and Corasick). A nil redactor
+// changes nothing.
+type redactor struct {
+	root  [256]int32 // where each byte leads that a pattern begins with; else 0
+	next  []map[byte]int32
+	fail  []int32
+	depth []int32 // how many bytes of a pattern a node stands for
+	match []int32 // length of the longest pattern that ends at the node
+}
+
+// newRedactor makes one for the forms in which secrets are looked for.
+func newRedactor(secrets []string) (*redactor, error) {
+	if len(secrets) == 0 {
+		return nil, nil
+	}
+	r := &redactor{next: []map[byte]int32{{}}, fail: []int32{0}, depth: []int32{0}, match: []int32{0}}
+	total := 0
+	for i, secret := range secrets {
+		if len(secret) < minSecret {
+			return nil, fmt.Errorf("the value %d of Params.Redact has less than %d bytes: it would be found everywhere", i, minSecret)
+		}
+		if total += len(secret); total > maxSecrets {
+			return nil, fmt.Errorf("the values of Params.Redact have more than %d bytes", maxSecrets)
+		}
+		for _, form := range formsOf(secret) {
+			if len(form) >= minSecret {
+				r.add(form)
+			}
+		}
+	}
+	r.link()
+	return r, nil
+}
+
+// formsOf gives a value as it is, in JSON, as Python's repr, in URLs and in
+// base64, where it may stand anywhere within what was encoded.
+func formsOf(secret string) []string {
+	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
+	for _, escapeHTML := range []bool{false, true} {
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(escapeHTML)
+		if encoder.Encode(secret) == nil {
+			forms = append(forms, text.String()[1:text.Len()-2]) // without quotes and newline
+		}
+	}
+	for _, form := range forms[1:4] {
+		forms = append(forms, lowerEscapes(form))
+	}
+	forms = append(forms, pythonForms(secret)...)
+	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for offset := range 3 {
+			// What neither the bytes before nor those after take part in.
+			text := encoding.EncodeToString([]byte(strings.Repeat("\x00", offset) + secret))
+			first, last := (offset*8+5)/6, (offset+len(secret))*8/6
+			forms = append(forms, text[first:last])
+		}
+	}
+	return forms
+}
+
+// escapeAll escapes as encodeURIComponent and Python's quote do at their
+// strictest: all but letters, digits, "-", "_", "." and "~".
+func escapeAll(s string) string {
+	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
+}
+
+// pythonForms gives a value as Python shows it: as the repr of a str and of
+// bytes, whose quotes are escaped or not, and in JSON that is ASCII.
+func pythonForms(secret string) []string {
+	escape := func(r, quote rune, plain bool) string {
+		named := strings.IndexRune("\n\r\t", r)
+		switch {
+		case r == '\\' || r == quote:
+			return `\` + string(r)
+		case named >= 0:
+			return `\` + "nrt"[named:named+1]
+		case plain:
+			return string(r)
+		case r < 0x100:
+			return fmt.Sprintf(`\x%02x`, r)
+		case r < 0x10000:
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		return fmt.Sprintf(`\U%08x`, r)
+	}
+	ascii := func(r rune) bool { return ' ' <= r && r <= '~' }
+	var forms []string
+	for _, quote := range []rune{-1, '\''} {
+		var text, raw strings.Builder
+		for _, r := range secret {
+			text.WriteString(escape(r, quote, unicode.IsPrint(r)))
+		}
+		for _, b := range []byte(secret) {
+			raw.WriteString(escape(rune(b), quote, ascii(rune(b))))
+		}
+		forms = append(forms, text.String(), raw.String())
+	}
+	var inJSON strings.Builder
+	for _, unit := range utf16.Encode([]rune(secret)) {
+		switch r := rune(unit); {
+		case r == '\b':
+			inJSON.WriteString(`\b`)
+		case r == '\f':
+			inJSON.WriteString(`\f`)
+		case ascii(r), r == '\n', r == '\r', r == '\t':
+			inJSON.WriteString(escape(r, '"', true))
+		default:
+			fmt.Fprintf(&inJSON, `\u%04x`, r)
+		}
+	}
+	return append(forms, inJSON.String())
+}
+
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:i+3], strings.ToLower(string(b[i+1:i+3])))
+			i += 2
+		}
+	}
+	return string(b)
+}
+
+func (r *redactor) add(pattern string) {
+	at := int32(0)
+	for _, c := range []byte(pattern) {
+		to, ok := r.next[at][c]
+		if !ok {
+			to = int32(len(r.next))
+			r.next = append(r.next, map[byte]int32{})
+			r.fail = append(r.fail, 0)
+			r.depth = append(r.depth, r.depth[at]+1)
+			r.match = append(r.match, 0)
+			r.next[at][c] = to
+		}
+		at = to
+	}
+	r.match[at] = r.depth[at]
+	r.root[pattern[0]] = r.next[0][pattern[0]]
+}
+
+func (r *redactor) link() {
+	for queue := []int32{0}; len(queue) > 0; {
+		at := queue[0]
+		queue = queue[1:]
+		for c, to := range r.next[at] {
+			if at != 0 {
+				r.fail[to] = r.step(r.fail[at], c)
+			}
+			r.match[to] = max(r.match[to], r.match[r.fail[to]])
+			queue = append(queue, to)
+		}
+	}
+}
+
+func (r *redactor) step(at int32, c byte) int32 {
+	for at != 0 {
+		if to, ok := r.next[at][c]; ok {
+			return to
+		}
+		at = r.fail[at]
+	}
+	return r.root[c]
+}
+
+// plain counts the bytes at the beginning of text with which no pattern begins.
+func (r *redactor) plain(text []byte) int {
+	for i, c := range text {
+		if r.root[c] != 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// redaction is a stream that is being redacted. It holds back no more than
+// what may be the beginning of a secret.
+type redaction struct {
+	r      *redactor
+	at     int32
+	held   []byte
+	hidden []bool // which bytes of held are a secret's
+	inside bool   // the last byte given out was one
+}
+
+// write takes text and gives what can go.
+func (s *redaction) write(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if s.at == 0 { // and nothing is held
+			n := s.r.plain(text[i:])
+			out = append(out, text[i:i+n]...)
+			s.inside = s.inside && n == 0
+			if i += n; i == len(text) {
+				break
+			}
+		}
+		c := text[i]
+		s.at = s.r.step(s.at, c)
+		s.held, s.hidden = append(s.held, c), append(s.hidden, false)
+		for i := len(s.hidden) - int(s.r.match[s.at]); i < len(s.hidden); i++ {
+			s.hidden[i] = true
+		}
+		if s.at == 0 || len(s.held) > 2*int(s.r.depth[s.at])+4096 {
+			out = s.release(out, len(s.held)-int(s.r.depth[s.at]))
+		}
+	}
+	return s.release(out, len(s.held)-int(s.r.depth[s.at]))
+}
+
+// flush gives what was held back: nothing comes any more.
+func (s *redaction) flush() []byte {
+	s.at = 0
+	return s.release(nil, len(s.held))
+}
+
+func (s *redaction) release(out []byte, n int) []byte {
+	for i, c := range s.held[:n] {
+		if !s.hidden[i] {
+			out = append(out, c)
+		} else if !s.inside {
+			out = append(out, redacted...)
+		}
+		s.inside = s.hidden[i]
+	}
+	s.held = append(s.held[:0], s.held[n:]...)
+	s.hidden = append(s.hidden[:0], s.hidden[n:]...)
+	return out
+}
+
+func (r *redactor) bytes(text []byte) []byte {
+	if r == nil {
+		return text
+	}
+	s := redaction{r: r}
+	return append(s.write(text), s.flush()...)
+}
+
+func (r *redactor) text(text string) string {
+	if r == nil {
+		return text
+	}
+	return string(r.bytes([]byte(text)))
+}
+
+// value redacts within the document of a value. One that is none any more, for
+// the secret stood in a number or in packed data, is replaced as a whole.
+func (r *redactor) value(v state.Value) state.Value {
+	if r == nil {
+		return v
+	}
+	clean := r.bytes(v.Bytes())
+	if string(clean) == string(v.Bytes()) {
+		return v
+	}
+	parsed, err := state.Parse(clean, state.Limits{})
+	if err == nil {
+		var natural any
+		err = parsed.Decode(&natural)
+	}
+	if err != nil {
+		if parsed, err = state.NewValue(redacted); err != nil {
+			panic(err) // a constant string
+		}
+	}
+	return parsed
+}
+
+// err redacts the text of an error and keeps what it is.
+func (r *redactor) err(err error) error {
+	if r == nil || err == nil {
+		return err
+	}
+	if text := r.text(err.Error()); text != err.Error() {
+		return &redactedError{text, err}
+	}
+	return err
+}
+
+type redactedError struct {
+	text string
+	err  error
+}
+
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }
+
+// redactedOutput redacts what the messages of one execution say before anybody
+// hears it.
+type redactedOutput struct {
+	r       *redactor
+	streams map[string]*redaction
+	message func(*jupyter.Message) error
+}
+
+// output gives what stands before message, and what to call at the end: a
+// stream is held back by what may be the beginning of a secret.
+func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
+	if r == nil {
+		return message, func() error { return nil }
+	}
+	o := &redactedOutput{r, map[string]*redaction{"stdout": {r: r}, "stderr": {r: r}}, message}
+	return o.handle, o.flush
+}
+
+func (o *redactedOutput) handle(m *jupyter.Message) error {
+	if m.Header.MsgType != "stream" {
+		text, err := o.r.json(m.Content)
+		if err != nil {
+			return m.Malformed(err)
+		}
+		clean := *m
+		clean.Content = text
+		return o.message(&clean)
+	}
+	name, text, err := jupyter.ParseStream(m.Content)
+	if err != nil {
+		return m.Malformed(err)
+	}
+	s := o.streams[name]
+	if s == nil {
+		return nil // there are but the two
+	}
+	return o.say(name, s.write(text), m.Header)
+}
+
+// json redacts within a document of JSON: what a string says, in whatever form
+// that is, and not how it is written there.
+func (r *redactor) json(text []byte) ([]byte, error) {
+	if r == nil {
+		return text, nil
+	}
+	var content any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&content); err != nil {
+		return nil, err
+	}
+	return json.Marshal(r.tree(content))
+}
+
+// tree redacts the strings of what encoding/json decoded.
+func (r *redactor) tree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.text(v)
+	case json.Number:
+		if clean := r.text(v.String()); clean != v.String() {
+			return clean
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.tree(v[i])
+		}
+	case map[string]any:
+		for _, key := range slices.Collect(maps.Keys(v)) { // not while it changes
+			value := v[key]
+			delete(v, key)
+			v[r.text(key)] = r.tree(value)
+		}
+	}
+	return v
+}
+
+func (o *redactedOutput) say(name string, text []byte, header jupyter.Header) error {
+	if len(text) == 0 {
+		return nil
+	}
+	content, err := json.Marshal(jupyter.StreamContent{Name: name, Text: string(text)})
+	if err != nil {
+		return err
+	}
+	return o.message(&jupyter.Message{Channel: jupyter.IOPub, Header: header, Content: content})
+}
+
+func (o *redactedOutput) flush() error {
+	var failed []error
+	for _, name := range []string{"stdout", "stderr"} {
+		failed = append(failed, o.say(name, o.streams[name].flush(), jupyter.Header{MsgType: "stream"}))
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// However a text is cut, the same comes out, and no secret.
+func FuzzRedaction(f *testing.F) {
+	f.Add("secret", "a secrsecret sec", 3)
+	f.Add("aaaa", "aaaaaaab aaa", 1)
+	f.Fuzz(func(t *testing.T, secret, text string, cut int) {
+		r, err := newRedactor([]string{secret})
+		if err != nil || r == nil {
+			t.Skip("not a value that can be redacted")
+		}
+		whole := r.text(text)
+		if cut = max(1, cut%16); strings.Contains(strings.ReplaceAll(whole, redacted, "\x00"), secret) && !strings.Contains(secret, "\x00") {
+			t.Errorf("%q has %q", whole, secret)
+		}
+		s := redaction{r: r}
+		var out []byte
+		for rest := []byte(text); len(rest) > 0; {
+			n := min(cut, len(rest))
+			out = append(out, s.write(rest[:n])...)
+			rest = rest[n:]
+		}
+		if got := string(append(out, s.flush()...)); got != whole {
+			t.Errorf("in pieces %q, whole %q", got, whole)
+		}
+	})
+}
+
+// A secret is not there any more in any of the forms that are looked for, in
+// whatever it was encoded with, and however that is cut.
+func FuzzRedactedForms(f *testing.F) {
+	f.Add("secret", "ab", "c", 3)
+	f.Add("s3cr3t-väl\"ue <&>", "", "", 1)
+	f.Add("a b+c/d%20", "x", "yz", 2)
+	f.Add("\x00\xff\xfe\xfd", "\x00", "\xff", 5)
+	f.Fuzz(func(t *testing.T, secret, before, after string, cut int) {
+		r, err := newRedactor([]string{secret})
+		if err != nil || r == nil {
+			t.Skip("not a value that can be redacted")
+		}
+		all := before + secret + after
+		inJSON, err := json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone, _ := json.Marshal(secret)
+		for text, form := range map[string]string{
+			all: secret, url.QueryEscape(all): url.QueryEscape(secret), url.PathEscape(all): url.PathEscape(secret),
+			string(inJSON): string(alone[1 : len(alone)-1]),
+		} {
+			hidden(t, r, text, form, cut)
+		}
+		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+			text := encoding.EncodeToString([]byte(all))
+			// The characters that are made of the secret's bits alone.
+			first, last := (8*len(before)+5)/6, 8*(len(before)+len(secret))/6
+			hidden(t, r, text, text[first:last], cut)
+		}
+	})
+}
+
+// hidden fails when a text that went through in pieces still has a form.
+func hidden(t *testing.T, r *redactor, text, form string, cut int) {
+	t.Helper()
+	s := redaction{r: r}
+	var out []byte
+	cut = 1 + max(cut, -cut)%16
+	for rest := []byte(text); len(rest) > 0; {
+		n := min(cut, len(rest))
+		out = append(out, s.write(rest[:n])...)
+		rest = rest[n:]
+	}
+	got := string(append(out, s.flush()...))
+	if strings.Contains(strings.ReplaceAll(got, redacted, "\x01"), form) && !strings.Contains(form, "\x01") {
+		t.Errorf("%q has %q: %q", text, form, got)
+	}
+}
+
+// What Python makes of a secret is hidden as well, in the audit's code, too,
+// which is JSON around source.
+func TestRedactedInPython(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		for _, secret := range []string{"line 1\nline 2", `a\b"c'd`, "t\tab\x07'x", "pässwörd", "\u00a0\U0001f600 \x7f\b\f"} {
+			var rs runs
+			var audit bytes.Buffer
+			run := h.begin(t, &rs, Params{Audit: &audit, Redact: []string{secret}})
+			inSource, err := json.Marshal(secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := mustExec(t, run, fmt.Sprintf("import json\ns = %s\nb = s.encode()\n"+
+				"print([s], {s + '\\'': 1}, b, b + b'\\'', json.dumps(s), json.dumps(s, ensure_ascii=False), sep='\\n')", inSource)).Stdout
+			if n := strings.Count(shown, redacted); n != 6 || strings.Count(shown, "\n") != 6 {
+				t.Errorf("%q: %s", secret, shown)
+			}
+			if err := run.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(audit.String(), `s = \"[redacted]\"`) {
+				t.Errorf("%q: %s", secret, &audit)
+			}
+		}
+	})
+}
+
+func BenchmarkRedaction(b *testing.B) {
+	r, err := newRedactor([]string{"sk-0123456789abcdefghijklmnop", "another secret"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := []byte(strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789 times.\n", 1<<14))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if len(r.bytes(text)) != len(text) {
+			b.Fatal("something was hidden")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/pyshim"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// ConflictRule says what Begin does with a variable of its State that code in
+// the sandbox changed or deleted since this handle last sent or pulled it.
+type ConflictRule int
+
+const (
+	// KeepSandbox leaves the variable as code made it, unless the state's value
+	// was Set to another since: the newer word of the two.
+	KeepSandbox ConflictRule = iota
+	// Overwrite brings the variable to what the state holds.
+	Overwrite
+	// FailOnConflict has Begin return a [*ConflictError]; nothing is sent.
+	FailOnConflict
+)
+
+// ConflictError reports variables that are not what the state holds because
+// code changed them. Pull brings them, or another rule decides.
+type ConflictError struct {
+	// Names are those of the variables, in order.
+	Names []string
+}
+
+func (e *ConflictError) Error() string {
+	names := e.Names[:min(len(e.Names), 10)]
+	return fmt.Sprintf("code changed %d variables that the state holds otherwise (%.500s): pull them first, or set OnConflict", len(e.Names), strings.Join(names, ", "))
+}
+
+// Change is a variable that code changed.
+type Change struct {
+	Name string
+	// Kind and Size are what Pull would bring; zero when Deleted.
+	Kind    state.Kind
+	Size    int
+	Deleted bool
+}
+
+// change is what the kernel says of one.
+type change struct {
+	Name    string     `py:"name"`
+	Kind    state.Kind `py:"kind"`
+	Size    int        `py:"size"`
+	Hash    string     `py:"hash"`
+	Deleted bool       `py:"deleted"`
+}
+
+// Changed tells what Pull would bring, without bringing it: variables in the
+// order of their names, new ones as well.
+func (r *Run) Changed(ctx context.Context) ([]Change, error) {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	r.context.mu.Lock()
+	defer r.context.mu.Unlock()
+	reply, err := r.context.ask(ctx, r.host, pyshim.Call("changed", state.DefaultMaxBytes))
+	if err != nil {
+		return nil, r.failed(ctx, fmt.Errorf("agent: what changed: %w", err))
+	}
+	changes := make([]Change, 0, len(reply.Changed))
+	for _, c := range reply.Changed {
+		if !c.Deleted && state.CheckName(c.Name) != nil {
+			continue // as Pull leaves out
+		}
+		changes = append(changes, Change{c.Name, c.Kind, c.Size, c.Deleted})
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return changes, nil
+}
+
+// Delete removes a variable from the sandbox. A State that has it keeps it. The
+// error wraps [state.ErrNotFound] when there is no such variable.
+func (r *Run) Delete(ctx context.Context, name string) error {
+	ctx, end, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := r.context.delete(ctx, r.host, name); err != nil {
+		return r.failed(ctx, fmt.Errorf("agent: delete %.64q: %w", name, err))
+	}
+	return nil
+}
+
+func (c *runContext) delete(ctx context.Context, host runHost, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply, err := c.ask(ctx, host, pyshim.Call("delete", name))
+	if err != nil {
+		return err
+	}
+	if !reply.Found {
+		return state.ErrNotFound
+	}
+	delete(c.known, name)
+	c.token = reply.Token
+	return nil
+}
+
+// resolve applies a rule to what code changed: what it forgets is sent again.
+func (c *runContext) resolve(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
+	if rule == KeepSandbox || len(c.known) == 0 {
+		return nil
+	}
+	reply, err := c.call(ctx, host, pyshim.Call("changed", state.DefaultMaxBytes))
+	if err != nil {
+		return err
+	}
+	held := map[string]state.Hash{}
+	for _, entry := range st.Entries() {
+		held[entry.Name] = entry.Hash
+	}
+	var conflict ConflictError
+	for _, x := range reply.Changed {
+		if hash, ok := held[x.Name]; ok && hash.String() != x.Hash {
+			conflict.Names = append(conflict.Names, x.Name)
+			if rule == Overwrite {
+				delete(c.known, x.Name)
+			}
+		}
+	}
+	if rule == FailOnConflict && conflict.Names != nil {
+		slices.Sort(conflict.Names)
+		return &conflict
+	}
+	return nil
+}

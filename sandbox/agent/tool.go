@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// Tool is a function of this program that code in a sandbox may call by its
+// name: it runs here, with what this program has, and only arguments and
+// results travel. [NewTool] and [NewManaged] make one. See [Params].Tools.
+type Tool struct {
+	name, doc  string
+	parameters []toolParameter
+	returns    pythonType
+	call       func(context.Context, state.Value) (state.Value, error)
+	limits     ToolLimits
+	approve    func(context.Context, ToolCall) error
+}
+
+// ToolLimits bound the calls of a tool in one run. A zero field sets no bound
+// of its own.
+type ToolLimits struct {
+	// Calls is how many calls a run may make; those beyond fail.
+	Calls int
+	// Concurrency is how many calls may be under way at once; those beyond wait.
+	Concurrency int
+	// Timeout is how long a call may take once it is approved; then it fails,
+	// whether or not the function heeds its context.
+	Timeout time.Duration
+	// MaxArgumentBytes and MaxResultBytes bound the documents of package state
+	// that arguments and result travel as; at most 64 MiB.
+	MaxArgumentBytes, MaxResultBytes int
+}
+
+// ToolCall describes a call to whoever approves or traces it.
+type ToolCall struct {
+	// Run and Step are those that the call came from.
+	Run  string
+	Step int
+	// Tool is its name.
+	Tool string
+	// Arguments are a dict of them by name.
+	Arguments state.Value
+}
+
+// ToolError is an error of a tool with what code in the sandbox is to see of
+// it: an exception ToolError with these attributes. Of any other error code
+// sees the text, the Go type behind what fmt.Errorf added, and whether it is
+// [api.ErrRetryable].
+type ToolError struct {
+	// Type names the kind of error.
+	Type    string
+	Message string
+	// Retryable tells that the same call may succeed later.
+	Retryable bool
+}
+
+func (e *ToolError) Error() string { return e.Message }
+
+// Is matches [api.ErrRetryable] when it is.
+func (e *ToolError) Is(target error) bool { return e.Retryable && target == api.ErrRetryable }
+
+// ToolOption is an option of [NewTool] and [NewManaged].
+type ToolOption func(*Tool)
+
+// WithToolLimits bounds the calls of the tool.
+func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits = l } }
+
+// WithApproval asks before each call; an error refuses it, and its text is what
+// the code sees. approve may take its time: the code waits. Its context ends with
+// the step, and a call that is approved after that is not made. It is called from
+// several goroutines.
+func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
+	return func(t *Tool) { t.approve = approve }
+}
+
+// NewTool makes a tool of a function. The exported fields of the struct In are
+// its parameters, under the name of their tag `py:"name"`; the tag `doc:"…"`
+// says what they are. A pointer, and a field with `py:",omitempty"`, is
+// optional: it may be left out or None and is In's zero value then. Required
+// parameters come before optional ones, each in the order of the fields. Values
+// travel both ways as package state has it; arguments of other types than the
+// fields', too many and too few are a TypeError in the code. An Out of struct{}
+// is None.
+//
+// The context of a call ends with the step, and fn should return then: until it
+// does its goroutine stays, and the run's Close waits for it. An error, and a
+// panic, is an exception in the code, [*ToolError] says which. Its text goes to
+// the agent: it must hold nothing that code may not know (see also
+// Params.Redact).
+//
+// NewTool panics when name or a parameter's name cannot be one in Python, or a
+// type has no Python form.
+func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
+	t := Tool{name: name, doc: strings.TrimSpace(doc)}
+	if err := state.CheckName(name); err != nil {
+		panic("agent: NewTool: " + err.Error())
+	}
+	if name == finalAnswer {
+		panic("agent: NewTool: every run has a final_answer of its own")
+	}
+	var err error
+	if t.parameters, err = parametersOf(reflect.TypeFor[In]()); err == nil {
+		t.returns, err = returnOf(reflect.TypeFor[Out]())
+	}
+	if err != nil {
+		panic(fmt.Sprintf("agent: NewTool %s: %v", name, err))
+	}
+	nothing := t.returns.annotation == "None"
+	t.call = func(ctx context.Context, arguments state.Value) (state.Value, error) {
+		var in In
+		if err := arguments.Decode(&in); err != nil {
+			return state.Value{}, &argumentError{err}
+		}
+		out, err := fn(ctx, in)
+		if err != nil || nothing {
+			return state.Value{}, err
+		}
+		v, err := state.NewValue(out)
+		if err != nil {
+			return state.Value{}, &ToolError{Type: "ResultError", Message: "the tool's result has no Python form: " + err.Error()}
+		}
+		return v, nil
+	}
+	for _, opt := range opts {
+		opt(&t)
+	}
+	return t
+}
+
+// argumentError is a TypeError in the code.
+type argumentError struct{ err error }
+
+func (e *argumentError) Error() string {
+	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // for who writes Python
+		return fmt.Sprintf("wrong arguments: %.256s: %s", wrong.Path, wrong.Reason)
+	}
+	return "wrong arguments: " + e.err.Error()
+}
+func (e *argumentError) Unwrap() error { return e.err }
+
+// Name is the name that code calls.
+func (t Tool) Name() string { return t.name }
+
+// Signature is how code calls it: "search(query: str, limit: int = None) -> list[str]".
+func (t Tool) Signature() string {
+	list := make([]string, len(t.parameters))
+	for i, p := range t.parameters {
+		list[i] = p.name + ": " + p.annotation
+		if !p.required {
+			list[i] += " = None"
+		}
+	}
+	return t.name + "(" + strings.Join(list, ", ") + ") -> " + t.returns.annotation
+}
+
+// Doc is the docstring: what NewTool was given, the parameters and the result.
+func (t Tool) Doc() string {
+	var b strings.Builder
+	b.WriteString(t.doc)
+	if len(t.parameters) > 0 {
+		b.WriteString("\n\nArgs:")
+	}
+	for _, p := range t.parameters {
+		fmt.Fprintf(&b, "\n    %s (%s", p.name, p.detail)
+		if !p.required {
+			b.WriteString(", optional")
+		}
+		b.WriteString(")")
+		if p.doc != "" {
+			b.WriteString(": " + p.doc)
+		}
+	}
+	if t.returns.annotation != "None" {
+		b.WriteString("\n\nReturns:\n    " + t.returns.detail)
+	}
+	return b.String()
+}
+
+// Prompt is the tool as a Python stub, for the prompt of a model.
+func (t Tool) Prompt() string {
+	doc := strings.ReplaceAll(strings.ReplaceAll(t.Doc(), `\`, `\\`), `"""`, `\"\"\"`)
+	return "def " + t.Signature() + ":\n    \"\"\"" + strings.ReplaceAll(doc, "\n", "\n    ") + "\n    \"\"\"\n"
+}
+
+// Schema is the JSON Schema of the arguments.
+func (t Tool) Schema() json.RawMessage {
+	properties, required := map[string]any{}, []string{}
+	for _, p := range t.parameters {
+		schema := map[string]any{}
+		for k, v := range p.schema {
+			schema[k] = v
+		}
+		if p.doc != "" {
+			schema["description"] = p.doc
+		}
+		properties[p.name] = schema
+		if p.required {
+			required = append(required, p.name)
+		}
+	}
+	text, err := json.Marshal(map[string]any{
+		"type": "object", "properties": properties, "required": required, "additionalProperties": false,
+	})
+	if err != nil {
+		panic(err) // strings, maps and slices alone
+	}
+	return text
+}
+
+// spec is what the kernel is told of a tool.
+func (t Tool) spec() map[string]any {
+	parameters := make([]map[string]any, len(t.parameters))
+	for i, p := range t.parameters {
+		parameters[i] = map[string]any{"name": p.name, "type": p.annotation, "required": p.required}
+	}
+	return map[string]any{
+		"name": t.name, "doc": t.Doc(), "signature": t.Signature(), "parameters": parameters, "returns": t.returns.annotation,
+	}
+}
+
+// check refuses arguments that are not those of the tool, by name.
+func (t Tool) check(arguments state.Value) error {
+	if arguments.Opaque() {
+		var natural any
+		_ = arguments.Decode(&natural)
+		return &argumentError{fmt.Errorf("%s: convert it to str, numbers, lists and dicts", opaqueIn(natural))}
+	}
+	var given map[string]state.Value
+	if err := arguments.Decode(&given); err != nil {
+		return &argumentError{err}
+	}
+	for _, p := range t.parameters {
+		if _, ok := given[p.name]; !ok && p.required {
+			return &argumentError{fmt.Errorf("%q is missing", p.name)}
+		}
+		delete(given, p.name)
+	}
+	for name := range given {
+		return &argumentError{fmt.Errorf("there is no %.64q", name)}
+	}
+	return nil
+}
+
+// opaqueIn says of the first argument that has no Go form why that is.
+func opaqueIn(arguments any) string {
+	switch arguments := arguments.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(arguments)) {
+			if o, ok := arguments[name].(state.Opaque); ok {
+				return fmt.Sprintf("%.64q, a %.100s, %s", name, o.Type, whyOpaque(o))
+			}
+		}
+	case state.Opaque:
+		return "what is given " + whyOpaque(arguments)
+	}
+	return "an argument has no form that can be sent"
+}
+
+func whyOpaque(o state.Opaque) string {
+	if o.Reason == "" {
+		return "has no form that can be sent"
+	}
+	return fmt.Sprintf("cannot be sent, for %.200s", o.Reason)
+}
+
+// errToolLimit is what a call over a limit gets.
+func errToolLimit(format string, arguments ...any) error {
+	return &ToolError{Type: "LimitError", Message: fmt.Sprintf(format, arguments...)}
+}
+
+// errorSeen is what code in the sandbox sees of an error.
+func errorSeen(err error) ToolError {
+	if _, ok := errors.AsType[*argumentError](err); ok {
+		return ToolError{Type: "TypeError", Message: clip.Text(err.Error(), maxToolError)}
+	}
+	if e, ok := errors.AsType[*ToolError](err); ok && e.Type != "" {
+		return ToolError{Type: e.Type, Message: clip.Text(err.Error(), maxToolError), Retryable: e.Retryable}
+	}
+	name := typeOfError(err)
+	switch {
+	case errors.Is(err, ErrBudget):
+		name = "BudgetError"
+	case errors.Is(err, context.DeadlineExceeded):
+		name = "TimeoutError"
+	case errors.Is(err, context.Canceled):
+		name = "CancelledError"
+	}
+	return ToolError{Type: name, Message: clip.Text(err.Error(), maxToolError), Retryable: errors.Is(err, api.ErrRetryable)}
+}
+
+// typeOfError names the type of an error that has more to say than that
+// fmt.Errorf added something.
+func typeOfError(err error) string {
+	for reflect.TypeOf(err) == wrapped {
+		err = errors.Unwrap(err)
+	}
+	return strings.TrimPrefix(reflect.TypeOf(err).String(), "*")
+}
+
+var wrapped = reflect.TypeOf(fmt.Errorf("%w", io.EOF))
+
+// maxToolError bounds the text of an error that code sees.
+const maxToolError = 4 << 10

@@ -1,0 +1,559 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+type searchIn struct {
+	Query string   `py:"query" doc:"what to look for"`
+	Limit *int     `py:"limit"`
+	Tags  []string `py:"tags,omitempty"`
+}
+
+type hit struct {
+	Title string `py:"title"`
+	Score float64
+}
+
+var search = NewTool("search", "Searches.", func(_ context.Context, in searchIn) ([]hit, error) {
+	n := 1
+	if in.Limit != nil {
+		n = *in.Limit
+	}
+	return make([]hit, n), nil
+})
+
+func TestToolIsDescribed(t *testing.T) {
+	t.Parallel()
+	if got, want := search.Signature(), "search(query: str, limit: int = None, tags: list[str] = None) -> list[dict]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	want := "Searches.\n\nArgs:\n    query (str): what to look for\n    limit (int, optional)\n    tags (list[str], optional)\n\nReturns:\n    list[{'title': str, 'Score': float}]"
+	if diff := cmp.Diff(want, search.Doc()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	schema := `{"additionalProperties":false,"properties":{"limit":{"type":"integer"},"query":{"description":"what to look for","type":"string"},"tags":{"items":{"type":"string"},"type":"array"}},"required":["query"],"type":"object"}`
+	if diff := cmp.Diff(schema, string(search.Schema())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNewToolPanics(t *testing.T) {
+	t.Parallel()
+	type twice struct {
+		A int `py:"x"`
+		B int `py:"x"`
+	}
+	for name, make := range map[string]func(){
+		"name":      func() { NewTool("a b", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
+		"builtin":   func() { NewTool("print", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
+		"answer":    func() { NewTool("final_answer", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
+		"no struct": func() { NewTool("f", "", func(context.Context, string) (int, error) { return 0, nil }) },
+		"parameter": func() { NewTool("f", "", func(context.Context, struct{ C chan int }) (int, error) { return 0, nil }) },
+		"result":    func() { NewTool("f", "", func(context.Context, struct{}) (func(), error) { return nil, nil }) },
+		"keyword": func() {
+			NewTool("f", "", func(context.Context, struct {
+				A int `py:"class"`
+			}) (int, error) {
+				return 0, nil
+			})
+		},
+		"same names": func() { NewTool("f", "", func(context.Context, twice) (int, error) { return 0, nil }) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			make()
+		}()
+	}
+}
+
+func text(t testing.TB, r *Run, code string) string {
+	t.Helper()
+	var s string
+	if err := mustExec(t, r, code).Value.Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// caught is code that gives what an expression raised.
+func caught(expression string) string {
+	return "try:\n    r = repr(" + expression + ")\nexcept Exception as e:\n    r = type(e).__name__ + ': ' + str(e) + ': ' + str(getattr(e, 'type', '')) + str(getattr(e, 'retryable', ''))\nr"
+}
+
+func TestToolCalls(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		var rs runs
+		limited := atomic.Int32{}
+		r := h.begin(t, &rs, Params{Tools: []Tool{
+			search,
+			NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+			NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
+			NewTool("nothing", "", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
+			NewTool("fails", "", func(context.Context, struct{}) (int, error) { return 0, fmt.Errorf("no luck: %w", api.ErrRetryable) }),
+			NewTool("typed", "", func(context.Context, struct{}) (int, error) {
+				return 0, &ToolError{Type: "Empty", Message: "none left"}
+			}),
+			NewTool("custom", "", func(context.Context, struct{}) (int, error) {
+				return 0, fmt.Errorf("%w", &fs.PathError{Op: "open", Path: "x", Err: errors.New("away")})
+			}),
+			NewTool("bad_hook", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithApproval(func(context.Context, ToolCall) error { panic("secret") })),
+			NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
+			NewTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
+			NewTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
+			NewTool("twice", "", func(context.Context, struct{}) (int32, error) { return limited.Add(1), nil }, WithToolLimits(ToolLimits{Calls: 2})),
+			NewTool("small", "", func(_ context.Context, in struct{ X string }) (string, error) { return in.X + in.X, nil }, WithToolLimits(ToolLimits{MaxArgumentBytes: 100, MaxResultBytes: 100})),
+			NewTool("asks", "", func(context.Context, struct{ X int }) (int, error) { return 1, nil }, WithApproval(func(_ context.Context, c ToolCall) error {
+				if strings.Contains(string(c.Arguments.Bytes()), "13") {
+					return errors.New("not 13")
+				}
+				return nil
+			})),
+		}})
+		for expression, want := range map[string]string{
+			"add(1, B=2)":                            "3",
+			"len(search('x', limit=3))":              "3",
+			"len(search(query='x', tags=None))":      "1",
+			"echo({'a': (1, 2.0, b'x')})":            "{'a': (1, 2.0, b'x')}",
+			"echo('x' * 3000000 + 'ä')[-2:]":         "'xä'",
+			"nothing()":                              "None",
+			"add(1)":                                 "TypeError: add: missing a required argument: 'B'; call it as add(A: int, B: int) -> int: ",
+			"add(1, 'x')":                            "TypeError: ",
+			"echo(lambda: 0)":                        `TypeError: echo: wrong arguments: "X", a builtins.function, has no form that can be sent: convert it`,
+			"(lambda x: (x.append(x), echo(x)))([])": "TypeError: echo: wrong arguments: what is given cannot be sent, for it contains itself: convert it",
+			"fails()":                                "ToolError: fails: no luck: ",
+			"custom()":                               "ToolError: custom: open x: away: fs.PathErrorFalse",
+			"typed()":                                "ToolError: typed: none left: EmptyFalse",
+			"panics()":                               "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
+			"odd()":                                  "ToolError: odd: the tool's result has no Python form",
+			"hangs()":                                "ToolError: hangs: it took longer than 1ms: TimeoutErrorTrue",
+			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, which is all the run may: LimitErrorFalse",
+			"small('x' * 200)":                       "ToolError: the arguments of small have",
+			"small('x' * 60)":                        "ToolError: the result of small has",
+			"asks(12)":                               "1",
+			"asks(13)":                               "ToolError: asks: the call was not approved: not 13: RefusedFalse",
+			"type(add)(add.__code__, {})":            "TypeError",
+			"add.__doc__.split()[0]":                 "'Args:'",
+		} {
+			if got := text(t, r, caught(expression)); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %s, want %s", expression, got, want)
+			}
+		}
+		if got := text(t, r, caught("fails()")); !strings.HasSuffix(got, "True") {
+			t.Errorf("retryable: %s", got)
+		}
+		// A name that is no tool, called past the functions.
+		if got := text(t, r, caught("__import__('sys').modules['_e2bctl_tools']._bridge.call('os', {})")); !strings.Contains(got, `no tool "os"`) {
+			t.Error(got)
+		}
+		// From threads and from coroutines, and often.
+		code := "import asyncio, threading\nseen = []\nts = [threading.Thread(target=lambda i=i: seen.extend(add(i, j) for j in range(20))) for i in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nasync def main():\n    return await asyncio.gather(*(add.aio(i, 1) for i in range(10)))\nstr([len(seen), sum(seen), threading.Thread, asyncio.new_event_loop().run_until_complete(main())][:2])"
+		if got := text(t, r, code); got != "[160, 2080]" {
+			t.Error(got)
+		}
+		r.Close()
+		reply, err := h.execute(t.Context(), "kernel", mustRequest("try:\n    add(1, 2)\nexcept NameError:\n    print('gone')"), runhost.Handler{})
+		if err != nil || reply.Status != "ok" {
+			t.Errorf("after Close: %+v, %v", reply, err)
+		}
+	})
+}
+
+// A call that is approved when nobody waits for it any more is not made.
+func TestApprovedTooLate(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var made atomic.Bool
+	tool := NewTool("act", "", func(context.Context, struct{}) (int, error) { made.Store(true); return 1, nil },
+		WithApproval(func(context.Context, ToolCall) error { close(asked); <-answer; return nil }))
+	var rs runs
+	r := h.begin(t, &rs, Params{Tools: []Tool{tool}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Exec(ctx, "try:\n    act()\nexcept act.Error:\n    pass")
+		ended <- err
+	}()
+	<-asked
+	cancel()
+	close(answer)
+	<-ended
+	if err := r.Close(); err != nil { // waits for tools
+		t.Error(err)
+	}
+	if made.Load() {
+		t.Error("the call was made")
+	}
+}
+
+// Eight slow calls of eight threads are under way together: each waits for all.
+func TestToolCallsOverlap(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		var rs runs
+		var together sync.WaitGroup
+		together.Add(8)
+		r := h.begin(t, &rs, Params{Tools: []Tool{NewTool("meet", "", func(ctx context.Context, _ struct{}) (int, error) {
+			together.Done()
+			together.Wait()
+			return 1, nil
+		})}})
+		if got := text(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda: n.append(meet())) for _ in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nstr(len(n))"); got != "8" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestFinalAnswer(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		for code, want := range map[string]string{
+			"final_answer({'a': 1})\nprint('not this')":                                                  `{"v":1,"value":{"a":1}}`,
+			"def f(n):\n    return f(n - 1) if n else final_answer(5)\nf(50)":                            `{"v":1,"value":5}`,
+			"for i in range(3):\n    try:\n        final_answer(i)\n    except:\n        pass\nprint(1)": `{"v":1,"value":0}`,
+			"try:\n    final_answer(1)\nfinally:\n    1/0":                                               `{"v":1,"value":1}`,
+		} {
+			var rs runs
+			r := h.begin(t, &rs, Params{})
+			step, err := r.Exec(t.Context(), code)
+			if err != nil || !step.Final || string(step.Value.Bytes()) != want || strings.Contains(step.Stdout, "not this") {
+				t.Errorf("%s: %+v, %v", code, step, err)
+			}
+			if raised := strings.Contains(code, "1/0"); (step.Error != nil) != raised {
+				t.Errorf("%s: %v", code, step.Error)
+			}
+			if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrRunFinished) {
+				t.Errorf("Exec: %v", err)
+			}
+			r.Close()
+		}
+		var rs runs
+		r := h.begin(t, &rs, Params{})
+		for _, code := range []string{
+			"class FinalAnswer(BaseException): pass\nraise FinalAnswer('5')", "print('final_answer(5)')",
+			"class D:\n    def _repr_mimebundle_(self, include=None, exclude=None): return {'application/vnd.e2bctl.value+json': '{\"v\":1,\"value\":5}', 'text/plain': 'x'}\nD()",
+			"final_answer(lambda: 0)", "final_answer()",
+		} {
+			if step, err := r.Exec(t.Context(), code); step == nil || step.Final {
+				t.Errorf("%s passed for a final answer: %v", code, err)
+			}
+		}
+	})
+}
+
+func TestNamesCollide(t *testing.T) {
+	t.Parallel()
+	tool := NewTool("x", "", func(context.Context, struct{}) (int, error) { return 0, nil })
+	st := state.New()
+	set(t, st, "x", 1)
+	final := state.New()
+	set(t, final, "final_answer", 1)
+	for _, p := range []*Params{{Tools: []Tool{tool}, State: st}, {Tools: []Tool{tool, tool}}, {State: final}, {Tools: []Tool{{}}}} {
+		if err := checkNames(p); err == nil {
+			t.Errorf("%+v: no error", p)
+		}
+	}
+	h := newPythonHost(t, "plain")
+	var rs runs
+	r := h.begin(t, &rs, Params{})
+	mustExec(t, r, "x = 5")
+	r.Close()
+	if _, err := rs.begin(t.Context(), h, "kernel", Params{Tools: []Tool{tool}}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+		t.Errorf("a variable: %v", err)
+	}
+}
+
+// Code cannot take a tool away: what says so is refused, and what does it
+// otherwise lasts no longer than its step.
+func TestToolNamesAreKept(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		tool := NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+		var rs runs
+		r := h.begin(t, &rs, Params{Tools: []Tool{tool}})
+		for _, code := range []string{
+			"add = add(1, 2)", "x, (add, *y) = 1, [2]", "add += 1", "add: int = 3", "for add in [1]: pass", "with open('/dev/null') as add: pass", "del add",
+			"def add(a, b): pass", "async def add(): pass", "class add: pass", "import math as add", "import add.b", "from math import pi as add",
+			"try:\n    1/0\nexcept Exception as add: pass", "[add := i for i in [1]]", "if 1:\n    final_answer = 5",
+		} {
+			step, err := r.Exec(t.Context(), code)
+			if err != nil || step.Error == nil || step.Error.Name != "NameTaken" || !strings.Contains(step.Error.Value, "it is a tool. Choose another name") {
+				t.Errorf("%q: %+v, %v", code, step.Error, err)
+			}
+		}
+		for _, code := range []string{
+			"globals()['add'] = 3", "exec('del add')", "def f():\n    global add\n    add = 1\nf()",
+			"def g(add): add = 1; return [add for add in [1]]\nassert g(2) == [1] and [add for add in [1]] == [1] and (lambda add: (add := 2))(1) == 2",
+			"class C:\n    def add(self): pass\n    final_answer = 1\nC().add", "import os.path as add_, math", "x = 1" + strings.Repeat(" + 1", 600),
+		} {
+			mustExec(t, r, code)
+			mustExec(t, r, "assert add(1, 2) == 3")
+		}
+		r.Close()
+		r = h.begin(t, &rs, Params{})
+		mustExec(t, r, "add = 3")
+	})
+}
+
+func TestRunTimeoutAndMemory(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	r := h.begin(t, &rs, Params{Limits: Limits{MaxMemoryBytes: 64 << 20, RunTimeout: time.Hour}})
+	if step, err := r.Exec(t.Context(), "x = bytearray(1 << 30)"); err != nil || step.Error == nil || step.Error.Name != "MemoryError" {
+		t.Errorf("%+v, %v", step, err)
+	}
+	mustExec(t, r, "x = bytearray(1 << 20)")
+	r.Close()
+	r = h.begin(t, &rs, Params{})
+	mustExec(t, r, "len(bytearray(1 << 28))")
+	r.deadline = time.Now()
+	if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrRunTimeout) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestObservation(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	r := h.begin(t, &rs, Params{Limits: Limits{MaxOutputBytes: 40}})
+	if got, want := mustExec(t, r, "print('hello')\n'value'").Observation(), "Printed:\nhello\nValue of the last expression:\n'value'\n"; got != want {
+		t.Errorf("%q", got)
+	}
+	got := mustExec(t, r, "print('a' * 1000)\n'b' * 1000").Observation()
+	if strings.Count(got, "bytes dropped]") != 2 || len(got) > 300 {
+		t.Errorf("%q", got)
+	}
+	step, err := r.Exec(t.Context(), "1/0")
+	if err != nil || !strings.Contains(step.Observation(), "ZeroDivisionError") {
+		t.Errorf("%q, %v", step.Observation(), err)
+	}
+	if got := mustExec(t, r, "x = 1").Observation(); got != "(no output)\n" {
+		t.Errorf("%q", got)
+	}
+	large := Step{Execution: sandbox.Execution{Results: []sandbox.Result{{Main: true}}}} // which the kernel left out
+	if got, want := large.Observation(), "Value of the last expression:\n(left out)\n"; got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAuditAndRedaction(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		const secret = "s3cr3t-väl\"ue"
+		var rs runs
+		var audit, out bytes.Buffer
+		r := h.begin(t, &rs, Params{Audit: &audit, Stdout: &out, Prompt: "the task", Tools: []Tool{
+			NewTool("leak", "", func(context.Context, struct{}) (string, error) { return "<" + secret + ">", nil }),
+			NewTool("spill", "", func(context.Context, struct{}) (string, error) { return "", errors.New(secret) }),
+		}})
+		var err error
+		if r.redact, err = newRedactor([]string{secret}); err != nil {
+			t.Fatal(err)
+		}
+		code := "import base64, sys, urllib.parse as u\ns = 's3cr3t-v' + 'äl\"ue'\nfor c in s: sys.stdout.write(c)\nprint(base64.b64encode(('xy' + s + 'z').encode()).decode(), u.quote(s), u.quote_plus(s))\nprint(leak())\n"
+		step := mustExec(t, r, code+"{'k': s}")
+		failed, err := r.Exec(t.Context(), "spill()")
+		if err != nil || failed.Error == nil {
+			t.Fatalf("%+v, %v", failed, err)
+		}
+		raised, err := r.Exec(t.Context(), "raise ValueError(s)")
+		if err != nil || raised.Error == nil {
+			t.Fatalf("%+v, %v", raised, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		all := out.String() + audit.String() + step.Stdout + step.Observation() + string(step.Value.Bytes()) + failed.Observation() + raised.Observation() + raised.Error.Value
+		for _, form := range []string{"s3cr3t-väl", "czNjcjN0", "3MzY3IzdC", "zM2NyM3Q", "%C3%A4l", "l%22ue"} {
+			// The code itself holds the secret in two pieces, and so does its audit.
+			if strings.Contains(strings.ReplaceAll(all, `'s3cr3t-v' + 'äl`, ""), form) {
+				t.Errorf("%s in %s", form, all)
+			}
+		}
+		if strings.Count(step.Stdout, redacted) != 5 {
+			t.Errorf("%q", step.Stdout)
+		}
+		var events []string
+		for line := range strings.Lines(audit.String()) {
+			var e struct {
+				Event  string
+				Status string
+				Steps  int      `json:"steps_used"`
+				Used   []string `json:"imports_used"`
+				Calls  int      `json:"tool_calls_made"`
+			}
+			if err := json.Unmarshal([]byte(line), &struct{ Event *string }{&e.Event}); err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, e.Event)
+		}
+		if diff := cmp.Diff([]string{"tool", "step", "tool", "step", "step", "end"}, events); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		m := r.Metrics()
+		if m.Steps != 3 || m.Errors != 2 || m.ToolCalls != 2 || m.ToolErrors != 1 || cmp.Diff([]string{"base64", "sys", "urllib.parse"}, m.Imports) != "" {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+func TestAgentBudgets(t *testing.T) {
+	t.Parallel()
+	work := NewTool("work", "", func(context.Context, struct{}) (int, error) { return 1, nil })
+	inner := func(ctx context.Context, task string) (string, error) {
+		switch task {
+		case "tokens":
+			return "", SpendTokens(ctx, 11)
+		case "time":
+			<-ctx.Done()
+			return "", ctx.Err()
+		case "calls":
+			var rs runs
+			h := newPythonHost(t, "plain")
+			r, err := rs.begin(ctx, h, "another", Params{Tools: []Tool{work}})
+			if err != nil {
+				return "", err
+			}
+			defer r.Close()
+			if _, err := r.Exec(ctx, "work()\nwork()\nwork()"); err != nil {
+				return "", err
+			}
+			return "ended", ctx.Err()
+		}
+		return task, nil
+	}
+	budget := Budget{Depth: -1, Calls: 2, Tokens: 10, Time: 20 * time.Second}
+	helper := NewManaged("helper", "", budget, inner)
+	brief := NewManaged("brief", "", Budget{Time: time.Millisecond}, inner)
+	nested := NewManaged("nested", "", Budget{Depth: -1}, func(ctx context.Context, task string) (string, error) {
+		v, err := helper.call(ctx, mustValue(t, map[string]any{"task": task}))
+		return string(v.Bytes()), err
+	})
+	var deep Tool
+	deep = NewManaged("deep", "", Budget{}, func(ctx context.Context, task string) (string, error) {
+		v, err := deep.call(ctx, mustValue(t, map[string]any{"task": task}))
+		return string(v.Bytes()), err
+	})
+	for _, test := range []struct {
+		agent Tool
+		task  string
+		fails bool
+	}{{helper, "fine", false}, {helper, "tokens", true}, {helper, "calls", true}, {brief, "time", true}, {nested, "x", true}, {deep, "x", true}} {
+		_, err := test.agent.call(t.Context(), mustValue(t, map[string]any{"task": test.task}))
+		if errors.Is(err, ErrBudget) != test.fails || err != nil != test.fails {
+			t.Errorf("%s %s: %v", test.agent.Name(), test.task, err)
+		}
+	}
+}
+
+func mustValue(t testing.TB, v any) state.Value {
+	t.Helper()
+	value, err := state.NewValue(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// Code that gives up its calls over and over has no more of them running here
+// than it may have.
+func TestCallsGivenUp(t *testing.T) {
+	t.Parallel()
+	var running, most atomic.Int32
+	release := make(chan struct{})
+	stuck := NewTool("stuck", "", func(context.Context, struct{}) (int, error) {
+		n := running.Add(1)
+		defer running.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-release // it does not heed its context
+		return 0, nil
+	})
+	r := &Run{context: &runContext{}, about: discarding}
+	r.bridge, r.log = newBridge(r, []Tool{stuck}), newRunLog(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := r.bridge.step(ctx, 1, func() {})
+	for exchange := range 8 {
+		var heads, documents []string
+		for i := range 512 {
+			heads = append(heads, fmt.Sprintf(`[%d,"stuck"]`, exchange*512+i))
+			documents = append(documents, `{"v":1,"value":{}}`)
+		}
+		question := fmt.Sprintf("%s%d.{\"calls\":[%s],\"waiting\":[]}\n%s", bridgePrefix, exchange, strings.Join(heads, ","), strings.Join(documents, "\n"))
+		if _, err := s.input(ctx, question, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	close(release)
+	r.bridge.work.Wait()
+	if n := most.Load(); n == 0 || n > maxCalls {
+		t.Errorf("%d ran at once", n)
+	}
+}
+
+// A call that is over before anybody waits for it has given what it gave, though
+// with its end that of its context came.
+func TestToolThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	quick := NewTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))
+	r := &Run{context: &runContext{}, about: discarding}
+	r.bridge, r.log = newBridge(r, []Tool{quick}), newRunLog(r)
+	s := r.bridge.step(t.Context(), 1, func() {})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 2_000 {
+				if _, _, err := s.made(t.Context(), "quick", []byte(`{"v":1,"value":{}}`)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	r.bridge.work.Wait()
+}
+
+// What comes as a question is the sandbox's to make up.
+func FuzzBridge(f *testing.F) {
+	f.Add("1.{\"calls\":[[1,\"f\"]],\"waiting\":[2]}\n{\"v\":1,\"value\":{}}")
+	f.Add("1+{")
+	f.Add("1?")
+	f.Add("1.{\"calls\":[[-1,5],null]}")
+	f.Fuzz(func(t *testing.T, question string) {
+		r := &Run{context: &runContext{}, about: discarding}
+		tool := NewTool("f", "", func(context.Context, struct{}) (int, error) { return 1, nil })
+		r.bridge, r.log = newBridge(r, []Tool{tool}), newRunLog(r)
+		ctx, cancel := context.WithCancel(t.Context())
+		s := r.bridge.step(ctx, 1, func() {})
+		for range 2 {
+			if reply, err := s.input(ctx, bridgePrefix+question, false); err != nil {
+				t.Errorf("%q, %v", reply, err)
+			}
+		}
+		cancel()
+		s.end()
+		r.bridge.work.Wait()
+	})
+}
