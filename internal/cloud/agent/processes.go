@@ -15,7 +15,12 @@ import (
 )
 
 const (
+	// maxProcesses counts those that ended but whose output others still hold, too.
 	maxProcesses = 1024
+	// outputGrace is how long after the end of a process the end of its output is
+	// waited for. The service's daemon waits for as long as it takes, so that a server
+	// that a command left in the background hangs that command's client.
+	outputGrace = 500 * time.Millisecond
 	// retention is how long the end of a process can still be asked for.
 	retention  = 30 * time.Second
 	maxRetired = 1024
@@ -32,25 +37,28 @@ var (
 // processes is every process that was started by a client.
 type processes struct {
 	memory *child.Memory
+	grace  time.Duration // outputGrace, but for tests
 	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	starting int
+	open     map[*running]struct{} // live, or ended while others hold its output
 	live     map[uint32]*running
 	retired  []retired // oldest first
 }
 
 // retired is what stays of a process for a while.
 type retired struct {
-	pid uint32
-	tag *string
-	end *process.ProcessEvent_EndEvent
-	at  time.Time
+	pid  uint32
+	tag  *string
+	end  *process.ProcessEvent_EndEvent
+	held bool // others held its output
+	at   time.Time
 }
 
 func newProcesses(memory *child.Memory) *processes {
-	return &processes{memory: memory, live: make(map[uint32]*running)}
+	return &processes{memory: memory, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
 }
 
 func (ps *processes) start(l *launch) (*running, *subscriber, error) {
@@ -59,7 +67,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	case ps.closed:
 		ps.mu.Unlock()
 		return nil, nil, errClosed
-	case len(ps.live)+ps.starting >= maxProcesses:
+	case len(ps.open)+ps.starting >= maxProcesses:
 		ps.mu.Unlock()
 		return nil, nil, errTooManyProcesses
 	}
@@ -67,7 +75,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	ps.waits.Add(1)
 	ps.mu.Unlock()
 
-	l.memory = ps.memory
+	l.memory, l.grace = ps.memory, ps.grace
 	r, first, err := l.start()
 
 	ps.mu.Lock()
@@ -77,6 +85,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 		ps.waits.Done()
 		return nil, nil, err
 	}
+	ps.open[r] = struct{}{}
 	ps.live[r.pid] = r
 	// The number is taken again: who asks for it means the new one.
 	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
@@ -88,10 +97,13 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 		r.wait()
 		ps.retire(r)
 		r.finish()
+		r.linger()
+		ps.forget(r)
 	}()
 	return r, first, nil
 }
 
+// retire makes r one that ended, before its subscribers learn of it.
 func (ps *processes) retire(r *running) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -100,12 +112,19 @@ func (ps *processes) retire(r *running) {
 		delete(ps.live, r.pid)
 	}
 	now := time.Now()
-	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, at: now})
+	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: r.held, at: now})
 	drop := max(0, len(ps.retired)-maxRetired)
 	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > retention {
 		drop++
 	}
 	ps.retired = slices.Delete(ps.retired, 0, drop)
+}
+
+// forget drops r when nothing of it is left to close.
+func (ps *processes) forget(r *running) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.open, r)
 }
 
 // selected says whether a selector means a process.
@@ -172,7 +191,7 @@ func (ps *processes) close() error {
 	ps.mu.Lock()
 	if !ps.closed {
 		ps.closed = true
-		for _, r := range ps.live {
+		for r := range ps.open {
 			r.abandon()
 		}
 	}
