@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,13 +172,11 @@ func (c *Command) follow(life context.Context) (*CommandResult, error) {
 		outputFailed = c.deliver(life, data)
 		return outputFailed
 	})
-	result := &CommandResult{
-		ExitCode: int(end.GetExitCode()), Status: cmp.Or(end.GetError(), end.GetStatus()),
-		Stdout: c.stdout.text(), StdoutDropped: c.stdout.dropped(),
-		Stderr: c.stderr.text(), StderrDropped: c.stderr.dropped(),
-	}
+	result := newCommandResult(end)
+	result.OutputHeld = c.process.outputHeld
+	result.Stdout, result.StdoutDropped = c.stdout.text(), c.stdout.dropped()
+	result.Stderr, result.StderrDropped = c.stderr.text(), c.stderr.dropped()
 	if end == nil {
-		result.ExitCode = -1
 		late := errors.Is(life.Err(), context.DeadlineExceeded)
 		kill := c.bound || c.own && (late || outputFailed != nil)
 		c.process.sb.background(life, func(ctx context.Context) { c.process.leave(ctx, kill) })

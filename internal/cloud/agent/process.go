@@ -47,8 +47,8 @@ type running struct {
 	output   *output
 	sources  []*source
 	grace    time.Duration // how long wait reads on for those who still hold the output
-	stdin    *input   // nil: none; the terminal when there is one
-	terminal *os.File // nil: pipes
+	stdin    *input        // nil: none; the terminal when there is one
+	terminal *os.File      // nil: pipes
 	deadline *time.Timer
 	// starved says whether it was killed for want of memory.
 	starved func(*os.ProcessState) error
