@@ -70,7 +70,8 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	}
 }
 
-// Kill kills it. For one that has ended the error is os.ErrProcessDone.
+// Kill kills it. For one that has ended the error is os.ErrProcessDone. On the local
+// cloud it is gone when Kill returns; on the service that may take a moment longer.
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
 
 // Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service knows no

@@ -59,9 +59,10 @@ type running struct {
 	expired   bool // ended by its deadline
 	settled   bool // what is read from now on is dropped
 
-	// Set before the output ends.
-	end  *process.ProcessEvent_EndEvent
-	held bool // it ended by itself, and others still hold its output
+	ended   chan struct{}                  // closed when the process is gone and end is set
+	end     *process.ProcessEvent_EndEvent // how it ended
+	retired bool                           // guarded by the mutex of processes
+	held    bool                           // it ended by itself, and others hold its output; set before that ends
 }
 
 type source struct {
@@ -74,7 +75,7 @@ type source struct {
 // caller calls wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
-	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, starved: l.memory.Watch()}
+	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
@@ -197,6 +198,12 @@ func (r *running) wait() {
 		copies.Go(func() { s.held = r.output.copyFrom(s.file, s.of) })
 	}
 	err := r.group.Wait()
+	state := r.group.State()
+	r.end = endOf(state, err)
+	if err := r.starved(state); err != nil {
+		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
+	}
+	close(r.ended)
 	r.mu.Lock()
 	r.reaped = true
 	if r.signalled {
@@ -208,11 +215,6 @@ func (r *running) wait() {
 	copies.Wait()
 	if r.deadline != nil {
 		r.deadline.Stop()
-	}
-	state := r.group.State()
-	r.end = endOf(state, err)
-	if err := r.starved(state); err != nil {
-		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
 	}
 	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
 	r.mu.Lock()

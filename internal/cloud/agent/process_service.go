@@ -310,22 +310,22 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and what it started.
-func (s *processService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+// SendSignal signals the process and what it started. After a kill it answers when the
+// process is gone.
+func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.agent.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}
-	var signal unix.Signal
 	switch req.Msg.GetSignal() {
 	case process.Signal_SIGNAL_SIGKILL:
-		signal = unix.SIGKILL
+		err = s.agent.processes.kill(ctx, r)
 	case process.Signal_SIGNAL_SIGTERM:
-		signal = unix.SIGTERM
+		err = r.signal(unix.SIGTERM)
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid signal: %s", req.Msg.GetSignal()))
 	}
-	if err := r.signal(signal); err != nil {
+	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error sending signal: %w", err))
 	}
 	return connect.NewResponse(&process.SendSignalResponse{}), nil

@@ -4,11 +4,14 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -21,6 +24,8 @@ const (
 	// waited for. The service's daemon waits for as long as it takes, so that a server
 	// that a command left in the background hangs that command's client.
 	outputGrace = 500 * time.Millisecond
+	// killLimit is how long a kill waits for the end of the process.
+	killLimit = 5 * time.Second
 	// retention is how long the end of a process can still be asked for.
 	retention  = 30 * time.Second
 	maxRetired = 1024
@@ -95,7 +100,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	go func() {
 		defer ps.waits.Done()
 		r.wait()
-		ps.retire(r)
+		ps.retire(r, r.held)
 		r.finish()
 		r.linger()
 		ps.forget(r)
@@ -103,21 +108,45 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// retire makes r one that ended, before its subscribers learn of it.
-func (ps *processes) retire(r *running) {
+// retire makes r one that ended. It is called before its subscribers learn of that; of
+// several calls the first one counts.
+func (ps *processes) retire(r *running, held bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if r.retired {
+		return
+	}
+	r.retired = true
 	// A process that starts now may have got the number already.
 	if ps.live[r.pid] == r {
 		delete(ps.live, r.pid)
 	}
 	now := time.Now()
-	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: r.held, at: now})
+	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: held, at: now})
 	drop := max(0, len(ps.retired)-maxRetired)
 	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > retention {
 		drop++
 	}
 	ps.retired = slices.Delete(ps.retired, 0, drop)
+}
+
+// kill ends r, and returns when it is gone and no longer listed: what a client does
+// after the answer sees that. It does not wait longer than ctx lasts or killLimit for a
+// process that the kernel cannot end yet.
+func (ps *processes) kill(ctx context.Context, r *running) error {
+	if err := r.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	limit := time.NewTimer(killLimit)
+	defer limit.Stop()
+	select {
+	case <-r.ended:
+		// Its output may still be on its way to a slow client.
+		ps.retire(r, false)
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // forget drops r when nothing of it is left to close.
