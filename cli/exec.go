@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +48,8 @@ func newCmdExec(f *Factory, runF func(context.Context, *execOptions) error) *cob
 		Long: `Run a command in a running sandbox, with both output streams as they come, and
 return its status. One word is a line of shell; several are words that reach the
 command unchanged. Flags come before the ID. Standard input is passed on when it
-is a pipe or a file. See e2bctl help exit-codes.`,
+is a pipe or a file. Redirect the output of what the command leaves running: on a
+service the command does not end before. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
@@ -104,7 +103,7 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 		return err
 	}
 	defer closing(sb, &err) // connected to, not created here: it stays
-	return runCommand(ctx, opts.IO, opts.JSON, sb, line, opts.Process)
+	return runCommand(ctx, opts.IO, "exec", opts.JSON, sb, line, opts.Process)
 }
 
 // withLimit bounds ctx by d, when that is not 0.
@@ -121,13 +120,15 @@ type commandView struct {
 	ExitCode  int    `json:"exitCode"`
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
-	Status    string `json:"status"`              // in words: "exit status 3", "signal: killed"
-	Truncated bool   `json:"truncated,omitempty"` // the middle of an output is missing
+	Status    string `json:"status"`               // in words: "exit status 3", "signal: killed"
+	Signal    int    `json:"signal,omitempty"`     // what ended it
+	Truncated bool   `json:"truncated,omitempty"`  // the middle of an output is missing
+	Held      bool   `json:"outputHeld,omitempty"` // what it left behind held the output
 }
 
-// runCommand runs line in sb. It returns a remoteStatus when the command ended
-// with one that is not 0.
-func runCommand(ctx context.Context, ios *IOStreams, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
+// runCommand runs line in sb for the command of e2bctl called name. It returns a
+// remoteStatus when the command ended with one that is not 0.
+func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
 	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs.m}
 	if ios.InIsData && !process.NoStdin {
 		params.Stdin = ios.In
@@ -143,11 +144,13 @@ func runCommand(ctx context.Context, ios *IOStreams, asJSON bool, sb *sandbox.Sa
 	if asJSON {
 		view := commandView{
 			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
-			Truncated: result.StdoutDropped+result.StderrDropped > 0,
+			Signal: result.Signal, Truncated: result.StdoutDropped+result.StderrDropped > 0, Held: result.OutputHeld,
 		}
 		if err := writeJSON(ios.Out, view); err != nil {
 			return err
 		}
+	} else {
+		explain(ios.Err, name, result)
 	}
 	if status != 0 {
 		return remoteStatus(status)
@@ -155,27 +158,26 @@ func runCommand(ctx context.Context, ios *IOStreams, asJSON bool, sb *sandbox.Sa
 	return nil
 }
 
-// exitStatus is the status as a shell gives it: 128 + n after signal n, which
-// the service tells in the words of Linux.
-func exitStatus(result *sandbox.CommandResult) int {
-	if result.ExitCode >= 0 {
-		return result.ExitCode
+// explain writes what a command cannot say itself: which signal ended it, why as far
+// as the sandbox knows, and that its output goes nowhere from now on.
+func explain(w io.Writer, name string, result *sandbox.CommandResult) {
+	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
+		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, printable(result.Status))
 	}
-	words, _ := strings.CutPrefix(strings.TrimSuffix(result.Status, " (core dumped)"), "signal: ")
-	if number, err := strconv.Atoi(strings.TrimPrefix(words, "signal ")); err == nil && 0 < number && number < 65 {
-		return exitSignalled + number
+	if result.OutputHeld {
+		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output: what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
 	}
-	if i := slices.Index(linuxSignals[:], words); i > 0 {
-		return exitSignalled + i
-	}
-	return exitFailed
 }
 
-// linuxSignals are the signals of Linux by number, as Go names them there.
-var linuxSignals = [...]string{
-	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
-	7: "bus error", 8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault",
-	12: "user defined signal 2", 13: "broken pipe", 14: "alarm clock", 15: "terminated",
+// exitStatus is the status as a shell returns it: 128 + n after signal n.
+func exitStatus(result *sandbox.CommandResult) int {
+	switch {
+	case result.Signal > 0:
+		return exitSignalled + result.Signal
+	case result.ExitCode < 0, result.ExitCode > 255: // no status that Linux has
+		return exitFailed
+	}
+	return result.ExitCode
 }
 
 // ownFailure marks what is not a remote status as a failure of e2bctl, so that

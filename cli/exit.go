@@ -61,7 +61,8 @@ run: 1 when Python raised). Their own failures are:
   126   found but not executable, as the sandbox says
   127   not found, as the sandbox says
   137   the sandbox ended under the command
-  128+n the command died of signal n, or signal n stopped e2bctl
+  128+n the command died of signal n, with the reason on stderr, or signal n
+        stopped e2bctl
 
 A remote 125 looks like ours; with -o json the object on stdout has exitCode,
 and a failure of ours has an error object on stderr instead.

@@ -40,10 +40,13 @@ included; if e2bctl itself is killed, it ends by itself within five minutes.
 
 A directory's content is copied, a file keeps its name when the target ends with
 a slash. Paths in the sandbox are relative to the user's home. With --local the
-sandbox runs on this machine, in a cloud that ends with this command.`,
+sandbox runs on this machine, in a cloud that ends with this command.
+
+Redirect the output of what the command leaves running, as in the last example: on
+a service the command does not end before.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
   e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
-  e2bctl run --rm=false --lifetime 1h -m job=42 'nohup ./serve &'`,
+  e2bctl run --rm=false --lifetime 1h -m job=42 'nohup python3 -m http.server >server.log 2>&1 &'`,
 		Args: wants("a command to run", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
@@ -116,7 +119,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 			return fmt.Errorf("uploading %s: %w", t.source, err)
 		}
 	}
-	err = runCommand(ctx, opts.IO, opts.JSON, sb, line, opts.Process)
+	err = runCommand(ctx, opts.IO, "run", opts.JSON, sb, line, opts.Process)
 	if status, ok := errors.AsType[remoteStatus](err); err != nil && !ok {
 		return err
 	} else if ok {

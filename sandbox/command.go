@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +71,8 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	}
 }
 
-// Kill kills it. For one that has ended the error is os.ErrProcessDone.
+// Kill kills it. For one that has ended the error is os.ErrProcessDone. On the local
+// cloud it is gone when Kill returns; on the service that may take a moment longer.
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
 
 // Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service knows no
@@ -174,13 +174,11 @@ func (c *Command) follow(life context.Context) (*CommandResult, error) {
 		outputFailed = c.deliver(life, data)
 		return outputFailed
 	})
-	result := &CommandResult{
-		ExitCode: int(end.GetExitCode()), Status: cmp.Or(end.GetError(), end.GetStatus()),
-		Stdout: c.stdout.Text(), StdoutDropped: c.stdout.Dropped(),
-		Stderr: c.stderr.Text(), StderrDropped: c.stderr.Dropped(),
-	}
+	result := newCommandResult(end)
+	result.OutputHeld = c.process.outputHeld
+	result.Stdout, result.StdoutDropped = c.stdout.Text(), c.stdout.Dropped()
+	result.Stderr, result.StderrDropped = c.stderr.Text(), c.stderr.Dropped()
 	if end == nil {
-		result.ExitCode = -1
 		late := errors.Is(life.Err(), context.DeadlineExceeded)
 		kill := c.bound || c.own && (late || outputFailed != nil)
 		c.process.sb.background(life, func(ctx context.Context) { c.process.leave(ctx, kill) })

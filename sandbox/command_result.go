@@ -1,16 +1,27 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
 // CommandResult is what a command left.
 type CommandResult struct {
 	// ExitCode is its exit status; -1 when a signal ended it.
 	ExitCode int
-	// Status says it in words: "exit status 3", "signal: killed (out of memory: the sandbox's limit is 2 GiB)".
+	// Signal is the number, as Linux counts, of the signal that ended it, and 0 when
+	// none did or the daemon's words for it are unknown. A shell whose last command
+	// was killed by signal n has no Signal itself: its ExitCode is 128+n.
+	Signal int
+	// Status says how it ended in words: "exit status 3", and where a signal ended it
+	// or the daemon knows a reason, "signal: killed (out of memory: the sandbox's
+	// limit is 2 GiB)".
 	Status string
 	// Stdout and Stderr are the output, as far as it is kept; where bytes were
 	// dropped, a line says so. What is not UTF-8 is U+FFFD in them: for bytes
@@ -18,6 +29,65 @@ type CommandResult struct {
 	Stdout, Stderr string
 	// StdoutDropped and StderrDropped count the bytes that are not kept.
 	StdoutDropped, StderrDropped int64
+	// OutputHeld reports that processes that the command left behind still held its
+	// output when it ended, as after "server & echo started". They go on running, and
+	// what they print is lost from then on: the local cloud ends a command at most
+	// 500 ms after its own process. The service's daemon never sets it: there such a
+	// command lasts until all of them end or close their output. So redirect the
+	// output of what is to stay: "server >server.log 2>&1 &".
+	OutputHeld bool
+}
+
+// outputHeldTrailer is what the local cloud's daemon adds to the end of a stream.
+const outputHeldTrailer = "E2bctl-Output-Held"
+
+// signals are the signals of Linux that can end a process, by number, in the words of
+// Go, in which the daemon is written. It calls the ones above these "signal 34".
+var signals = [...]string{
+	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
+	7: "bus error", 8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault",
+	12: "user defined signal 2", 13: "broken pipe", 14: "alarm clock", 15: "terminated", 16: "stack fault",
+	24: "CPU time limit exceeded", 25: "file size limit exceeded", 26: "virtual timer expired",
+	27: "profiling timer expired", 29: "I/O possible", 30: "power failure", 31: "bad system call",
+}
+
+// maxStatus bounds [CommandResult.Status], which comes from the sandbox.
+const maxStatus = 512
+
+// maxSignal is the highest signal of Linux, a real-time one.
+const maxSignal = 64
+
+// newCommandResult is what the end of a process says; nil is a process whose end was
+// not seen. The output is the caller's to add.
+func newCommandResult(end *process.ProcessEvent_EndEvent) *CommandResult {
+	if end == nil {
+		return &CommandResult{ExitCode: -1}
+	}
+	result := &CommandResult{ExitCode: int(end.GetExitCode()), Status: clip.Line(cmp.Or(end.GetError(), end.GetStatus()), maxStatus)}
+	if result.ExitCode < 0 {
+		result.Signal = signalOf(cmp.Or(end.GetStatus(), end.GetError()))
+	}
+	return result
+}
+
+// signalOf reads the signal from the words in which the daemon says how a process
+// ended, such as "signal: aborted (core dumped)". It is 0 when there is none.
+func signalOf(status string) int {
+	words, ok := strings.CutPrefix(status, "signal: ")
+	if !ok {
+		return 0
+	}
+	words, _, _ = strings.Cut(words, " (")
+	if digits, ok := strings.CutPrefix(words, "signal "); ok {
+		if number, err := strconv.Atoi(digits); err == nil && 0 < number && number <= maxSignal {
+			return number
+		}
+		return 0
+	}
+	if words == "" {
+		return 0
+	}
+	return max(0, slices.Index(signals[:], words))
 }
 
 // maxLastLine bounds what an error repeats of a command's output.

@@ -99,6 +99,11 @@ func (s ProcessSelector) String() string {
 // command did not start. When ctx ends, Run returns at once, but for a Write to
 // Stdout or Stderr that is in progress, and the command is killed. A command is
 // never started twice.
+//
+// A command that leaves processes behind has to redirect their output: "server
+// >server.log 2>&1 &". Where they hold that of the command, Run waits for them on the
+// service, and loses what they print later on the local cloud: see
+// [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}

@@ -118,16 +118,16 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 
 // download gives the content of a file and the body that it comes in.
 func (f *Files) download(ctx context.Context, path string, p *FileParams) (content io.Reader, body io.ReadCloser, err error) {
-	request, err := f.request(ctx, http.MethodGet, path, p.User, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	// Never left to the transport: what that unpacks has no length any more.
-	request.Header.Set("Accept-Encoding", "identity")
+	encoding := "identity"
 	if p.Gzip {
-		request.Header.Set("Accept-Encoding", "gzip")
+		encoding = "gzip"
 	}
-	response, err := f.do(request)
+	response, err := f.get(ctx, path, p.User, encoding)
+	// The service's daemon asks for the end of a file before it sends it as it is, and
+	// those of /proc have none that it could ask for. Compressed it just reads them.
+	if e, ok := errors.AsType[*api.Error](err); ok && !p.Gzip && e.StatusCode == http.StatusInternalServerError && e.Message == "seeker can't seek" {
+		response, err = f.get(ctx, path, p.User, "gzip")
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,8 +141,24 @@ func (f *Files) download(ctx context.Context, path string, p *FileParams) (conte
 	return z, response.Body, nil
 }
 
+func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Response, error) {
+	request, err := f.request(ctx, http.MethodGet, path, user, nil)
+	if err != nil {
+		return nil, err
+	}
+	// Never left to the transport, which does not report the length of what it unpacks.
+	request.Header.Set("Accept-Encoding", encoding)
+	return f.do(request)
+}
+
 // Write writes a file, making it and its directories where they are missing
 // and replacing what it holds.
+//
+// A write that fails on its way, because ctx ended or the connection broke, leaves the
+// old file in place on the local cloud. The service's daemon writes as the data
+// arrives: there the part that arrived stays, under the name of the file and in place
+// of what it held. To replace a file whole there, write to another name and then use
+// [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
@@ -153,7 +169,7 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 }
 
 // WriteFrom is Write of what r gives, as it comes; nil gives nothing. An error of r
-// cuts the upload off and is returned. r is not read after the return, but a Read in
+// cuts the upload off, as Write says, and is returned. r is not read after the return, but a Read in
 // progress then is not waited for.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
@@ -175,8 +191,7 @@ type FileContent struct {
 
 // WriteFiles writes many files, four at a time and in no order. The first
 // failure is returned and ends the others: files that were complete by then
-// stay, and none is left half written where the daemon sees to that, as that of
-// the local cloud does. p holds for each of them; Progress counts them together.
+// stay, and those that were being written are as Write says. p holds for each of them; Progress counts them together.
 func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)

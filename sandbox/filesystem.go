@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -124,9 +125,13 @@ func (f *Files) Stat(ctx context.Context, path string, p *PathParams) (*FileInfo
 	return newFileInfo(response.GetEntry()), nil
 }
 
-// Exists tells whether there is anything at a path, a broken link included.
+// Exists reports whether there is anything at a path, a broken link included. Below a
+// file there is nothing.
 func (f *Files) Exists(ctx context.Context, path string, p *PathParams) (bool, error) {
 	_, err := f.Stat(ctx, path, p)
+	if errors.Is(err, syscall.ENOTDIR) {
+		return false, nil
+	}
 	// Another 404 may be that of a proxy, which knows nothing of files.
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == connect.CodeNotFound.String() {
 		return false, nil

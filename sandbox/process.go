@@ -39,6 +39,8 @@ type attachment struct {
 	pid    uint32
 	events eventStream
 	cancel context.CancelFunc // of the stream
+
+	outputHeld bool // set by follow: see CommandResult
 }
 
 // eventStream is the answer of Start or of Connect, which differ in nothing but
@@ -48,6 +50,7 @@ type eventStream interface {
 	event() *process.ProcessEvent
 	Err() error
 	Close() error
+	ResponseTrailer() http.Header // once Receive has returned false
 }
 
 type startEvents struct {
@@ -190,6 +193,8 @@ func (a *attachment) conclude() {
 	defer cut.Stop()
 	if a.events.Receive() {
 		a.cancel()
+	} else {
+		a.outputHeld = a.events.ResponseTrailer().Get(outputHeldTrailer) != ""
 	}
 	_ = a.events.Close()
 	a.cancel()

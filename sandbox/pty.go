@@ -279,7 +279,7 @@ func (t *Terminal) follow(life context.Context) error {
 		t.process.sb.background(life, func(ctx context.Context) { t.process.leave(ctx, t.own && late) })
 		return t.process.sb.failed(life, fmt.Sprintf("terminal %d", t.PID()), err)
 	case end.GetExitCode() != 0:
-		return &ExitError{&CommandResult{ExitCode: int(end.GetExitCode()), Status: end.GetStatus()}}
+		return &ExitError{newCommandResult(end)}
 	}
 	return nil
 }

@@ -77,9 +77,10 @@ type Watcher struct {
 	err    error // why, unless it was closed
 }
 
-// Watch starts to watch a directory: what happens after its return is told. ctx
-// bounds the watch, not just the call. Read the events: the sandbox keeps some
-// thousands of them, and what does not fit any more ends the watch.
+// Watch starts to watch a directory: what happens after its return is told. A file
+// cannot be watched: the error is syscall.ENOTDIR. ctx bounds the watch, not just the
+// call. Read the events: the sandbox keeps some thousands of them, and one more than
+// that ends the watch.
 func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher, error) {
 	p = cmp.Or(p, &WatchParams{})
 	for _, gate := range []struct {

@@ -241,6 +241,16 @@ func (o *output) deliver(s *subscriber, c *chunk, oldest bool) bool {
 	return false
 }
 
+// isAbandoned reports whether nobody will read any longer.
+func (o *output) isAbandoned() bool {
+	select {
+	case <-o.abandoned:
+		return true
+	default:
+		return false
+	}
+}
+
 // end closes every subscriber's channel.
 func (o *output) end() {
 	o.publishing.Lock()
@@ -255,11 +265,12 @@ func (o *output) end() {
 }
 
 // copyFrom publishes what f has until its end, which for a terminal is an EIO. A
-// deadline set on f ends it too, after what is in the pipe by then.
-func (o *output) copyFrom(f *os.File, of stream) {
+// deadline set on f ends it too, after what is in the pipe by then: it reports whether
+// that was before the end, so that somebody still holds the other side.
+func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
-		return
+		return false
 	}
 	for {
 		c, err := readChunk(conn, of, true)
@@ -267,12 +278,12 @@ func (o *output) copyFrom(f *os.File, of stream) {
 			break
 		}
 		if err != nil {
-			return
+			return false
 		}
 		o.publish(c)
 	}
 	if err := f.SetReadDeadline(time.Time{}); err != nil {
-		return
+		return false
 	}
 	// More than a pipe can hold was written after the deadline, by a process that
 	// nobody waits for.
@@ -280,11 +291,12 @@ func (o *output) copyFrom(f *os.File, of stream) {
 	for left := maxPipe; left > 0; {
 		c, err := readChunk(conn, of, false)
 		if err != nil {
-			return
+			return errors.Is(err, unix.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded)
 		}
 		left -= len(c.data)
 		o.publish(c)
 	}
+	return true
 }
 
 // readChunk holds no buffer while it waits: a quiet process costs none. Without

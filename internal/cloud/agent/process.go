@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +33,7 @@ type launch struct {
 	// deadline ends the process, whoever is connected by then; zero is none.
 	deadline time.Time
 	memory   *child.Memory
+	grace    time.Duration
 }
 
 // running is a process and its output. It leads a session of its own, so that a
@@ -43,9 +45,10 @@ type running struct {
 
 	group    *child.Group
 	output   *output
-	sources  []source
-	stdin    *input   // nil: none; the terminal when there is one
-	terminal *os.File // nil: pipes
+	sources  []*source
+	grace    time.Duration // how long wait reads on for those who still hold the output
+	stdin    *input        // nil: none; the terminal when there is one
+	terminal *os.File      // nil: pipes
 	deadline *time.Timer
 	// starved says whether it was killed for want of memory.
 	starved func(*os.ProcessState) error
@@ -54,20 +57,25 @@ type running struct {
 	reaped    bool // the leader; others of its session may go on
 	signalled bool // once the leader is reaped its output is no longer waited for
 	expired   bool // ended by its deadline
+	settled   bool // what is read from now on is dropped
 
-	end *process.ProcessEvent_EndEvent // set before the output ends
+	ended   chan struct{}                  // closed when the process is gone and end is set
+	end     *process.ProcessEvent_EndEvent // how it ended
+	retired bool                           // guarded by the mutex of processes
+	held    bool                           // it ended by itself, and others hold its output; set before that ends
 }
 
 type source struct {
 	file *os.File
 	of   stream
+	held bool // set by wait: not at its end
 }
 
 // start starts the process and subscribes to its output before there is any. The
 // caller calls wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
-	r := &running{config: l.config, tag: l.tag, output: output, starved: l.memory.Watch()}
+	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
@@ -100,7 +108,7 @@ func (l *launch) open(r *running) (stdio, error) {
 			return theirs, err
 		}
 		r.terminal, r.stdin = controller, newInput(controller)
-		r.sources = []source{{controller, terminal}}
+		r.sources = []*source{{file: controller, of: terminal}}
 		return stdio{tty, tty, tty}, nil
 	}
 	for fd, of := range map[int]stream{1: stdout, 2: stderr} {
@@ -108,7 +116,7 @@ func (l *launch) open(r *running) (stdio, error) {
 		if err != nil {
 			return theirs, fmt.Errorf("open a pipe: %w", err)
 		}
-		r.sources = append(r.sources, source{ours, of})
+		r.sources = append(r.sources, &source{file: ours, of: of})
 		theirs[fd] = pipe
 	}
 	if l.stdin {
@@ -180,29 +188,58 @@ func (l *launch) lookPath(name string) string {
 	return ""
 }
 
-// wait returns when the process has ended and, unless it was signalled, everybody
-// closed its output. Subscribers learn of it by finish.
+// wait returns when the process has ended and its output was published: to its end,
+// or, where other processes hold it open, what they wrote within grace. Once the
+// process was signalled they are not waited for at all. The caller calls finish,
+// which tells the subscribers, and linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {
-		copies.Go(func() { r.output.copyFrom(s.file, s.of) })
+		copies.Go(func() { s.held = r.output.copyFrom(s.file, s.of) })
 	}
 	err := r.group.Wait()
+	state := r.group.State()
+	r.end = endOf(state, err)
+	if err := r.starved(state); err != nil {
+		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
+	}
+	close(r.ended)
 	r.mu.Lock()
 	r.reaped = true
 	if r.signalled {
-		r.stopReading()
+		r.stopReading(longAgo)
+	} else {
+		r.stopReading(time.Now().Add(r.grace))
 	}
 	r.mu.Unlock()
 	copies.Wait()
 	if r.deadline != nil {
 		r.deadline.Stop()
 	}
-	state := r.group.State()
-	r.end = endOf(state, err)
-	if err := r.starved(state); err != nil {
-		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
+	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = held && !r.signalled // else they may just be ending by the signal, too
+}
+
+// linger reads and drops the output of the processes that still hold it, so that they
+// neither block nor die of SIGPIPE. It returns when they have closed it or the process
+// is abandoned, and closes everything.
+func (r *running) linger() {
+	var copies sync.WaitGroup
+	r.mu.Lock()
+	r.settled = true
+	for _, s := range r.sources {
+		if s.held && !r.output.isAbandoned() {
+			_ = s.file.SetReadDeadline(time.Time{}) // a failure shows when it is read
+			copies.Go(func() { r.output.copyFrom(s.file, s.of) })
+		}
 	}
+	r.mu.Unlock()
+	if r.terminal == nil && r.stdin != nil {
+		_ = r.stdin.close() // nobody can send input any longer; it is only a descriptor
+	}
+	copies.Wait()
 	r.closeFiles()
 	_ = r.group.Close() // it is a number: nothing is lost
 }
@@ -243,8 +280,8 @@ func (r *running) signal(sig unix.Signal) error {
 		close(r.output.impatient)
 	}
 	err := r.group.Signal(sig)
-	if r.reaped {
-		r.stopReading()
+	if r.reaped && !r.settled {
+		r.stopReading(longAgo)
 	}
 	if errors.Is(err, unix.ESRCH) {
 		return nil // it has ended, and is about to be known to have
@@ -252,10 +289,13 @@ func (r *running) signal(sig unix.Signal) error {
 	return err
 }
 
-// stopReading lets the copies take what is in the pipes and end.
-func (r *running) stopReading() {
+// longAgo, as a deadline, has passed already.
+var longAgo = time.Unix(1, 0)
+
+// stopReading makes the copies end at that time, after what is in the pipes by then.
+func (r *running) stopReading(at time.Time) {
 	for _, s := range r.sources {
-		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // closed: ended already
+		_ = s.file.SetReadDeadline(at) // closed: ended already
 	}
 }
 
@@ -272,8 +312,12 @@ func (r *running) hasExpired() bool {
 	return r.expired
 }
 
-// abandon kills the process for nobody to see. It is called once.
+// abandon kills the process and what is left of its group, for nobody to see. It is
+// called once.
 func (r *running) abandon() {
 	close(r.output.abandoned)
 	_ = r.signal(unix.SIGKILL)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopReading(longAgo) // also for processes that left the group
 }

@@ -43,7 +43,7 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	if err != nil {
 		return startFailure(err)
 	}
-	return follow(ctx, r, first, req.Header(), func(event *process.ProcessEvent) error {
+	return follow(ctx, r, first, req.Header(), stream.ResponseTrailer(), func(event *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: event})
 	})
 }
@@ -60,7 +60,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 			return connect.NewError(connect.CodeResourceExhausted, err)
 		}
 		if subscriber != nil {
-			return follow(ctx, r, subscriber, req.Header(), send)
+			return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
 		}
 	}
 	old, err := s.agent.processes.findRetired(req.Msg.GetProcess())
@@ -70,6 +70,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	if err := send(startEvent(old.pid)); err != nil {
 		return err
 	}
+	noteHeld(stream.ResponseTrailer(), old.held)
 	return send(endEvent(old.end))
 }
 
@@ -128,7 +129,7 @@ func selectFailure(err error) error {
 }
 
 // follow sends the start event, the output and the end event of r.
-func follow(ctx context.Context, r *running, from *subscriber, header http.Header, send func(*process.ProcessEvent) error) error {
+func follow(ctx context.Context, r *running, from *subscriber, header, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	defer r.output.unsubscribe(from)
 	if err := send(startEvent(r.pid)); err != nil {
 		return err
@@ -144,7 +145,7 @@ func follow(ctx context.Context, r *running, from *subscriber, header http.Heade
 			select {
 			case c, more = <-from.chunks:
 				if !more {
-					return conclude(r, from, send)
+					return conclude(r, from, trailer, send)
 				}
 			case <-keepalive.C:
 			case <-ctx.Done():
@@ -167,14 +168,24 @@ func follow(ctx context.Context, r *running, from *subscriber, header http.Heade
 
 // conclude says how the stream ended. A deadline is the caller's own: its error
 // comes instead of the end that it caused.
-func conclude(r *running, from *subscriber, send func(*process.ProcessEvent) error) error {
+func conclude(r *running, from *subscriber, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	switch {
 	case from.cut:
 		return connect.NewError(connect.CodeResourceExhausted, errFellBehind)
 	case r.hasExpired():
 		return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
 	}
+	noteHeld(trailer, r.held)
 	return send(endEvent(r.end))
+}
+
+// noteHeld adds to the end of a stream that the process's output is still held open.
+// It is a trailer, which clients of the service do not look at, because the messages
+// of the wire have no place for it.
+func noteHeld(trailer http.Header, held bool) {
+	if held {
+		trailer.Set("E2bctl-Output-Held", "true")
+	}
 }
 
 func contextFailure(ctx context.Context) error {
@@ -299,22 +310,22 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and what it started.
-func (s *processService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+// SendSignal signals the process and what it started. After a kill it answers when the
+// process is gone.
+func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.agent.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}
-	var signal unix.Signal
 	switch req.Msg.GetSignal() {
 	case process.Signal_SIGNAL_SIGKILL:
-		signal = unix.SIGKILL
+		err = s.agent.processes.kill(ctx, r)
 	case process.Signal_SIGNAL_SIGTERM:
-		signal = unix.SIGTERM
+		err = r.signal(unix.SIGTERM)
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid signal: %s", req.Msg.GetSignal()))
 	}
-	if err := r.signal(signal); err != nil {
+	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error sending signal: %w", err))
 	}
 	return connect.NewResponse(&process.SendSignalResponse{}), nil

@@ -4,18 +4,28 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
 const (
+	// maxProcesses counts those that ended but whose output others still hold, too.
 	maxProcesses = 1024
+	// outputGrace is how long after the end of a process the end of its output is
+	// waited for. The service's daemon waits for as long as it takes, so that a server
+	// that a command left in the background hangs that command's client.
+	outputGrace = 500 * time.Millisecond
+	// killLimit is how long a kill waits for the end of the process.
+	killLimit = 5 * time.Second
 	// retention is how long the end of a process can still be asked for.
 	retention  = 30 * time.Second
 	maxRetired = 1024
@@ -24,7 +34,7 @@ const (
 )
 
 var (
-	errTooManyProcesses = fmt.Errorf("too many processes: the bound is %d", maxProcesses)
+	errTooManyProcesses = fmt.Errorf("too many processes, or outputs that processes left behind hold open: the bound is %d", maxProcesses)
 	errClosed           = errors.New("the sandbox is shutting down")
 	errNoSelector       = errors.New("invalid input type <nil>")
 )
@@ -32,25 +42,28 @@ var (
 // processes is every process that was started by a client.
 type processes struct {
 	memory *child.Memory
+	grace  time.Duration // outputGrace, but for tests
 	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	starting int
+	open     map[*running]struct{} // live, or ended while others hold its output
 	live     map[uint32]*running
 	retired  []retired // oldest first
 }
 
 // retired is what stays of a process for a while.
 type retired struct {
-	pid uint32
-	tag *string
-	end *process.ProcessEvent_EndEvent
-	at  time.Time
+	pid  uint32
+	tag  *string
+	end  *process.ProcessEvent_EndEvent
+	held bool // others held its output
+	at   time.Time
 }
 
 func newProcesses(memory *child.Memory) *processes {
-	return &processes{memory: memory, live: make(map[uint32]*running)}
+	return &processes{memory: memory, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
 }
 
 func (ps *processes) start(l *launch) (*running, *subscriber, error) {
@@ -59,7 +72,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	case ps.closed:
 		ps.mu.Unlock()
 		return nil, nil, errClosed
-	case len(ps.live)+ps.starting >= maxProcesses:
+	case len(ps.open)+ps.starting >= maxProcesses:
 		ps.mu.Unlock()
 		return nil, nil, errTooManyProcesses
 	}
@@ -67,7 +80,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	ps.waits.Add(1)
 	ps.mu.Unlock()
 
-	l.memory = ps.memory
+	l.memory, l.grace = ps.memory, ps.grace
 	r, first, err := l.start()
 
 	ps.mu.Lock()
@@ -77,6 +90,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 		ps.waits.Done()
 		return nil, nil, err
 	}
+	ps.open[r] = struct{}{}
 	ps.live[r.pid] = r
 	// The number is taken again: who asks for it means the new one.
 	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
@@ -86,26 +100,60 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	go func() {
 		defer ps.waits.Done()
 		r.wait()
-		ps.retire(r)
+		ps.retire(r, r.held)
 		r.finish()
+		r.linger()
+		ps.forget(r)
 	}()
 	return r, first, nil
 }
 
-func (ps *processes) retire(r *running) {
+// retire makes r one that ended. It is called before its subscribers learn of that; of
+// several calls the first one counts.
+func (ps *processes) retire(r *running, held bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if r.retired {
+		return
+	}
+	r.retired = true
 	// A process that starts now may have got the number already.
 	if ps.live[r.pid] == r {
 		delete(ps.live, r.pid)
 	}
 	now := time.Now()
-	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, at: now})
+	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: held, at: now})
 	drop := max(0, len(ps.retired)-maxRetired)
 	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > retention {
 		drop++
 	}
 	ps.retired = slices.Delete(ps.retired, 0, drop)
+}
+
+// kill ends r, and returns when it is gone and no longer listed: what a client does
+// after the answer sees that. It does not wait longer than ctx lasts or killLimit for a
+// process that the kernel cannot end yet.
+func (ps *processes) kill(ctx context.Context, r *running) error {
+	if err := r.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	limit := time.NewTimer(killLimit)
+	defer limit.Stop()
+	select {
+	case <-r.ended:
+		// Its output may still be on its way to a slow client.
+		ps.retire(r, false)
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// forget drops r when nothing of it is left to close.
+func (ps *processes) forget(r *running) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.open, r)
 }
 
 // selected says whether a selector means a process.
@@ -172,7 +220,7 @@ func (ps *processes) close() error {
 	ps.mu.Lock()
 	if !ps.closed {
 		ps.closed = true
-		for _, r := range ps.live {
+		for r := range ps.open {
 			r.abandon()
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -30,6 +31,8 @@ func TestProcessTraps(t *testing.T) {
 	d := serve(t)
 	t.Run("3 the end waits for who inherited the output", func(t *testing.T) {
 		t.Parallel()
+		d := serve(t)
+		d.agent.processes.grace = time.Minute // not as the service, which waits for ever
 		r := d.run(t, shell(`mkfifo release; (read x <release; echo late) & echo >release; exit 0`))
 		if r.stdout != "late\n" || r.end.GetExitCode() != 0 {
 			t.Errorf("%+v", r)

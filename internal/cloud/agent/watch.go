@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"connectrpc.com/connect"
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -26,14 +26,17 @@ const (
 	maxReported = 64 << 10
 )
 
-// watch follows the changes below one directory. It belongs to one goroutine.
+// watch follows the changes below one directory.
 type watch struct {
 	agent     *Agent
-	notify    *fsnotify.Watcher
+	notify    *inotify
 	root      string // without symbolic links: what events begin with
 	asked     string // the path of the request: what entries begin with
 	recursive bool
 	entries   bool // describe what changed
+
+	mu     sync.Mutex // held while changes are read and handled
+	failed error      // why no more are
 
 	dirs map[string]bool // below root, watched
 	// reported is what was found by looking into a new directory. The kernel may
@@ -64,7 +67,7 @@ func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
 			return nil, err
 		}
 	}
-	notify, err := fsnotify.NewWatcher()
+	notify, err := newInotify()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error creating watcher: %w", err))
 	}
@@ -83,19 +86,23 @@ func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, errTooManyDirs) {
 			code = connect.CodeResourceExhausted
 		}
-		return nil, connect.NewError(code, errors.Join(fmt.Errorf("error adding path %s to watcher: %w", path, err), notify.Close()))
+		return nil, connect.NewError(code, errors.Join(fmt.Errorf("error adding path %s to watcher: %w", path, err), notify.close()))
 	}
 	return w, nil
 }
 
 var errTooManyDirs = fmt.Errorf("too many directories: the bound of a watch is %d", maxWatchedDirs)
 
-func (w *watch) close() error { return w.notify.Close() }
+func (w *watch) close() error { return w.notify.close() }
 
 // add watches dir, which just came to be known, and everything below it when the
 // watch is recursive. It calls found with what is in there already.
 func (w *watch) add(dir string, found func(path string) error) error {
-	if err := w.notify.Add(dir); err != nil {
+	events := uint32(followed)
+	if dir == w.root {
+		events |= itself
+	}
+	if err := w.notify.add(dir, events); err != nil {
 		return err
 	}
 	if dir != w.root {
@@ -144,34 +151,72 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// handle turns one event of the kernel into those of the wire, one at a time: a
-// directory that was moved here may be of any size.
-func (w *watch) handle(event fsnotify.Event, emit func(*filesystem.FilesystemEvent) error) error {
-	path := event.Name
+// take handles the changes of one read. It returns how many bytes they were, 0 when
+// there are none now, and why there will be no more; its errors are Connect's. It is
+// called with mu held.
+func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) {
+	if w.failed != nil {
+		return 0, w.failed
+	}
+	var coded *connect.Error
+	n, err := w.notify.read(func(c change) error {
+		err := w.handle(c, emit)
+		if err != nil && !errors.As(err, &coded) {
+			err = connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error watching a new directory: %w", err))
+		}
+		return err
+	})
+	if err != nil && !errors.As(err, &coded) {
+		err = connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
+	}
+	w.failed = err
+	return n, err
+}
+
+// catchUp handles every change that happened before it was called. It reports whether
+// the watch goes on.
+func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pending, err := w.notify.pending()
+	for err == nil && pending > 0 {
+		var n int
+		if n, err = w.take(emit); n == 0 {
+			break
+		}
+		pending -= n
+	}
+	return err == nil
+}
+
+// handle turns one change into the events of the wire, one at a time: a directory that
+// was moved here may be of any size.
+func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) error {
+	const renamed, removed = unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, unix.IN_DELETE | unix.IN_DELETE_SELF
 	tell := func(path string, kind filesystem.EventType) error { return emit(w.event(path, kind)) }
-	if event.Has(fsnotify.Create) {
-		if err := w.created(path, tell); err != nil {
+	if c.mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 {
+		if err := w.created(c.path, tell); err != nil {
 			return err
 		}
 	}
 	for _, kind := range []struct {
-		of   fsnotify.Op
+		of   uint32
 		kind filesystem.EventType
 	}{
-		{fsnotify.Rename, filesystem.EventType_EVENT_TYPE_RENAME},
-		{fsnotify.Chmod, filesystem.EventType_EVENT_TYPE_CHMOD},
-		{fsnotify.Write, filesystem.EventType_EVENT_TYPE_WRITE},
-		{fsnotify.Remove, filesystem.EventType_EVENT_TYPE_REMOVE},
+		{renamed, filesystem.EventType_EVENT_TYPE_RENAME},
+		{unix.IN_ATTRIB, filesystem.EventType_EVENT_TYPE_CHMOD},
+		{unix.IN_MODIFY, filesystem.EventType_EVENT_TYPE_WRITE},
+		{removed, filesystem.EventType_EVENT_TYPE_REMOVE},
 	} {
-		if !event.Has(kind.of) || kind.of == fsnotify.Chmod && w.toldTwice(path) {
+		if c.mask&kind.of == 0 || kind.of == unix.IN_ATTRIB && w.toldTwice(c.path) {
 			continue
 		}
-		if err := tell(path, kind.kind); err != nil {
+		if err := tell(c.path, kind.kind); err != nil {
 			return err
 		}
 	}
-	if event.Has(fsnotify.Rename) || event.Has(fsnotify.Remove) {
-		w.forget(path, event.Has(fsnotify.Rename))
+	if c.mask&(renamed|removed) != 0 {
+		w.forget(c.path, c.mask&renamed != 0)
 	}
 	return nil
 }
@@ -226,7 +271,7 @@ func (w *watch) forget(path string, renamed bool) {
 
 func (w *watch) unwatch(dir string) {
 	delete(w.dirs, dir)
-	_ = w.notify.Remove(dir) // gone with the directory, most often
+	w.notify.remove(dir)
 }
 
 func (w *watch) toldTwice(path string) bool {

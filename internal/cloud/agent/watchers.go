@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,9 @@ var (
 
 // watchers is every watch there is, streamed or polled.
 type watchers struct {
-	waits  sync.WaitGroup
-	closed chan struct{}
+	waits sync.WaitGroup
+	life  context.Context //nolint:containedctx // of what no request bounds
+	end   context.CancelFunc
 
 	mu     sync.Mutex
 	count  int
@@ -46,8 +48,9 @@ type watchers struct {
 
 // polled keeps the events of a watch for a client that asks.
 type polled struct {
-	all  *watchers
-	stop context.CancelFunc
+	all   *watchers
+	watch *watch
+	stop  context.CancelFunc
 
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
@@ -57,17 +60,16 @@ type polled struct {
 }
 
 func newWatchers() *watchers {
-	return &watchers{closed: make(chan struct{}), polled: make(map[string]*polled)}
+	life, end := context.WithCancel(context.Background())
+	return &watchers{life: life, end: end, polled: make(map[string]*polled)}
 }
 
 // enter counts a watch in; its owner calls leave, or drop when it is polled.
 func (ws *watchers) enter() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	select {
-	case <-ws.closed:
+	if ws.life.Err() != nil {
 		return connect.NewError(connect.CodeUnavailable, errClosed)
-	default:
 	}
 	if ws.count >= maxWatchers && !ws.evict() {
 		return connect.NewError(connect.CodeResourceExhausted, errTooManyWatchers)
@@ -112,12 +114,8 @@ func (ws *watchers) leave() {
 }
 
 func (ws *watchers) close() error {
-	ws.mu.Lock()
-	select {
-	case <-ws.closed:
-	default:
-		close(ws.closed)
-	}
+	ws.mu.Lock() // what enters is in before this, or sees the end
+	ws.end()
 	ws.mu.Unlock()
 	ws.waits.Wait()
 	return nil
@@ -126,38 +124,37 @@ func (ws *watchers) close() error {
 // run hands events to emit until ctx ends or something fails. idle is called when
 // nothing happened for an interval; zero is never.
 func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
-	var quiet <-chan time.Time
-	var timer *time.Timer
-	if interval > 0 {
-		timer = time.NewTimer(interval)
-		defer timer.Stop()
-		quiet = timer.C
-	}
+	defer context.AfterFunc(ctx, w.notify.interrupt)()
+	defer context.AfterFunc(ws.life, w.notify.interrupt)()
 	for {
-		var err error
-		select {
-		case event, ok := <-w.notify.Events:
-			if !ok {
-				return connect.NewError(connect.CodeUnavailable, errClosed)
-			}
-			err = w.handle(event, emit)
-			if coded := (*connect.Error)(nil); err != nil && !errors.As(err, &coded) {
-				err = connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error watching a new directory: %w", err))
-			}
-		case failure := <-w.notify.Errors:
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", failure))
-		case <-quiet:
-			err = idle()
-		case <-ctx.Done():
-			return contextFailure(ctx)
-		case <-ws.closed:
+		if err := w.notify.setDeadline(interval); err != nil {
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
+		}
+		// What ends after this interrupts the wait.
+		switch {
+		case ws.life.Err() != nil:
 			return connect.NewError(connect.CodeUnavailable, errClosed)
+		case ctx.Err() != nil:
+			return contextFailure(ctx)
 		}
-		if err != nil {
-			return err
-		}
-		if timer != nil {
-			timer.Reset(interval)
+		var failed error
+		err := w.notify.wait(func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var n int
+			n, failed = w.take(emit)
+			return n > 0 || failed != nil
+		})
+		switch {
+		case failed != nil:
+			return failed
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
+		case interval > 0 && ctx.Err() == nil && ws.life.Err() == nil:
+			if err := idle(); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -206,7 +203,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 	id := "w" + rand.Text()[:20]
 	// It outlives the request.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &polled{all: ws, stop: stop, asked: time.Now()}
+	p := &polled{all: ws, watch: w, stop: stop, asked: time.Now()}
 	ws.mu.Lock()
 	ws.polled[id] = p
 	ws.mu.Unlock()
@@ -218,7 +215,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		// It counts, with what it kept, until it is removed.
 		select {
 		case <-ctx.Done():
-		case <-ws.closed:
+		case <-ws.life.Done():
 		}
 		p.forget()
 	}()
@@ -267,7 +264,8 @@ func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	return events, nil
 }
 
-// GetWatcherEvents takes the events that came since the last call.
+// GetWatcherEvents takes the events of everything that happened before it and after
+// the last call.
 func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
 	id := req.Msg.GetWatcherId()
 	ws := s.agent.watchers
@@ -276,6 +274,9 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 	ws.mu.Unlock()
 	if !ok {
 		return nil, noWatcher(id)
+	}
+	if !p.watch.catchUp(p.keep) {
+		p.watch.notify.interrupt() // so that its goroutine learns of it
 	}
 	events, err := p.take()
 	if err != nil {

@@ -35,6 +35,18 @@ test('a failed command is an error with its result', async (sandbox) => {
   assert.deepEqual([killed.exitCode, killed.error], [-1, 'signal: killed'])
 })
 
+test('a command ends when it leaves a server that holds its output', async (sandbox) => {
+  const result = await sandbox.commands.run('sleep 1234 & echo started')
+  assert.deepEqual([result.exitCode, result.stdout, result.stderr, result.error], [0, 'started\n', '', undefined])
+})
+
+test('a command that was killed is gone', async (sandbox) => {
+  const { pid } = await sandbox.commands.run('sleep 1235', { background: true })
+  assert.equal(await sandbox.commands.kill(pid), true)
+  assert.deepEqual((await sandbox.commands.list()).filter((one) => one.pid === pid), [])
+  assert.equal(await sandbox.commands.kill(pid), false)
+})
+
 test('user, cwd and envs', async (sandbox) => {
   const { commands } = sandbox
   assert.equal((await commands.run('id -un; echo $HOME', { user: 'root' })).stdout, 'root\n/root\n')

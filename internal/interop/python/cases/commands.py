@@ -49,6 +49,20 @@ async def callbacks_of_a_background_command(sandbox):
 
 
 @case
+async def a_command_ends_when_it_leaves_a_server_that_holds_its_output(sandbox):
+    result = await sandbox.commands.run("sleep 1234 & echo started")
+    same((result.exit_code, result.stdout, result.stderr, result.error), (0, "started\n", "", None))
+
+
+@case
+async def a_command_that_was_killed_is_gone(sandbox):
+    handle = await sandbox.commands.run("sleep 1235", background=True)
+    same(await sandbox.commands.kill(handle.pid), True)
+    same([one for one in await sandbox.commands.list() if one.pid == handle.pid], [])
+    same(await sandbox.commands.kill(handle.pid), False)
+
+
+@case
 async def a_failed_command_is_an_exception_with_its_result(sandbox):
     with raises(CommandExitException) as failed:
         await sandbox.commands.run("echo out; echo err >&2; exit 7")
