@@ -188,7 +188,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			return false, err
 		}
 		// What a call before this one left may cost the kernel while this one waits.
-		handler.ready = func() error { return r.restarted(k.id, p) }
+		handler.ready = func() error { return r.restarted(k.id) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
 			if err := handler.ready(); err != nil {
 				return false, err
@@ -234,7 +234,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 		var k *kernel
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
 			h.ready = func() error {
-				lost := sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
+				lost := sb.code.restarted(k.id)
 				if request.Silent {
 					return nil // it finds out by what is in the kernel
 				}

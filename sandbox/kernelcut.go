@@ -54,7 +54,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 			k.turnDown(m)
 			if e.note(m) != nil {
 				k.primed.Store(false)
-				if deadly(m) {
+				if fateOf(m).deadly() {
 					k.runner.lose(k.id, "its kernel died while its code was interrupted")
 				}
 				return err

@@ -35,8 +35,10 @@ type executionHandler struct {
 // the kernel drops it unrun, which it does to what waits behind a failure of
 // another client's, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
-	if err := deadlock(ctx, k.runner.sb.ID(), k.id); err != nil {
-		return jupyter.ExecuteReply{}, err
+	for _, name := range k.runner.names(k.id) {
+		if err := deadlock(ctx, k.runner.sb.ID(), name); err != nil {
+			return jupyter.ExecuteReply{}, err
+		}
 	}
 	ahead := k.inTurn.Add(1) - 1
 	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
@@ -217,5 +219,8 @@ func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h exe
 			k.leave(e)
 		}
 	}()
-	return e, k.follow(ctx, e, h)
+	if err := k.follow(ctx, e, h); err != nil {
+		return e, err
+	}
+	return e, k.afterwards(ctx, e)
 }

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // localUp builds the command and starts "e2bctl local up", as a user does, and
@@ -17,7 +19,7 @@ import (
 func localUp(t *testing.T) []string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		skip(t, "the local cloud runs on Linux only")
+		pinned.Skip(t, "the local cloud runs on Linux only")
 	}
 	program := filepath.Join(t.TempDir(), "e2bctl")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
@@ -40,7 +42,7 @@ func localUp(t *testing.T) []string {
 	if err != nil {
 		_ = command.Wait()
 		if strings.Contains(stderr.String(), "no isolation") {
-			skip(t, "%s", stderr.String())
+			pinned.Skip(t, "%s", stderr.String())
 		}
 		t.Fatalf("local up: %s", stderr.String())
 	}

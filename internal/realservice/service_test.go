@@ -1,0 +1,69 @@
+//go:build linux
+
+package realservice_test
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect returns a handle of the service's sandbox, for the tests that share it.
+func connect(t *testing.T, s *realservice.Service, options ...sandbox.Option) *sandbox.Sandbox {
+	t.Helper()
+	all := append([]sandbox.Option{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithRetries(0)}, options...)
+	client, err := sandbox.NewClient(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	sb, err := client.Connect(t.Context(), realservice.SandboxID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sb.Close() })
+	return sb
+}
+
+// What the other tests build on: both ways to the kernel, with the state of the
+// template, and the daemon.
+func TestService(t *testing.T) {
+	t.Parallel()
+	s := realservice.Start(t)
+	for _, transport := range []sandbox.CodeTransport{sandbox.CodeTransportWebsocket, sandbox.CodeTransportHTTP} {
+		t.Run(string(transport), func(t *testing.T) {
+			sb := connect(t, s, sandbox.WithCodeTransport(transport))
+			e, err := sb.RunCode(t.Context(), "import pandas, sys\nprint(len(sys.argv) > 0)\npandas.DataFrame({'a': [1, 2]})", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Stdout != "True\n" || len(e.Results) != 1 || string(e.Results[0].Data["e2b/data"]) != `{"a":[1,2]}` {
+				t.Errorf("%+v", e)
+			}
+			e, err = sb.RunCode(t.Context(), "[1, {'a': 'b'}]", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Results) != 1 || string(e.Results[0].Data["application/json"]) != `[1,{"a":"b"}]` {
+				t.Errorf("%+v", e)
+			}
+			_, err = sb.RunCode(t.Context(), "1/0", nil)
+			if failed, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || failed.Name != "ZeroDivisionError" {
+				t.Errorf("%v", err)
+			}
+			result, err := sb.Commands.Run(t.Context(), "echo $E2B_SANDBOX", nil)
+			if err != nil || result.Stdout != "true\n" {
+				t.Errorf("%+v, %v", result, err)
+			}
+			if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "cobol"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
