@@ -315,7 +315,11 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	interrupted, sent, begin := make(chan struct{}, 8), make(chan struct{}), make(chan struct{})
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"execution_state":"busy"}`)
+			return
+		}
 		w.WriteHeader(http.StatusNoContent)
 		interrupted <- struct{}{}
 	}

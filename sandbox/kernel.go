@@ -42,9 +42,9 @@ type kernel struct {
 	reading sync.WaitGroup
 	done    chan struct{} // closed when there is no websocket, and there will be none
 
-	// interrupting is closed when the server has answered the last interrupt that
+	// interruptSent is closed when the server has answered the last interrupt that
 	// nobody waited for. It is the turn's holder's; nil without one.
-	interrupting <-chan struct{}
+	interruptSent <-chan struct{}
 
 	// life ends with close.
 	life context.Context //nolint:containedctx // the life of the connection, not of a call

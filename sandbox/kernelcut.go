@@ -65,7 +65,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 // follows.
 func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
-	e.interrupts, e.interruptedAt, k.interrupting = 1, time.Now(), sent
+	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
 	k.runner.sb.background(ctx, func(ctx context.Context) {
 		defer close(sent)
 		ctx, cancel := context.WithCancel(ctx)
@@ -78,12 +78,12 @@ func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 // settled reports whether the server has answered the interrupt that was sent
 // aside, or there was none.
 func (k *kernel) settled() bool {
-	if k.interrupting == nil {
+	if k.interruptSent == nil {
 		return true
 	}
 	select {
-	case <-k.interrupting:
-		k.interrupting = nil
+	case <-k.interruptSent:
+		k.interruptSent = nil
 		return true
 	default:
 		return false

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -176,5 +177,44 @@ func TestInterruptThatIsLate(t *testing.T) {
 				t.Error("it ran before the interrupt had struck")
 			}
 		}
+	}
+}
+
+// Code may keep its kernel from saying that it began. What shows it is that the
+// server takes the kernel for idle: then it is no other client's code that runs.
+func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	sent := make(chan struct{})
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"execution_state":"idle"}`)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		if code(m) == "hang" {
+			close(sent)
+			return
+		}
+		k.begin(m)
+		k.reply(m, "ok")
+		k.status(m, "idle")
+	})
+	sb := s.sandbox()
+	sb.code.pause = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-sent; cancel() }()
+	if _, err := sb.RunCode(ctx, "hang", nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := sb.RunCode(ctx, "x", nil); !errors.Is(err, ErrKernelRestarted) {
+		t.Errorf("the next: %v", err)
+	}
+	if _, err := sb.RunCode(ctx, "x", nil); err != nil {
+		t.Errorf("the one after it: %v", err)
 	}
 }

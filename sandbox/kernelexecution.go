@@ -276,20 +276,13 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if e.resumed {
 		e.silences++
 	}
-	ctx, cancel := context.WithTimeout(ctx, otherHalf)
-	defer cancel()
-	var model struct {
-		State string `json:"execution_state"`
-	}
-	server := portClient{k.runner.sb, jupyterPort}
-	err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model)
-	switch {
-	case errors.Is(err, api.ErrNotFound), model.State == "dead":
+	switch state := k.state(ctx); {
+	case state == "dead":
 		e.over = true
 		k.primed.Store(false)
 		k.hangUp() // the server leaves a websocket open that has no kernel
 		return ErrKernelDied
-	case err != nil || model.State != "idle":
+	case state != "idle":
 		e.suspected = false
 		return nil
 	case !e.suspected:
@@ -298,4 +291,19 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 		return nil
 	}
 	return e.lost("the server says that the kernel is idle, and its answer did not come")
+}
+
+// state asks the server what it last heard of the kernel, such as "busy" or "idle".
+// A kernel that is not there is "dead"; empty means that the server did not say.
+func (k *kernel) state(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, otherHalf)
+	defer cancel()
+	var model struct {
+		State string `json:"execution_state"`
+	}
+	server := portClient{k.runner.sb, jupyterPort}
+	if err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
+		return "dead"
+	}
+	return model.State
 }

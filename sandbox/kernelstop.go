@@ -43,6 +43,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	if e.interrupts > 0 {
 		tick.Reset(time.Until(e.interruptedAt.Add(k.runner.pause)))
 	}
+	looked := time.Now()
 	for !e.over {
 		select {
 		case <-ctx.Done():
@@ -65,12 +66,20 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				return true
 			}
 		case <-tick.C:
-			tick.Reset(k.runner.pause)
 			if !e.busy && !e.resumed {
-				// It waits for another client's code.
 				tick.Reset(k.runner.pause / 50)
-				continue
+				// It waits for another client's code, unless the kernel is idle to the
+				// server as well: then the code began, and since then keeps Python from
+				// saying so.
+				if time.Since(looked) < k.runner.pause {
+					continue
+				}
+				looked = time.Now()
+				if k.state(ctx) != "idle" {
+					continue
+				}
 			}
+			tick.Reset(k.runner.pause)
 			if e.interrupts++; e.interrupts > interruptTries {
 				return false
 			}

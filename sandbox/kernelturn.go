@@ -133,7 +133,7 @@ func (k *kernel) settle(ctx context.Context, envs bool) {
 			k.stop(ctx, e)
 		}
 		if !k.settled() {
-			<-k.interrupting
+			<-k.interruptSent
 		}
 		if !envs {
 			return

@@ -97,7 +97,7 @@ func WithTransport(t http.RoundTripper) Option {
 }
 
 // WithLogger sets where the client tells what it does, without secrets. The
-// default discards.
+// default discards all but the panics of tools, which go to [slog.Default] then.
 func WithLogger(l *slog.Logger) Option { return clientOption("WithLogger", api.WithLogger(l)) }
 
 // WithRetries sets how often calls to the control plane that may be repeated

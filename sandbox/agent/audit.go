@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -146,10 +147,23 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked keeps for the program what a tool's panic said.
-func (l *runLog) panicked(ctx context.Context, tool string, value any, stack []byte) {
-	l.logger.ErrorContext(ctx, "a tool panicked", "run", l.run.ID, "tool", tool, "panic", fmt.Sprint(value), "stack", string(stack))
+// panicked records what a tool's panic said and where it was: the sandbox is not
+// told, and nothing else in this program knows. A client without a logger has it
+// in the program's default one.
+func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
+	said, where := clip.Text(l.run.redact.text(fmt.Sprint(value)), maxPanic), clip.Text(l.run.redact.text(string(stack)), maxPanic)
+	logger := l.logger
+	if !logger.Enabled(ctx, slog.LevelError) {
+		logger = slog.Default()
+	}
+	logger.ErrorContext(ctx, "a tool panicked", "run", l.run.ID, "step", step, "tool", tool, "panic", said, "stack", where)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.write("panic", map[string]any{"step": step, "name": tool, "panic": said, "stack": where})
 }
+
+// maxPanic bounds each of the texts that a panic leaves.
+const maxPanic = 64 << 10
 
 func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRecord, err error) {
 	text := ""

@@ -493,12 +493,12 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	return o.value, o.err
 }
 
-// protected makes an error of a panic. What it said is for this program's log,
-// not for the sandbox.
+// protected makes an error of a panic. What it said is for this program's log and
+// the audit, not for the sandbox.
 func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.bridge.run.log.panicked(ctx, t.name, p, debug.Stack())
+			s.bridge.run.log.panicked(ctx, s.n, t.name, p, debug.Stack())
 			err = &ToolError{Type: "InternalError", Message: "it panicked; the log of the program that runs the tool says more"}
 		}
 	}()

@@ -79,10 +79,10 @@ type Params struct {
 	Redact []string
 	// Prompt is the task, for the audit.
 	Prompt string
-	// Audit gets JSON lines: the begin, every tool call, every step with its
-	// code, what a guard saw in a step that was cut off, and the end with the
-	// counters. It stays the caller's. A failed Write is an error of Close. May be
-	// nil.
+	// Audit gets JSON lines: the begin, every tool call, a tool's panic with its
+	// stack, every step with its code, what a guard saw in a step that was cut off,
+	// and the end with the counters. It stays the caller's. A failed Write is an
+	// error of Close. May be nil.
 	Audit io.Writer
 	// Trace is told of steps and tool calls. May be nil.
 	Trace *Trace
@@ -484,7 +484,7 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	case interrupted.Ended:
 		why = "it ended without an exception when it was interrupted"
 	case interrupted.Ran == 0:
-		why = "it had not begun, because other code of the context was running: it is interrupted when it begins"
+		why = "it was not seen to begin: other code of the context may be running, or it lets Python do nothing else"
 	}
 	s.Error = &sandbox.ExecutionError{Name: "TimeoutError", Value: fmt.Sprintf("the code took longer than %v, and %s", limit, why)}
 }

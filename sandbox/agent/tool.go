@@ -96,10 +96,12 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // is None.
 //
 // The context of a call ends with the step, and fn should return then: until it
-// does its goroutine stays, and the run's Close waits for it. An error, and a
-// panic, is an exception in the code, [*ToolError] says which. Its text goes to
-// the agent: it must hold nothing that code may not know (see also
-// Params.Redact).
+// does its goroutine stays, and the run's Close waits for it. An error is an
+// exception in the code, [*ToolError] says which. Its text goes to the sandbox: it
+// must hold nothing that code may not know (see also Params.Redact). A panic is
+// an exception that says no more than that; the panic's value and stack go to
+// Params.Audit and, at level error, to the logger of [sandbox.WithLogger], or to
+// [slog.Default] where that takes no errors or is not set.
 //
 // NewTool panics when name or a parameter's name cannot be one in Python, or a
 // type has no Python form.

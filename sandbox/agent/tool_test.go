@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	golog "log"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -415,6 +417,65 @@ func TestAuditAndRedaction(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	})
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// What a tool's panic said is in the audit and, of a client without a logger, in
+// the program's default log: never with a secret, and not in the sandbox.
+func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the default logger
+	var audit bytes.Buffer
+	var log lockedBuffer
+	writer, flags, before := golog.Writer(), golog.Flags(), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() {
+		slog.SetDefault(before)
+		golog.SetOutput(writer)
+		golog.SetFlags(flags)
+	})
+	var rs runs
+	panics := NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("out of s3cr3ts") })
+	r := newPythonHost(t, "plain").begin(t, &rs, Params{Audit: &audit, Tools: []Tool{panics}, Redact: []string{"s3cr3t"}})
+	step, err := r.Exec(t.Context(), "panics()")
+	if err != nil || step.Error == nil || step.Error.Name != "ToolError" || strings.Contains(step.Observation(), "out of") {
+		t.Errorf("the code sees %+v, %v", step, err)
+	}
+	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("no %q in the log: %s", part, log.String())
+		}
+	}
+	line, _, _ := strings.Cut(audit.String(), "\n")
+	var event struct {
+		Event, Name, Panic, Stack string
+		Step                      int
+	}
+	if err := json.Unmarshal([]byte(line), &event); err != nil || event.Event != "panic" || event.Name != "panics" || event.Step != 1 || event.Panic != "out of [redacted]s" || !strings.Contains(event.Stack, "tool_test.go") {
+		t.Errorf("the audit has %+v, %v", event, err)
+	}
+	// A logger of the client's own has it instead.
+	var own lockedBuffer
+	r.log.logger = slog.New(slog.NewTextHandler(&own, nil))
+	after := log.String()
+	if _, err := r.Exec(t.Context(), "panics()"); err != nil || !strings.Contains(own.String(), "out of [redacted]s") || log.String() != after {
+		t.Errorf("%v; its own log: %s; the default one: %s", err, own.String(), log.String())
+	}
 }
 
 func TestAgentBudgets(t *testing.T) {

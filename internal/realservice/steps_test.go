@@ -1,0 +1,92 @@
+//go:build linux
+
+package realservice_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
+)
+
+// Jupyter's server answers no question when a cell ends: the SDK does, so that a
+// thread that waits for a tool then does not keep the next step from its own.
+func TestToolCallThatOutlivesItsStep(t *testing.T) {
+	t.Parallel()
+	sb := connect(t, realservice.Start(t))
+	type nothing = struct{}
+	var made atomic.Int32
+	slow := agent.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
+		made.Add(1)
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	begun := agent.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{slow, begun}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := r.Exec(ctx, `import threading
+said = []
+def call():
+    try:
+        slow()
+    except Exception as e:
+        said.append(f'{type(e).__name__} {e}')
+threads = [threading.Thread(target=call) for _ in range(2)]
+for thread in threads:
+    thread.start()
+while not begun():
+    pass`)
+	if err != nil || s.Error != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	s, err = r.Exec(ctx, "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nbegun()")
+	if err != nil || s.Text() != "True" || strings.Count(s.Stdout, "ToolError ") != 2 || made.Load() != 2 {
+		t.Errorf("%+v, %v; %d calls were made", s, err, made.Load())
+	}
+}
+
+// A step that took too long says where it hung; when its code does not stop the
+// next one has another kernel.
+func TestStepTimeout(t *testing.T) {
+	t.Parallel()
+	sb := connect(t, realservice.Start(t))
+	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 3 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if s, err := r.Exec(t.Context(), "kept = 42\n1/0"); err != nil || s.Error == nil { // the first traceback takes its time
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for _, code := range []string{"import time\ntime.sleep(600)", "pass\nwaits()", "pass\nwhile True: pass"} {
+		_, where, _ := strings.Cut(code, "\n")
+		s, err := r.Exec(t.Context(), code)
+		if !errors.Is(err, agent.ErrStepTimeout) || s == nil || s.Error == nil {
+			t.Fatalf("%s: %+v, %v", code, s, err)
+		}
+		if e := s.Error; e.Name != "KeyboardInterrupt" || e.Line != 2 || !strings.Contains(s.Observation(), where) {
+			t.Errorf("%s: %+v", code, e)
+		}
+		if s, err := r.Exec(t.Context(), "kept"); err != nil || s.Text() != "42" || s.Restarted {
+			t.Errorf("after %s: %+v, %v", code, s, err)
+		}
+	}
+	s, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ncollections.deque(itertools.repeat(0), maxlen=0)")
+	if !errors.Is(err, agent.ErrStepTimeout) || s == nil || s.Error == nil || s.Error.Name != "TimeoutError" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if s, err := r.Exec(t.Context(), "'kept' in globals()"); err != nil || s.Text() != "False" || !s.Restarted {
+		t.Errorf("the next step: %+v, %v", s, err)
+	}
+}
