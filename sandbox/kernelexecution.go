@@ -274,8 +274,6 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	switch {
 	case errors.Is(err, api.ErrNotFound), model.State == "dead":
 		e.over = true
-		k.primed.Store(false)
-		k.hangUp() // the server leaves a websocket open that has no kernel
 		return ErrKernelDied
 	case err != nil || model.State != "idle":
 		e.suspected = false
