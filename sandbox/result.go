@@ -65,14 +65,15 @@ func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
 // PDF is the PDF document; ok is false when there is none.
 func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
 
-// Chart is the data of a figure; ok is false when there is none. Data that is
-// not as it should be is a [*chart.Unknown] that says so.
+// Chart is the data of a figure; ok is false when there is none, or nothing could
+// be read out of the figure. Data that is not as it should be is a
+// [*chart.Unknown] that says so.
 func (r Result) Chart() (c chart.Chart, ok bool) {
 	data, ok := r.Data[chart.MIMEType]
 	if !ok {
 		return nil, false
 	}
-	return chart.Parse(data), true
+	return chart.Parse(data)
 }
 
 // DataFrame is the data of a data frame; ok is false when there is none.

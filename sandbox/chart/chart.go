@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,8 +130,7 @@ type Super struct {
 // Unknown is a figure that says nothing known.
 type Unknown struct {
 	Title string
-	// Type is what it calls itself; mostly "unknown", empty when nothing could
-	// be read out of the figure.
+	// Type is what it calls itself, mostly "unknown".
 	Type string
 	// Raw is all that came.
 	Raw json.RawMessage
@@ -146,9 +146,20 @@ func (*BoxAndWhisker) chart() {}
 func (*Super) chart()         {}
 func (*Unknown) chart()       {}
 
-// Parse reads the data of a figure. Data that is not as it should be is an
-// [*Unknown] that says so.
-func Parse(data json.RawMessage) Chart { return parse(data, true) }
+// Parse reads the data of a figure; ok is false when there is none. E2B's service
+// sends an empty object for a figure out of which it could read nothing: that is
+// none. Data that is not as it should be is an [*Unknown] that says so.
+func Parse(data json.RawMessage) (c Chart, ok bool) {
+	if isEmptyObject(data) {
+		return nil, false
+	}
+	return parse(data, true), true
+}
+
+func isEmptyObject(data []byte) bool {
+	rest, ok := bytes.CutPrefix(bytes.TrimSpace(data), []byte("{"))
+	return ok && string(bytes.TrimSpace(rest)) == "}"
+}
 
 // chartJSON is a chart of any type. What is null is as what is absent.
 type chartJSON struct {

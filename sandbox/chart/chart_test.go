@@ -53,16 +53,22 @@ func TestChart(t *testing.T) {
 				&Unknown{Type: "superchart", Raw: json.RawMessage(`{"type":"superchart","elements":[]}`), Err: cmpopts.AnyError},
 			}},
 		},
-		"nothing read":       {`{}`, &Unknown{Raw: json.RawMessage(`{}`)}},
+		"no type":            {`{"title":"T"}`, &Unknown{Title: "T", Raw: json.RawMessage(`{"title":"T"}`)}},
 		"no object":          {`[1]`, &Unknown{Raw: json.RawMessage(`[1]`), Err: cmpopts.AnyError}},
 		"no elements":        {`{"type":"pie","elements":null}`, &Unknown{Type: "pie", Raw: json.RawMessage(`{"type":"pie","elements":null}`), Err: cmpopts.AnyError}},
 		"a point too short":  {`{"type":"line","elements":[{"points":[[1]]}]}`, &Unknown{Type: "line", Raw: json.RawMessage(`{"type":"line","elements":[{"points":[[1]]}]}`), Err: cmpopts.AnyError}},
 		"a value is missing": {`{"type":"bar","elements":[{"label":"a"}]}`, &Unknown{Type: "bar", Raw: json.RawMessage(`{"type":"bar","elements":[{"label":"a"}]}`), Err: cmpopts.AnyError}},
 		"a value is a word":  {`{"type":"bar","elements":[{"value":"many"}]}`, &Unknown{Type: "bar", Raw: json.RawMessage(`{"type":"bar","elements":[{"value":"many"}]}`), Err: cmpopts.AnyError}},
 	} {
-		got := Parse(json.RawMessage(test.data))
-		if diff := cmp.Diff(test.want, got, cmpopts.EquateErrors(), cmpopts.EquateNaNs()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+		got, ok := Parse(json.RawMessage(test.data))
+		if diff := cmp.Diff(test.want, got, cmpopts.EquateErrors(), cmpopts.EquateNaNs()); diff != "" || !ok {
+			t.Errorf("%s: a chart: %v (-want +got):\n%s", name, ok, diff)
+		}
+	}
+	// What the service sends for a figure of which it could read nothing.
+	for _, data := range []string{`{}`, " { }\n"} {
+		if got, ok := Parse(json.RawMessage(data)); ok || got != nil {
+			t.Errorf("%q is the chart %+v", data, got)
 		}
 	}
 }
@@ -99,8 +105,8 @@ func FuzzChart(f *testing.F) {
 	f.Add([]byte(`{"type":"box_and_whisker","elements":[{"min":"nan","outliers":[null]}]}`))
 	f.Add([]byte(`{"a":[1],"b":["x"]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if Parse(data) == nil {
-			t.Fatal("no chart")
+		if got, ok := Parse(data); ok == (got == nil) {
+			t.Fatalf("%v with the chart %+v", ok, got)
 		}
 		if frame, err := ParseDataFrame(data); err == nil {
 			for _, name := range frame.Columns {
