@@ -50,7 +50,7 @@ import (
 // to assign to a name of a module changes the stand-in alone. What was in the
 // context before the run stays as it was, and its code runs as ever: services keep
 // there what displays values. A module there becomes a stand-in where the run's
-// code names it.
+// code names it, which costs a call each time unless that code imports it itself.
 //
 // A guard is on from Begin to Close for all code of the context, also that of
 // [Sandbox.RunCode].
