@@ -28,7 +28,8 @@ const (
 	// call that was given up the next one of its context waits half a second at
 	// least, for the interrupt to arrive. Code that ignores interrupts keeps its
 	// context busy until RestartContext: the next call is [api.ErrRetryable] then,
-	// after half a minute, and was not sent.
+	// after half a minute, and was not sent. When E2B's service has given up a
+	// kernel, a call for its context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 
@@ -190,7 +191,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			return false, err
 		}
 		// What a call before this one left may cost the kernel while this one waits.
-		handler.ready = func() error { return r.restarted(k.id, p) }
+		handler.ready = func() error { return r.restarted(k.id) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
 			if err := handler.ready(); err != nil {
 				return false, err
@@ -236,7 +237,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 		var k *kernel
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
 			h.ready = func() error {
-				lost := sb.code.restarted(k.id, &RunCodeParams{Context: contextID})
+				lost := sb.code.restarted(k.id)
 				if request.Silent {
 					return nil // it finds out by what is in the kernel
 				}

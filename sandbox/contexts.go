@@ -52,8 +52,9 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 	return made, nil
 }
 
-// Contexts gives the contexts there are, in the order they were made in. The
-// default one may not exist before the first code runs.
+// Contexts returns the contexts there are, in the order they were made in. The
+// default one may not exist before the first code runs. Those whose kernel died for
+// good are left out once this handle has noticed.
 func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -70,17 +71,24 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 // RestartContext gives a context a fresh kernel under the same id, and its
 // variables are lost; an empty id is the default context. Code that runs in it
 // fails with [ErrKernelDied] or [ErrKernelLost]; code that waits for its turn
-// runs in the fresh one.
+// runs in the fresh one. It works after the kernel died for good, too; see
+// [ErrKernelDied].
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, "restart", http.MethodPost, cmp.Or(id, defaultContext), "/restart")
+	return sb.endContext(ctx, restart, http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }
 
 // RemoveContext ends a context. Code that runs in it fails as when it is
 // restarted; code that waits for its turn finds no context, or the fresh default
 // one.
 func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, "remove", http.MethodDelete, id, "")
+	return sb.endContext(ctx, removal, http.MethodDelete, id, "")
 }
+
+// What endContext does, for its errors.
+const (
+	restart = "restart"
+	removal = "remove"
+)
 
 func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route string) error {
 	if !validContext(id) {
@@ -100,20 +108,28 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 	var nothing any
 	interpreter := portClient{sb, interpreterPort}
 	if err := interpreter.json(ctx, method, "/contexts/"+id+route, nil, &nothing); err != nil {
-		return sb.failed(ctx, verb+" context "+id, err)
+		if err = sb.code.endDead(ctx, id, verb, err); err != nil {
+			return sb.failed(ctx, verb+" context "+id, err)
+		}
 	}
 	sb.code.drop(id)
 	return nil
 }
 
-// contexts asks the interpreter. Ids that cannot be used are left out.
+// contexts asks the interpreter. Ids that cannot be used and contexts that are dead
+// are left out.
 func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
 	var contexts []CodeContext
 	interpreter := portClient{r.sb, interpreterPort}
 	if err := interpreter.json(ctx, http.MethodGet, "/contexts", nil, &contexts); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(contexts, func(c CodeContext) bool { return !validContext(c.ID) }), nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(contexts, func(c CodeContext) bool {
+		_, dead := r.dead[c.ID]
+		return dead || !validContext(c.ID)
+	}), nil
 }
 
 // unknownLanguage names the service's error about a kernel that is not installed.
@@ -131,27 +147,27 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 	if err := interpreter.json(ctx, http.MethodPost, "/contexts", wanted, &made); err != nil {
 		return nil, unknownLanguage(err)
 	}
-	if !validContext(made.ID) {
-		return nil, fmt.Errorf("the interpreter's answer has no usable context id")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, dead := r.dead[made.ID]; dead || !validContext(made.ID) {
+		return nil, errors.New("the interpreter's answer has no usable context id")
 	}
 	if made.Language == "" {
 		made.Language = wanted.Language
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.languages[made.ID] = made.Language
 	return &made, nil
 }
 
-// named gives the id of the default context for its other name, when this handle
-// knows it: the service may mean another by that name.
+// named returns the id of the context that id means to this handle. By the other
+// name of the default context the service may mean another.
 func (r *codeRunner) named(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known := r.defaults[defaultLanguage]; id == defaultContext && known != "" {
-		return known
+	if id == defaultContext {
+		return cmp.Or(r.defaults[defaultLanguage], id)
 	}
-	return id
+	return r.current(id)
 }
 
 // shut keeps code that waits for its turn in a context from beginning, until
@@ -174,6 +190,7 @@ func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err erro
 // drop forgets a context and ends the connection to its kernel.
 func (r *codeRunner) drop(id string) {
 	r.mu.Lock()
+	key := r.lossOf(r.current(id))
 	k := r.kernels[id]
 	delete(r.kernels, id)
 	if language := r.languages[id]; r.defaults[language] == id {
@@ -187,6 +204,6 @@ func (r *codeRunner) drop(id string) {
 	}
 	// Who ends a context knows that its variables are gone.
 	r.mu.Lock()
-	delete(r.lost, id)
+	delete(r.lost, key)
 	r.mu.Unlock()
 }

@@ -33,11 +33,12 @@ type codeRunner struct {
 
 	mu        sync.Mutex
 	transport CodeTransport
-	kernels   map[string]*kernel      // by context
-	defaults  map[string]string       // context by language
-	languages map[string]string       // by context
-	beside    map[string]struct{}     // contexts that were asked for: no language's default
-	lost      map[string]string       // why variables were lost between calls, by context or language
+	kernels   map[string]*kernel  // by context
+	defaults  map[string]string   // context by language
+	languages map[string]string   // by context
+	beside    map[string]struct{} // contexts that were asked for: no language's default
+	dead      map[string]deadContext
+	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn // over HTTP, by context or language
 }
 
@@ -46,7 +47,8 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
 		silence: maxSilence, pause: interruptPause, again: answerAgain, overtake: interruptOvertake, begin: beginPatience,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
-		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{}, lost: map[string]string{},
+		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
+		dead: map[string]deadContext{}, lost: map[string]string{},
 		requests: map[string]*requestTurn{},
 	}
 	if sb.created {
@@ -122,39 +124,39 @@ func (r *codeRunner) languageOf(id string) string {
 func (r *codeRunner) lose(id, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost[id] = why
+	r.lost[r.lossOf(id)] = why
 }
 
-// restarted tells, once, whether a context lost its variables between two
-// calls.
-func (r *codeRunner) restarted(id string, p *RunCodeParams) error {
-	language := p.Language
-	if language == "" && p.Context == "" {
-		language = defaultLanguage
+// lossOf returns the key of a context in r.lost: the language of a default context,
+// for another may take its place. r.mu is held.
+func (r *codeRunner) lossOf(id string) string {
+	if language := r.languages[id]; r.defaults[language] == id {
+		return language
 	}
+	return id
+}
+
+// restarted returns, once, the error of a context that lost its variables between
+// two calls.
+func (r *codeRunner) restarted(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, key := range []string{id, language} {
-		if why, ok := r.lost[key]; ok {
-			delete(r.lost, key)
-			return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
-		}
+	key := r.lossOf(id)
+	why, ok := r.lost[key]
+	if !ok {
+		return nil
 	}
-	return nil
+	delete(r.lost, key)
+	return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
 }
 
-// kill ends a context that nothing else ended. The default one of a language is
-// replaced at the next call for it.
+// kill ends the kernel of a context that nothing else ended. The next call finds
+// out that there is none, and what takes its place.
 func (r *codeRunner) kill(ctx context.Context, id, why string) error {
 	if err := r.control(ctx, http.MethodDelete, id, ""); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	if language := r.languages[id]; r.defaults[language] == id {
-		r.lost[language] = why
-	}
-	r.mu.Unlock()
-	r.drop(id)
+	r.lose(id, why)
 	return nil
 }
 
@@ -238,6 +240,7 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 		language = defaultLanguage
 	}
 	r.mu.Lock()
+	id, language = r.heirOf(id, language)
 	known := r.defaults[language]
 	_, named := r.languages[id]
 	r.mu.Unlock()
@@ -263,7 +266,7 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	r.mu.Unlock()
 	switch {
 	case id != "" && !named:
-		return "", fmt.Errorf("the sandbox has no context %q: %w", shorten(id, 64), api.ErrNotFound)
+		return r.replace(ctx, id)
 	case id != "":
 		return id, nil
 	case known != "":
@@ -284,24 +287,29 @@ func validContext(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
 
-// forget drops what is known about contexts: the interpreter was restarted.
-func (r *codeRunner) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.defaults)
-	clear(r.languages)
-}
+// maxLookups is how many contexts without a kernel are taken for one that is asked
+// for: the one that is known here may be gone, and the next may be dead.
+const maxLookups = 3
 
-// kernel gives the connection to a context's kernel, opening it when there is
-// none.
-func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, error) {
+// exclusively waits until nobody else opens a connection or looks up a context.
+func (r *codeRunner) exclusively(ctx context.Context) (release func(), err error) {
 	select {
 	case r.opening <- struct{}{}:
-		defer func() { <-r.opening }()
+		return func() { <-r.opening }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	for attempt := 0; ; attempt++ {
+}
+
+// kernel returns the connection to a context's kernel, and opens it when there is
+// none. A default context without a kernel is replaced.
+func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, error) {
+	release, err := r.exclusively(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for range maxLookups {
 		at, err := r.lookup(ctx, id, language)
 		if err != nil {
 			return nil, err
@@ -326,12 +334,16 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 			r.mu.Unlock()
 			return k, nil
 		}
-		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound && attempt == 0 {
-			r.forget()
-			continue
+		if refused, ok := errors.AsType[*jupyter.DialError](err); !ok || refused.StatusCode != http.StatusNotFound {
+			return nil, err
 		}
-		return nil, err
+		if found, why := r.bury(ctx); why != nil {
+			return nil, why
+		} else if !found {
+			return nil, err
+		}
 	}
+	return nil, fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
 }
 
 // dial opens a websocket to a kernel. The server sends what it kept for the

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,7 @@ type kernel struct {
 	current *execution
 	seen    sequence
 	used    bool // it may have variables of this handle's
+	doomed  bool // replace ends it, and tells the next call
 }
 
 func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
@@ -81,19 +83,14 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 			}
 			return
 		}
-		if deadly(m) {
-			k.primed.Store(false)
-		}
 		fresh := k.seen.note(m.Header.MsgID, e != nil && e.resumed)
-		ours, used := e != nil && e.concerns(m), k.used
+		ours := e != nil && e.concerns(m)
 		k.mu.Unlock()
 		switch {
 		case fresh && ours:
 			k.hand(e, m)
-		case e == nil && used && deadly(m):
-			k.runner.lose(k.id, "its kernel died, or another client restarted it")
 		case e == nil:
-			k.turnDown(m)
+			k.unread(m)
 		}
 	}
 }
@@ -141,7 +138,7 @@ var (
 // by nobody.
 func (k *kernel) hand(e *execution, m *jupyter.Message) {
 	if !e.give(m) {
-		k.turnDown(m)
+		k.unread(m)
 		return
 	}
 	select {
@@ -168,11 +165,30 @@ func (k *kernel) sweep(e *execution) {
 	for {
 		select {
 		case m := <-e.messages:
-			k.turnDown(m)
+			k.unread(m)
 		default:
 			return
 		}
 	}
+}
+
+// unread does what a message needs that came when no call was there to read it.
+func (k *kernel) unread(m *jupyter.Message) {
+	if m == nil {
+		return
+	}
+	fate := fateOf(m)
+	if !fate.deadly() {
+		k.turnDown(m)
+		return
+	}
+	k.mu.Lock()
+	untold := k.used && !k.doomed
+	k.mu.Unlock()
+	if untold {
+		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
+	}
+	k.hangUp()
 }
 
 // resume makes another websocket in place of one that was cut under an
@@ -185,10 +201,7 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 	if !e.busy && k.refused() {
 		return errTooBig
 	}
-	k.mu.Lock()
-	conn := k.conn
-	k.mu.Unlock()
-	_ = conn.Close()
+	k.hangUp()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		conn, err := k.runner.dial(ctx, k.id, k.session)
 		if err == nil {
@@ -267,6 +280,16 @@ func (k *kernel) write(channel, kind string, parent jupyter.Header, content json
 		_ = conn.Close()
 	}
 	return err == nil
+}
+
+// hangUp ends the websocket, for receive to find. When its kernel ended the next call
+// needs another: the server would go on taking code for a kernel that is gone, and of
+// a fresh one this websocket may miss the first messages.
+func (k *kernel) hangUp() {
+	k.mu.Lock()
+	conn := k.conn
+	k.mu.Unlock()
+	_ = conn.Close()
 }
 
 // close ends the connection and waits for what reads it.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -49,13 +49,15 @@ type execution struct {
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
 	silences            int  // in a row, since the last cut
+	interrupting        atomic.Bool
+	explained           bool // it is known why its kernel ended
 }
 
-// concerns tells whether an execution wants a message: its own, what tells the
-// end of all, the answers to its fence, and questions of threads that earlier
-// code left behind.
+// concerns reports whether an execution wants a message: its own, what ends its
+// kernel, the answers to its fence, and questions of threads that earlier code
+// left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
-	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || deadly(m) || asks(m)
+	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || fateOf(m).deadly() || asks(m)
 }
 
 // asks tells a request for input.
@@ -69,15 +71,6 @@ func (e *execution) give(m *jupyter.Message) bool {
 	case <-e.left:
 		return false
 	}
-}
-
-// deadly tells a status that ends every execution, whoever asked.
-func deadly(m *jupyter.Message) bool {
-	if m.Header.MsgType != "status" {
-		return false
-	}
-	state := statusOf(m).ExecutionState
-	return state == "restarting" || state == "dead"
 }
 
 // statusOf is zero where the content is none.
@@ -223,9 +216,9 @@ func (e *execution) note(m *jupyter.Message) error {
 		status = statusOf(m)
 	}
 	state := status.ExecutionState
-	if state == "restarting" || state == "dead" {
-		e.over = true
-		return died(status.Reason)
+	if fate := fateOf(m); fate.deadly() {
+		e.over, e.explained = true, fate.byClient
+		return died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
 		return e.noteFence(m, state)
@@ -261,36 +254,6 @@ func (e *execution) noteFence(m *jupyter.Message, state string) error {
 	return nil
 }
 
-// epitaph adds what a kernel that died said of it.
-func (e *execution) epitaph(err error) error {
-	timeout := time.NewTimer(lastWords)
-	defer timeout.Stop()
-	for {
-		select {
-		case <-timeout.C:
-			return err
-		case m := <-e.messages:
-			if m == nil || m.Parent.MsgID != e.id {
-				return err
-			}
-			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
-				var why jupyter.ErrorContent
-				_ = json.Unmarshal(m.Content, &why) // what is none says nothing
-				return died(why.Value)
-			}
-		}
-	}
-}
-
-// died is ErrKernelDied with what the server says about it.
-func died(why string) error {
-	// What every server says comes first.
-	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
-		return ErrKernelDied
-	}
-	return fmt.Errorf("%w: %s", ErrKernelDied, shorten(why, 256))
-}
-
 // doubt asks the server about a kernel that has said nothing for long. Its
 // websocket lives: the pings see to that.
 func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
@@ -311,7 +274,6 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	switch {
 	case errors.Is(err, api.ErrNotFound), model.State == "dead":
 		e.over = true
-		k.primed.Store(false)
 		return ErrKernelDied
 	case err != nil || model.State != "idle":
 		e.suspected = false

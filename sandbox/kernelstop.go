@@ -29,10 +29,7 @@ func (k *kernel) stop(ctx context.Context, e *execution) {
 		k.replace(ctx)
 	}
 	if !e.over {
-		k.mu.Lock()
-		conn := k.conn
-		k.mu.Unlock()
-		_ = conn.Close()
+		k.hangUp()
 	}
 }
 
@@ -59,8 +56,9 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			k.turnDown(m)
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
-				if deadly(m) {
+				if fateOf(m).deadly() {
 					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.hangUp()
 				}
 				return true
 			}
@@ -85,6 +83,9 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 func (k *kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)
+	k.mu.Lock()
+	k.doomed = true
+	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, restartTime+killTime)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
@@ -111,6 +112,9 @@ func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err
 // interrupt works by request for every kernel, by message for most: the
 // message is for servers without the request.
 func (k *kernel) interrupt(ctx context.Context) error {
+	if e := k.unfinished(); e != nil {
+		e.interrupting.Store(true)
+	}
 	err := k.runner.control(ctx, http.MethodPost, k.id, "/interrupt")
 	if err == nil {
 		return nil

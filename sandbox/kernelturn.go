@@ -31,8 +31,10 @@ type executionHandler struct {
 // the kernel drops it unrun, which it does to what waits behind a failure of
 // another client's, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
-	if err := deadlock(ctx, k.runner.sb.ID(), k.id); err != nil {
-		return jupyter.ExecuteReply{}, err
+	for _, name := range k.runner.names(k.id) {
+		if err := deadlock(ctx, k.runner.sb.ID(), name); err != nil {
+			return jupyter.ExecuteReply{}, err
+		}
 	}
 	ahead := k.inTurn.Add(1) - 1
 	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
@@ -195,19 +197,24 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 
 // once runs a request. The execution is nil when it was not sent; it is over
 // unless it still runs.
-func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (*execution, error) {
+func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
 	request.AllowStdin = h.input != nil
 	if request.UserExpressions == nil {
 		request.UserExpressions = map[string]string{}
 	}
-	e, err := k.send(request)
-	if err != nil {
+	if e, err = k.send(request); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if e.over {
 			k.leave(e)
 		}
+		if errors.Is(err, ErrKernelDied) {
+			k.hangUp()
+		}
 	}()
-	return e, k.follow(ctx, e, h)
+	if err = k.follow(ctx, e, h); err == nil {
+		err = k.afterwards(ctx, e)
+	}
+	return e, err
 }

@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// afterInterrupt is how long after code was interrupted by somebody else the
+// kernel may take to say that this was the beginning of its end.
+const afterInterrupt = 500 * time.Millisecond
+
+// fate is what a message says about the kernel's process.
+type fate struct {
+	// restarted: another process takes its place, without the variables. ended:
+	// none will.
+	restarted, ended bool
+	// reason is why, for people; empty when the server does not say.
+	reason string
+	// byClient: a client asked for it.
+	byClient bool
+}
+
+// deadly reports whether the variables of the kernel are lost, and with them all
+// executions, whoever asked for them.
+func (f fate) deadly() bool { return f.restarted || f.ended }
+
+// fateOf reads a message. A server says "restarting" or "dead" when a process
+// ended by itself. When a client asks for the end the server says nothing, and
+// interrupts the code first, which looks like any other KeyboardInterrupt. But
+// kernels tell all clients that they were asked to shut down.
+func fateOf(m *jupyter.Message) fate {
+	switch {
+	case m.Header.MsgType == "status":
+		status := statusOf(m)
+		return fate{restarted: status.ExecutionState == "restarting", ended: status.ExecutionState == "dead", reason: status.Reason}
+	case m.Header.MsgType == "shutdown_reply" && m.Channel == jupyter.IOPub:
+		var reply struct {
+			Restart bool `json:"restart"`
+		}
+		_ = json.Unmarshal(m.Content, &reply) // what is malformed is an end, too
+		if reply.Restart {
+			return fate{restarted: true, byClient: true, reason: "a client restarted its context"}
+		}
+		return fate{ended: true, byClient: true, reason: "a client removed its context, and only a default one comes back"}
+	}
+	return fate{}
+}
+
+// died is ErrKernelDied with what is known about why.
+func died(why string) error {
+	// What every server says comes first.
+	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
+		return ErrKernelDied
+	}
+	return fmt.Errorf("%w: %s", ErrKernelDied, shorten(why, 256))
+}
+
+// epitaph adds what a kernel that died said of it.
+func (e *execution) epitaph(err error) error {
+	if e.explained {
+		return err
+	}
+	timeout := time.NewTimer(lastWords)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-timeout.C:
+			return err
+		case m := <-e.messages:
+			if m == nil || m.Parent.MsgID != e.id {
+				return err
+			}
+			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
+				var why jupyter.ErrorContent
+				_ = json.Unmarshal(m.Content, &why) // what is none says nothing
+				return died(why.Value)
+			}
+		}
+	}
+}
+
+// afterwards is called when an execution is over. One that was interrupted, and
+// not through this handle, is [ErrKernelDied] when that was how a client's
+// restart of the context began.
+func (k *kernel) afterwards(ctx context.Context, e *execution) error {
+	if !e.wasInterrupted() || e.interrupting.Load() {
+		return nil
+	}
+	timeout := time.NewTimer(afterInterrupt)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timeout.C:
+			return nil
+		case m := <-e.messages:
+			if m == nil {
+				return nil
+			}
+			if fate := fateOf(m); fate.deadly() {
+				return died(fate.reason)
+			}
+			k.turnDown(m)
+		}
+	}
+}
+
+// wasInterrupted reports whether the kernel's answer is that of interrupted code.
+func (e *execution) wasInterrupted() bool {
+	aborted := e.reply.Status == "aborted" || e.reply.Status == "abort"
+	return e.reply.Name == "KeyboardInterrupt" || aborted && e.ran
+}
