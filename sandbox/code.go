@@ -25,9 +25,12 @@ const (
 	// displays and interrupts work.
 	CodeTransportWebsocket CodeTransport = "websocket"
 	// CodeTransportHTTP is one request a call. What it cannot do is
-	// [ErrNeedsWebsocket]; updates of displays do not come over it, and code that
-	// heeds no interrupt keeps its context busy until RestartContext. When E2B's
-	// service has given up a kernel, calls for its context wait until ctx ends.
+	// [ErrNeedsWebsocket], and updates of displays do not come over it. After a
+	// call that was given up the next one of its context waits half a second at
+	// least, for the interrupt to arrive. Code that ignores interrupts keeps its
+	// context busy until RestartContext: the next call is [api.ErrRetryable] then,
+	// after half a minute, and was not sent. When E2B's service has given up a
+	// kernel, a call for its context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 

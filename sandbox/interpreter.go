@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -31,6 +30,7 @@ type codeRunner struct {
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
 	moment, grace         time.Duration // cancelGrace and runhost.LimitGrace
+	overtake, begin       time.Duration // interruptOvertake and beginPatience
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -41,16 +41,19 @@ type codeRunner struct {
 	languages map[string]string   // by context
 	beside    map[string]struct{} // contexts that were asked for: no language's default
 	dead      map[string]deadContext
-	lost      map[string]string // why variables were lost between calls, by what lossOf returns
+	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
+	requests  map[string]*requestTurn // over HTTP, by context or language
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
 		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: runhost.LimitGrace,
+		overtake: interruptOvertake, begin: beginPatience,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, lost: map[string]string{},
+		requests: map[string]*requestTurn{},
 	}
 	if sb.created {
 		r.envs = merge(nil, cfg.envs)
@@ -419,82 +422,4 @@ func (p portClient) json(ctx context.Context, method, path string, in, out any) 
 		return fmt.Errorf("%s %s: the answer is not the JSON expected: %w", method, path, err)
 	}
 	return nil
-}
-
-type executeRequest struct {
-	Code      string            `json:"code"`
-	ContextID string            `json:"context_id,omitempty"`
-	Language  string            `json:"language,omitempty"`
-	EnvVars   map[string]string `json:"env_vars,omitempty"`
-}
-
-// overHTTP runs code with one request. When ctx ends the request ends, and the
-// interpreter interrupts the code.
-func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	if p.Silent || p.NoHistory {
-		return false, fmt.Errorf("RunCodeParams.Silent and NoHistory: %w", ErrNeedsWebsocket)
-	}
-	interpreter := portClient{r.sb, interpreterPort}
-	body, err := json.Marshal(executeRequest{code, p.Context, p.Language, p.Envs})
-	if err != nil {
-		return false, err
-	}
-	request, err := interpreter.request(ctx, http.MethodPost, "/execute", bytes.NewReader(body))
-	if err != nil {
-		return false, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := interpreter.Do(request)
-	if err != nil {
-		return false, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-		return false, unknownLanguage(api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text))
-	}
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, jupyter.MaxMessage)
-	lines.Split(wholeLines)
-	for lines.Scan() {
-		if len(lines.Bytes()) == 0 {
-			continue
-		}
-		if err := c.line(lines.Bytes()); errors.Is(err, errEnd) {
-			if e := c.execution.Error; p.Stdin != nil && e != nil && e.Name == "StdinNotImplementedError" {
-				return true, fmt.Errorf("RunCodeParams.Stdin: %w: %w", ErrNeedsWebsocket, e)
-			}
-			return true, nil
-		} else if err != nil {
-			return true, err
-		}
-	}
-	if ctx.Err() != nil {
-		interrupted := &InterruptedError{Context: p.Context, Cause: context.Cause(ctx)}
-		if began := c.execution.Timing.Started; !began.IsZero() {
-			interrupted.Ran = time.Since(began)
-		}
-		return true, interrupted
-	}
-	if err := lines.Err(); err != nil {
-		return true, fmt.Errorf("%w: %w", ErrKernelLost, err)
-	}
-	return true, ErrKernelLost
-}
-
-// prime has the interpreter give a context the sandbox's environment, as it does
-// with the first code that it runs there: how depends on the language.
-func (r *codeRunner) prime(ctx context.Context, id string) error {
-	nothing := &RunCodeParams{Context: id}
-	_, err := r.overHTTP(ctx, "", nothing, newCollector(nothing))
-	return err
-}
-
-// wholeLines is bufio.ScanLines without the beginning of a line that is left when
-// the end is cut off.
-func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if atEOF && bytes.IndexByte(data, '\n') < 0 && !json.Valid(data) {
-		return len(data), nil, nil
-	}
-	return bufio.ScanLines(data, atEOF)
 }

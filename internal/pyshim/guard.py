@@ -3,11 +3,16 @@
 A guardrail and a record, not isolation. Code of a cell gets builtins of its
 own, whose __import__ gives it stand-ins for modules: modules that hold the same
 functions, so that they cost nothing, but lead to no module that is not allowed.
-What a cell spells out is checked before any of it runs. Libraries run as ever.
+What a cell spells out is checked before any of it runs. Libraries run as ever,
+and so does the code that was in the namespace before: services leave formatters
+there that look up modules in the namespace whenever a value is displayed. So
+what the namespace holds stays; a module in it becomes a stand-in where a cell
+names it.
 """
 
 import ast
 import builtins
+import gc
 import importlib
 import importlib.util
 import itertools
@@ -34,9 +39,17 @@ _NETWORK = frozenset((
 # Names that would give a cell other builtins, or these a new meaning.
 _NAMES = frozenset(("__builtin__", "__builtins__", "__build_class__", "__import__", "__loader__", "__spec__"))
 # Names of IPython's that reach around the guard; the last has paths, which open.
-_SHELL = ("exit", "get_ipython", "open", "quit", "_dh")
+_SHELL = ("exit", "open", "quit", "_dh")
 # Builtins that do: the others print whatever file they are told.
 _REACHING = ("get_ipython", "copyright", "credits", "license")
+# Functions that work on the frame of their caller, by their number of arguments.
+_OF_FRAME = {
+    ("eval", 1): lambda frame, source: eval(source, frame.f_globals, frame.f_locals),
+    ("exec", 1): lambda frame, source: exec(source, frame.f_globals, frame.f_locals),
+    ("globals", 0): lambda frame: frame.f_globals,
+    ("locals", 0): lambda frame: frame.f_locals,
+    ("vars", 0): lambda frame: frame.f_locals,
+}
 # Attributes that lead from any object to frames or to the shell.
 _FRAMES = frozenset((
     "ag_frame", "cr_frame", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "tb_frame",
@@ -145,14 +158,14 @@ class _Guard:
         if not config["network"]:
             self.events |= _NETWORK
         self.namespace = namespace
+        self.before = _codes(namespace)
         self.violations, self.dropped, self.imports = [], 0, set()
         self.standins, self.real = {}, {}
         self.builtins = dict(vars(builtins))
         for name in _REACHING:
             self.builtins.pop(name, None)
-        self.refused = frozenset(config["functions"])
-        for name in self.refused:
-            self.builtins[name] = self._refusing(name, getattr(builtins, name, None))
+        for name in config["functions"]:
+            self.builtins[name] = self._refusing(name)
         self.builtins.update({
             "__import__": self.import_,
             "getattr": self.getattr,
@@ -160,6 +173,7 @@ class _Guard:
             "delattr": self._named(delattr),
             "input": lambda prompt="": builtins.input(prompt),
             "__e2bctl_attribute__": self.getattr,
+            "__e2bctl_module__": self.named,
             "__e2bctl_turns__": self.loop,
         })
         self.overrides = {
@@ -174,9 +188,6 @@ class _Guard:
         space = self.namespace
         self.original = space.get("__builtins__", builtins)
         self.hidden = {name: space.pop(name) for name in _SHELL if name in space and _state._hidden(name, space[name])}
-        for name, value in list(space.items()):
-            if type(value) is types.ModuleType and name not in _NAMES:
-                space[name] = self._standin(value, self._admitted(value, value.__name__) or value.__name__)
         space["__builtins__"] = self.builtins
         _transformers().append(self)
         self._budget()
@@ -194,7 +205,7 @@ class _Guard:
                 space[name] = self.real[id(value)][1]
         self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
         if sys.version_info < (3, 10):  # there a function finds its builtins when it is called
-            for name in ("__e2bctl_attribute__", "__e2bctl_operation__", "__e2bctl_turns__"):
+            for name in ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_turns__"):
                 setattr(builtins, name, self.builtins[name])
 
     def repair(self):
@@ -221,10 +232,27 @@ class _Guard:
     def _line(self):
         frame = sys._getframe(1)
         while frame is not None:
-            if frame.f_globals is self.namespace:
+            if frame.f_globals is self.namespace and not self._was_before(frame):
                 return frame.f_lineno
             frame = frame.f_back
         return 0
+
+    # Whose code it is.
+
+    def _was_before(self, frame):
+        """Reports whether a frame runs code that was in the namespace before the
+        guard. What such code makes while it runs, like a nested function, has the
+        guard's builtins: that alone does not tell it from a cell's."""
+        return id(frame.f_code) in self.before
+
+    def _unguarded(self):
+        """Reports whether what called the guard is not to be guarded."""
+        if _armed is not self:
+            return True
+        frame = sys._getframe(1)
+        while frame.f_globals is globals() and frame.f_back is not None:
+            frame = frame.f_back
+        return self._was_before(frame)
 
     def report(self):
         self.repair()
@@ -249,7 +277,7 @@ class _Guard:
 
     def import_(self, name, globals=None, locals=None, fromlist=(), level=0):
         frame = sys._getframe(1)
-        if _armed is not self or _from_host(frame) or _from_library(frame, fromlist):
+        if _armed is not self or self._was_before(frame) or _from_host(frame) or _from_library(frame, fromlist):
             return builtins.__import__(name, globals, locals, fromlist, level)
         if level or type(name) is not str:
             return builtins.__import__(name, globals, locals, fromlist, level)  # which fails: cells are in no package
@@ -271,7 +299,7 @@ class _Guard:
         return self._standin(module, name, fresh=True)
 
     def import_module(self, name, package=None):
-        if _armed is not self:
+        if self._unguarded():
             return importlib.import_module(name, package)
         self.import_(name)
         return self.module(sys.modules[name], name)
@@ -281,12 +309,26 @@ class _Guard:
 
     def module(self, module, path):
         """Gives the stand-in for a module that code came upon."""
-        if id(module) in self.real or _armed is not self:
+        if id(module) in self.real or self._unguarded():
             return module
         name = self._admitted(module, path)
         if name is None:
             raise self._forbidden(module.__name__)
         return self._standin(module, name)
+
+    def named(self, value):
+        """Returns what code gets for a name that had a module when its cell was
+        checked: the stand-in for a module, anything else as it is."""
+        if not isinstance(value, types.ModuleType) or _armed is not self:
+            return value
+        return self._standin(value, self._admitted(value, value.__name__) or value.__name__)
+
+    def names(self):
+        """Returns the names in the namespace that have modules."""
+        return {
+            name for name, value in list(self.namespace.items())
+            if isinstance(value, types.ModuleType) and id(value) not in self.real and name not in _NAMES
+        }
 
     def _admitted(self, module, path):
         """Gives the name under which a module is allowed, or leads to what is."""
@@ -346,8 +388,10 @@ class _Guard:
     def _attribute(self, standin, name):
         """Gives what a stand-in does not hold: a module, or what came later."""
         _, module, path = self.real[id(standin)]
+        if self._unguarded():
+            return getattr(module, name)
         child = "%s.%s" % (path, name)
-        if _armed is self and not (self.policy.allows(path) or self.policy.allows(child) or self.policy.leads(child)):
+        if not (self.policy.allows(path) or self.policy.allows(child) or self.policy.leads(child)):
             if name.startswith("__"):
                 raise AttributeError(name)  # what displays and copies look for
             raise self._forbidden(module.__name__)
@@ -356,7 +400,7 @@ class _Guard:
                 value = getattr(module, name)
         except AttributeError as error:  # which has the module itself
             raise AttributeError(*error.args) from None
-        if isinstance(value, types.ModuleType) and _armed is self:
+        if isinstance(value, types.ModuleType):
             value = standin.__dict__[name] = self.module(value, child)
         return value
 
@@ -373,7 +417,7 @@ class _Guard:
         if len(arguments) < 2 or not isinstance(arguments[1], str):
             return getattr(*arguments)
         target, name = arguments[0], str.__str__(arguments[1])
-        if _armed is self:
+        if not self._unguarded():
             self.check_attribute(name)
         if id(target) in self.real and name not in target.__dict__ and hasattr(self.real[id(target)][1], name):
             return self._attribute(target, name)
@@ -382,17 +426,20 @@ class _Guard:
 
     def _named(self, function):
         def named(*arguments):
-            if _armed is self and len(arguments) > 1 and isinstance(arguments[1], str):
+            if len(arguments) > 1 and isinstance(arguments[1], str) and not self._unguarded():
                 self.check_attribute(str.__str__(arguments[1]))
             return function(*arguments)
 
         named.__name__ = function.__name__
         return named
 
-    def _refusing(self, name, function):
+    def _refusing(self, name):
         def refused(*arguments, **keywords):
-            if _armed is not self:
-                return function(*arguments, **keywords)
+            if self._unguarded():
+                of_frame = _OF_FRAME.get((name, len(arguments) + len(keywords)))
+                if of_frame is not None:
+                    return of_frame(sys._getframe(1), *arguments)
+                return getattr(builtins, name)(*arguments, **keywords)
             raise self.violation("function", name, "Forbidden function evaluation: %s" % name,
                                  "Do it with plain Python, an allowed module or a tool")
 
@@ -463,16 +510,34 @@ class _Loading:
 class _Check(ast.NodeTransformer):
     def __init__(self, guard):
         self.guard = guard
+        self.modules = guard.names()
         self.tries = 0
+
+    def visit_Module(self, node):
+        body = []
+        for statement in node.body:
+            body += self._statements([statement])
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                # What follows runs only if these names have stand-ins.
+                self.modules.difference_update((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+        node.body = body
+        return node
+
+    def _statements(self, nodes):
+        visited = []
+        for node in nodes:
+            node = self.visit(node)
+            visited += node if isinstance(node, list) else [node]
+        return visited
 
     def visit_Try(self, node):
         # There an import that is refused is one that fails: when it runs.
         caught = bool(node.handlers)
         self.tries += caught
-        node.body = [self.visit(child) for child in node.body]
+        node.body = self._statements(node.body)
         self.tries -= caught
         for field in ("handlers", "orelse", "finalbody"):
-            setattr(node, field, [self.visit(child) for child in getattr(node, field)])
+            setattr(node, field, self._statements(getattr(node, field)))
         return node
 
     visit_TryStar = visit_Try
@@ -506,7 +571,18 @@ class _Check(ast.NodeTransformer):
             raise self.guard.violation("shell", node.id, "invalid syntax: commands of the shell and magics are not Python",
                                        "write Python", node.lineno)
         self._bound(node.id, node.lineno)
+        if node.id in self.modules and isinstance(node.ctx, ast.Load):
+            return ast.copy_location(_call("__e2bctl_module__", node), node)
         return node
+
+    def visit_AugAssign(self, node):
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name) or node.target.id not in self.modules:
+            return node
+        # It hands what the name has to the other operand.
+        target = ast.Name(node.target.id, ast.Store())
+        value = _call("__e2bctl_module__", ast.Name(node.target.id, ast.Load()))
+        return [ast.copy_location(ast.Assign([target], value), node), node]
 
     def visit_Global(self, node):
         for name in node.names:
@@ -523,7 +599,12 @@ class _Check(ast.NodeTransformer):
         self._bound(node.name, node.lineno)
         return self.generic_visit(node)
 
+    def visit_MatchValue(self, node):
+        self._pattern(node.value)
+        return self.generic_visit(node)
+
     def visit_MatchClass(self, node):
+        self._pattern(node.cls)
         for name in node.kwd_attrs:
             self.guard.check_attribute(name, node.lineno)
         return self.generic_visit(node)
@@ -535,8 +616,18 @@ class _Check(ast.NodeTransformer):
     visit_MatchStar = visit_MatchAs
 
     def visit_MatchMapping(self, node):
+        for key in node.keys:
+            self._pattern(key)
         self._bound(node.rest, node.lineno)
         return self.generic_visit(node)
+
+    def _pattern(self, node):
+        """Refuses a pattern with a name that would have to be rewritten: Python
+        takes nothing but names and attributes there."""
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name) and child.id in self.modules:
+                raise self.guard.violation("syntax", child.id, "a pattern with %s, which was imported before, cannot be checked" % child.id,
+                                           "import %s at the beginning of this code" % child.id, node.lineno)
 
     def visit_FunctionDef(self, node):
         self._bound(node.name, node.lineno)
@@ -602,6 +693,19 @@ def _leaves(node):
 
 def _call(name, *arguments):
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _codes(namespace):
+    """Returns the code of the functions of a namespace, by identity, and that of
+    what is defined in them."""
+    functions = [f for f in gc.get_referrers(namespace) if type(f) is types.FunctionType and f.__globals__ is namespace]
+    codes, waiting = {}, [function.__code__ for function in functions]
+    while waiting:
+        code = waiting.pop()
+        if id(code) not in codes:
+            codes[id(code)] = code
+            waiting += [constant for constant in code.co_consts if type(constant) is types.CodeType]
+    return codes
 
 
 def _from_host(frame):

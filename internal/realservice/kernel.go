@@ -230,7 +230,7 @@ func (k *kernel) send(ctx context.Context, code string, silent bool) (*running, 
 	return nil, err
 }
 
-// interrupt interrupts what the kernel runs, whosever it is.
+// interrupt interrupts whatever the kernel runs.
 func (k *kernel) interrupt(ctx context.Context) error {
 	return k.jupyter.call(ctx, http.MethodPost, "/api/kernels/"+k.id+"/interrupt", nil, nil)
 }

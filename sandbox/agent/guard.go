@@ -41,14 +41,19 @@ import (
 //     does (pickle, pandas.read_pickle, numpy.load);
 //   - extension modules, and any module that was allowed and leads there (sys,
 //     gc, inspect, ctypes);
-//   - functions that were defined before the run keep what they could do.
+//   - functions that were defined before the run keep what they could do;
+//   - globals, locals, vars, eval and exec, where Functions allows them: the
+//     modules that were imported before the run.
 //
 // What a cell spells out is checked before any of it runs: imports that are not
 // in a try with a handler, double-underscore attributes, frames, commands of the
 // shell. Everything else is refused where it happens, as the Python exception
 // GuardViolation, which is an ImportError where an import fails. Modules come as
 // stand-ins that hold the same functions and classes and run at full speed;
-// to assign to a name of a module changes the stand-in alone.
+// to assign to a name of a module changes the stand-in alone. What was in the
+// context before the run stays as it was, and its code runs as ever: services keep
+// there what displays values. A module there becomes a stand-in where the run's
+// code names it, which costs a call each time unless that code imports it itself.
 //
 // A guard is on from Begin to Close for all code of the context, also that of
 // [sandbox.Sandbox.RunCode].

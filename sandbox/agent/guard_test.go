@@ -439,6 +439,72 @@ func TestGuardOtherKernel(t *testing.T) {
 	}
 }
 
+// Code that was there before a guard runs under it as without, whatever the
+// run's code does to the names that it looks up.
+func TestGuardLeavesWhatWasThere(t *testing.T) {
+	const before = `import math, os, sys
+x = 1
+def before():
+    def nested():
+        import json
+        return json.loads('3'), sys.modules['os'].sep, os.environ is not None, os.path.sep, eval('x'), globals()['x'], list(vars()), open(os.devnull).read()
+    return nested()`
+	const unchanged = "\nassert before() == (3, '/', True, '/', 1, 1, ['json'], '')"
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		for _, c := range []struct {
+			guard Guard
+			code  string
+			want  string // of verdict
+		}{
+			{Guard{}, unchanged, ""},
+			{Guard{Allow: []string{"sys", "os.path"}}, "import sys, os.path" + unchanged, ""},
+			{Guard{Allow: []string{"sys", "os.path"}}, "import sys, os.path\nos.getcwd()", "module os"},
+			{Guard{Allow: []string{"sys"}}, "import sys\nsys.modules['os']", "module os"},
+			{Guard{}, "os.getcwd()", "module os"},
+			{Guard{}, "def f(): return [os]\nf()[0].getcwd()", "module os"},
+			{Guard{}, "got = []\nclass C:\n    def __radd__(self, o): got.append(o); return o\nos += C()\ngot[0].getcwd()", "module os"},
+			{Guard{}, "class C:\n    def __radd__(self, o): return o\ntry:\n    os += C()\nfinally: pass\nos.getcwd()", "module os"},
+			{Guard{}, "os = 5\nos += 1\ndef f(os):\n    os += 1\n    return os\nassert f(os) == 7", ""},
+			{Guard{}, "import random\nassert math.floor(1.5) == 1 and f'{os}'\ndel os\nos", "NameError"},
+			{Guard{Functions: []string{"globals"}}, "assert globals()['os'].getcwd()", ""}, // a known hole
+		} {
+			var rs runs
+			r := h.begin(t, &rs, Params{})
+			mustExec(t, r, before)
+			r.Close()
+			step := guarded(t, h, c.guard, c.code)
+			if got := verdict(step); got != c.want {
+				t.Errorf("%q: %q, want %q", c.code, got, c.want)
+				if step.Error != nil {
+					t.Log(step.Error.Traceback)
+				}
+			}
+		}
+	})
+}
+
+// Patterns cannot be rewritten, so those with what was imported before are refused.
+// Python has them from 3.10 on.
+func TestGuardPatterns(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		for code, want := range map[string]string{
+			"match '/':\n    case os.sep: pass":                           "syntax os",
+			"match {}:\n    case {os.sep: 1}: pass":                       "syntax os",
+			"match '/':\n    case datetime.date(): pass":                  "syntax datetime",
+			"import datetime\nmatch '/':\n    case datetime.date(): pass": "",
+		} {
+			var rs runs
+			r := h.begin(t, &rs, Params{})
+			mustExec(t, r, "import datetime, os")
+			r.Close()
+			step := guarded(t, h, Guard{}, code)
+			if got := verdict(step); got != want && got != "SyntaxError" {
+				t.Errorf("%q: %q, want %q", code, got, want)
+			}
+		}
+	})
+}
+
 // Known ways around the guard, in the order of the list in its documentation.
 // One that is closed moves to the tables above.
 func TestGuardKnownHoles(t *testing.T) {
