@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -364,8 +365,9 @@ func TestUnpackBounds(t *testing.T) {
 		dirs[i] = tar.Header{Name: "same/", Typeflag: tar.TypeDir}
 	}
 	for what, r := range map[string]io.Reader{
-		"a huge claim": archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
-		"many entries": archive(dirs...),
+		"a huge claim":               archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
+		"many entries":               archive(dirs...),
+		"many directories in a name": archive(tar.Header{Name: strings.Repeat("d/", 101) + "x", Typeflag: tar.TypeSymlink, Linkname: "y"}),
 	} {
 		dir := t.TempDir()
 		if err := into(openRoot(t, dir), nil).unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
@@ -382,6 +384,58 @@ func TestUnpackBounds(t *testing.T) {
 	file := archive(tar.Header{Name: "f", Typeflag: tar.TypeReg}, tar.Header{Name: "f/x", Typeflag: tar.TypeReg})
 	if err := into(openRoot(t, t.TempDir()), nil).unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
 		t.Errorf("a file where a directory is due: %v", err)
+	}
+}
+
+// What a download may bring without having been asked for more.
+func TestDownloadDirDefaults(t *testing.T) {
+	t.Parallel()
+	claim := func(size int64) func(*tar.Writer) error {
+		return func(tw *tar.Writer) error {
+			return tw.WriteHeader(&tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: size})
+		}
+	}
+	entries := func(n int) func(*tar.Writer) error {
+		return func(tw *tar.Writer) error {
+			for range n {
+				if err := tw.WriteHeader(&tar.Header{Name: "pipe", Typeflag: tar.TypeFifo}); err != nil {
+					return err
+				}
+			}
+			return tw.Close()
+		}
+	}
+	tests := []struct {
+		name   string
+		write  func(*tar.Writer) error
+		params DownloadDirParams
+		want   error
+	}{
+		{"1 GiB", claim(1 << 30), DownloadDirParams{}, io.ErrUnexpectedEOF}, // which it is not, but allowed
+		{"more", claim(1<<30 + 1), DownloadDirParams{}, ErrTooLarge},
+		{"more, asked for", claim(1<<30 + 1), DownloadDirParams{MaxBytes: 1<<30 + 1}, io.ErrUnexpectedEOF},
+		{"without a bound", claim(1 << 40), DownloadDirParams{MaxBytes: -1}, io.ErrUnexpectedEOF},
+		{"100,000 entries", entries(100_000), DownloadDirParams{}, nil},
+		{"more entries", entries(100_001), DownloadDirParams{}, ErrTooLarge},
+		{"more entries, asked for", entries(100_001), DownloadDirParams{MaxFiles: 100_001}, nil},
+		{"entries without a bound", entries(100_001), DownloadDirParams{MaxFiles: -1}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r, w := io.Pipe()
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				tw := tar.NewWriter(w)
+				w.CloseWithError(test.write(tw)) // of a claim nothing follows
+			})
+			err := receiveArchive(t.Context(), r, t.TempDir(), &test.params)
+			_ = r.Close()
+			writing.Wait()
+			if !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 type unpacker struct {
 	root     *os.Root
 	maxBytes int64 // of all files together; less than 0: no bound
-	maxFiles int64 // entries of all kinds; less than 0: no bound
+	maxFiles int64 // of all kinds; less than 0: no bound
 	skipped  func(name, why string)
 
 	bytes, files int64
@@ -84,12 +84,12 @@ func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if name != "." && !filepath.IsLocal(name) {
 		return fmt.Errorf("the archive names %q, which is outside of the target", header.Name)
 	}
-	if u.files++; u.maxFiles >= 0 && u.files > u.maxFiles {
-		return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, u.maxFiles)
+	if err := u.count(); err != nil {
+		return err
 	}
 	// As claimed, before anything of it is written: holes count as well.
 	if u.maxBytes >= 0 && header.Size > u.maxBytes-u.bytes {
-		return fmt.Errorf("%w: with %q it has more than %d bytes", ErrTooLarge, header.Name, u.maxBytes)
+		return fmt.Errorf("%w: with %q its files have more than %d bytes, which MaxBytes allows", ErrTooLarge, header.Name, u.maxBytes)
 	}
 	u.bytes += header.Size
 	if err := u.leave(filepath.Dir(name)); err != nil {
@@ -97,6 +97,15 @@ func (u *unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	}
 	if err := u.write(tr, name, header); err != nil {
 		return fmt.Errorf("write %q: %w", header.Name, err)
+	}
+	return nil
+}
+
+// count counts one file, directory or link. Directories that the archive only
+// implies are counted, too: one name of it can hold thousands.
+func (u *unpacker) count() error {
+	if u.files++; u.maxFiles >= 0 && u.files > u.maxFiles {
+		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.maxFiles)
 	}
 	return nil
 }
@@ -112,7 +121,7 @@ func (u *unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	base, mode := filepath.Base(name), fs.FileMode(header.Mode).Perm()
 	switch header.Typeflag {
 	case tar.TypeDir:
-		if err := makeDir(parent, base); err != nil {
+		if _, err := makeDir(parent, base); err != nil {
 			return err
 		}
 		// Whatever its mode is to be, it can be written into until then.
@@ -170,7 +179,11 @@ func (u *unpacker) enter(dir string) (*os.Root, error) {
 	}
 	for entered < len(dir) {
 		base, _, _ := strings.Cut(dir[entered:], string(filepath.Separator))
-		if err := makeDir(parent, base); err != nil {
+		made, err := makeDir(parent, base)
+		if err == nil && made {
+			err = u.count()
+		}
+		if err != nil {
 			return nil, err
 		}
 		u.path = append(u.path, pathDir{name: dir[:entered+len(base)]})
@@ -261,20 +274,20 @@ func (u *unpacker) hardLink(parent *os.Root, name string, header *tar.Header) er
 	return replace(parent, filepath.Base(name), func() error { return u.root.Link(target, name) })
 }
 
-// makeDir makes a directory unless there is one.
-func makeDir(parent *os.Root, base string) error {
+// makeDir makes a directory unless there is one, and reports whether it did.
+func makeDir(parent *os.Root, base string) (made bool, err error) {
 	info, err := parent.Lstat(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return parent.Mkdir(base, 0o755)
+		return true, parent.Mkdir(base, 0o755)
 	case err != nil:
-		return err
+		return false, err
 	case info.IsDir():
-		return nil
+		return false, nil
 	case info.Mode().Type() == fs.ModeSymlink:
-		return replace(parent, base, func() error { return parent.Mkdir(base, 0o755) })
+		return true, replace(parent, base, func() error { return parent.Mkdir(base, 0o755) })
 	}
-	return &fs.PathError{Op: "mkdir", Path: base, Err: syscall.ENOTDIR}
+	return false, &fs.PathError{Op: "mkdir", Path: base, Err: syscall.ENOTDIR}
 }
 
 func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modTime time.Time) error {
