@@ -1,13 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -18,12 +18,15 @@ import (
 
 	"github.com/go-resty/resty/v2"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 const (
 	maxErrorBody  = 1 << 20
 	maxAnswerBody = 32 << 20
+	// maxAnswerValues is far more than a page of 100 sandboxes has.
+	maxAnswerValues = 100_000
 	// headTimeout bounds the time until the service begins to answer one attempt;
 	// package httpwait bounds the rest, and the caller's context the call.
 	headTimeout = 75 * time.Second
@@ -236,7 +239,7 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	if len(text) > maxAnswerBody {
 		return head, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
 	}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(out); err != nil {
+	if err := boundjson.Unmarshal(text, out, maxAnswerValues, math.MaxInt); err != nil {
 		return head, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
 	}
 	return head, nil

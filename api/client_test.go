@@ -23,6 +23,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -450,6 +452,17 @@ func TestRepetition(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A list that is made of nothing would take a hundred times its size in memory.
+func TestManyValues(t *testing.T) {
+	t.Parallel()
+	page := strings.TrimSuffix(strings.Repeat("{},", maxAnswerValues), ",")
+	c := service(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "["+page+"]") })
+	_, err := c.Sandboxes.ListPage(t.Context(), nil)
+	if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok {
+		t.Errorf("got %v, want an error about too many values", err)
 	}
 }
 

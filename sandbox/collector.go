@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -148,8 +149,13 @@ func (c *collector) message(m *jupyter.Message) error {
 	return nil
 }
 
+// maxMembers bounds the members of what a kernel says, and those of its members:
+// lines of a traceback, MIME types. What a value of them holds is not counted, for
+// it stays JSON.
+const maxMembers = 100_000
+
 func decode(m *jupyter.Message, to any) error {
-	if err := json.Unmarshal(m.Content, to); err != nil {
+	if err := boundjson.Unmarshal(m.Content, to, maxMembers, 2); err != nil {
 		return malformed(m, err)
 	}
 	return nil
@@ -280,7 +286,7 @@ var errEnd = io.EOF
 // line reads a line of /execute; errEnd is its last.
 func (c *collector) line(text []byte) error {
 	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
+	if err := boundjson.Unmarshal(text, &l, maxMembers, 2); err != nil {
 		return fmt.Errorf("read the interpreter's answer: %w", err)
 	}
 	switch l.Type {

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// allocated returns how many bytes a call allocates. The test must not run beside
+// others.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// What a sandbox sends takes no more memory than it is long, however many values
+// it packs into that.
+func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
+	const size = 7 << 20
+	many := func(value string) string {
+		return strings.TrimSuffix(strings.Repeat(value+",", size/(len(value)+1)), ",")
+	}
+	frame := func(head string) func() error {
+		return func() error {
+			return readFrame(strings.NewReader(head), len(head), len(head), func(string, state.Value) error { return nil })
+		}
+	}
+	message := func(kind, content string) func() error {
+		m := &jupyter.Message{Header: jupyter.Header{MsgType: kind}, Content: json.RawMessage(content)}
+		return func() error { return newCollector(&RunCodeParams{}).message(m) }
+	}
+	line := func(text string) func() error {
+		return func() error { return newCollector(&RunCodeParams{}).line([]byte(text)) }
+	}
+	var keys bytes.Buffer
+	for i := 0; keys.Len() < size; i++ {
+		fmt.Fprintf(&keys, `"%x":1,`, i)
+	}
+	members := strings.TrimSuffix(keys.String(), ",")
+	for name, read := range map[string]func() error{
+		"frame of arrays":  frame(`{"values":[` + many("[]") + `]}`),
+		"frame of nulls":   frame(`{"values":[` + many("null") + `]}`),
+		"frame of blobs":   frame(`{"blobs":[` + many("[]") + `]}`),
+		"frame of strings": frame(`{"values":[` + many(`["x",0]`) + `]}`),
+		"MIME types":       message("display_data", `{"data":{`+members+`}}`),
+		"traceback":        message("error", `{"traceback":[`+many(`""`)+`]}`),
+		"tool calls": func() error {
+			_, err := (&stepCalls{}).exchange(t.Context(), []byte(`{"calls":[`+many("[]")+`]}`))
+			return err
+		},
+		"line":  line(`{"type":"result",` + members + `}`),
+		"extra": line(`{"type":"result","extra":{` + members + `}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			took := allocated(func() { err = read() })
+			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
+				t.Errorf("%v after %d KiB, for %d KiB of JSON", err, took>>10, size>>10)
+			}
+		})
+	}
+	// As many as there may be; most of it is garbage at once.
+	nulls := `{"values":[` + strings.TrimSuffix(strings.Repeat("null,", maxFrameValues-2), ",") + `]}`
+	if took := allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
+		t.Errorf("a head of %d values takes %d MiB", maxFrameValues, took>>20)
+	}
+}
+
+// What a frame or a display may hold is taken as before.
+func TestMuchForeignJSON(t *testing.T) {
+	t.Parallel()
+	const variables = 100_000
+	var head, documents bytes.Buffer
+	for i := range variables {
+		document := fmt.Sprintf(`{"v":1,"value":%d}`, i)
+		fmt.Fprintf(&head, `,["variable_%d",%d]`, i, len(document))
+		documents.WriteString(document)
+	}
+	text := `{"values":[` + head.String()[1:] + `],"blobs":[]}`
+	n := 0
+	err := readFrame(strings.NewReader(text+documents.String()), len(text), len(text)+documents.Len(), func(string, state.Value) error { n++; return nil })
+	if err != nil || n != variables {
+		t.Errorf("%d variables, %v", n, err)
+	}
+	// A plot's data is one value, however much that has in it.
+	plot := `{"data":{"application/json":[` + strings.TrimSuffix(strings.Repeat("1.5,", 1<<20), ",") + `]}}`
+	c := newCollector(&RunCodeParams{})
+	if err := c.message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: json.RawMessage(plot)}); err != nil {
+		t.Error(err)
+	}
+}
