@@ -41,13 +41,15 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 		return func() error { return newCollector(&RunCodeParams{}).message(m) }
 	}
 	line := func(text string) func() error {
-		return func() error { return newCollector(&RunCodeParams{}).line([]byte(text)) }
+		read := []byte(text)
+		return func() error { return newCollector(&RunCodeParams{}).line(read) }
 	}
 	var keys bytes.Buffer
 	for i := 0; keys.Len() < size; i++ {
 		fmt.Fprintf(&keys, `"%x":1,`, i)
 	}
 	members := strings.TrimSuffix(keys.String(), ",")
+	calls := []byte(`{"calls":[` + many("[]") + `]}`)
 	for name, read := range map[string]func() error{
 		"frame of arrays":  frame(`{"values":[` + many("[]") + `]}`),
 		"frame of nulls":   frame(`{"values":[` + many("null") + `]}`),
@@ -56,7 +58,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 		"MIME types":       message("display_data", `{"data":{`+members+`}}`),
 		"traceback":        message("error", `{"traceback":[`+many(`""`)+`]}`),
 		"tool calls": func() error {
-			_, err := (&stepCalls{}).exchange(t.Context(), []byte(`{"calls":[`+many("[]")+`]}`))
+			_, err := (&stepCalls{}).exchange(t.Context(), calls)
 			return err
 		},
 		"line":  line(`{"type":"result",` + members + `}`),
