@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
 // mimeChart is the type of what E2B reads out of a figure.
@@ -170,11 +172,14 @@ type chartJSON struct {
 	YTickLabels []string        `json:"y_tick_labels"`
 }
 
+// maxChartValues bounds the values of a chart's JSON: those of 300,000 points.
+const maxChartValues = 1 << 20
+
 // parseChart reads a chart. Only the outermost may be a superchart: no figure
 // has another, and reading each part anew must not go deep.
 func parseChart(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := boundjson.Unmarshal(data, &c, maxChartValues, math.MaxInt); err != nil {
 		return &UnknownChart{Raw: data, Err: fmt.Errorf("sandbox: read a chart: %w", err)}
 	}
 	chart, err := c.typed(outermost)

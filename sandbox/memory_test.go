@@ -49,6 +49,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 		fmt.Fprintf(&keys, `"%x":1,`, i)
 	}
 	members := strings.TrimSuffix(keys.String(), ",")
+	chart := []byte(`{"type":"line","elements":[` + many("{}") + `]}`)
 	calls := []byte(`{"calls":[` + many("[]") + `]}`)
 	for name, read := range map[string]func() error{
 		"frame of arrays":  frame(`{"values":[` + many("[]") + `]}`),
@@ -57,6 +58,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 		"frame of strings": frame(`{"values":[` + many(`["x",0]`) + `]}`),
 		"MIME types":       message("display_data", `{"data":{`+members+`}}`),
 		"traceback":        message("error", `{"traceback":[`+many(`""`)+`]}`),
+		"chart":            func() error { return parseChart(chart, true).(*UnknownChart).Err },
 		"tool calls": func() error {
 			_, err := (&stepCalls{}).exchange(t.Context(), calls)
 			return err
