@@ -1,13 +1,13 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -17,13 +17,19 @@ import (
 	"time"
 
 	"github.com/go-resty/resty/v2"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 const (
 	maxErrorBody  = 1 << 20
 	maxAnswerBody = 32 << 20
-	// requestTimeout bounds one attempt; the caller's context bounds the call.
-	requestTimeout = 75 * time.Second
+	// maxAnswerValues is far more than a page of 100 sandboxes has.
+	maxAnswerValues = 100_000
+	// headTimeout bounds the time until the service begins to answer one attempt;
+	// package httpwait bounds the rest, and the caller's context the call.
+	headTimeout = 75 * time.Second
 )
 
 // Client makes calls to one control plane with one key. It is safe for
@@ -96,13 +102,20 @@ func NewClient(opts ...Option) (*Client, error) {
 		c.transport = c.owned
 	}
 	c.resty = resty.NewWithClient(&http.Client{
-		Transport: c.transport,
+		Transport: bounded{c.transport},
 		// A redirect would carry the key to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
 		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
 	c.Sandboxes = &SandboxService{c}
 	return c, nil
+}
+
+// bounded carries the requests of a client, all of which have short answers.
+type bounded struct{ transport http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	return httpwait.Do(b.transport.RoundTrip, r, httpwait.Limits{Head: headTimeout})
 }
 
 // newTransport is the one pool of a client: sandboxes share a host, so the idle
@@ -201,8 +214,6 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 
 // attempt makes the request once.
 func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	request := c.resty.R().SetContext(ctx).SetHeader("X-API-KEY", string(c.key)).SetQueryParamsFromValues(r.query)
 	if body != nil {
 		request.SetHeader("Content-Type", "application/json").SetBody(body)
@@ -228,7 +239,7 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	if len(text) > maxAnswerBody {
 		return head, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
 	}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(out); err != nil {
+	if err := boundjson.Unmarshal(text, out, maxAnswerValues, math.MaxInt); err != nil {
 		return head, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
 	}
 	return head, nil

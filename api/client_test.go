@@ -23,6 +23,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -447,6 +449,82 @@ func TestRepetition(t *testing.T) {
 				}
 				if n := test.answers[0].after; test.ok && n == "1" && time.Since(start) < time.Second {
 					t.Errorf("waited %v, was asked for %s s", time.Since(start), n)
+				}
+			})
+		})
+	}
+}
+
+// A list that is made of nothing would take a hundred times its size in memory.
+func TestManyValues(t *testing.T) {
+	t.Parallel()
+	page := strings.TrimSuffix(strings.Repeat("{},", maxAnswerValues), ",")
+	c := service(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "["+page+"]") })
+	_, err := c.Sandboxes.ListPage(t.Context(), nil)
+	if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok {
+		t.Errorf("got %v, want an error about too many values", err)
+	}
+}
+
+// drops is the body of an answer that never ends: it sends a blank each time.
+type drops struct {
+	ctx  context.Context //nolint:containedctx // the request's
+	each time.Duration
+}
+
+func (d drops) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(d.each):
+		return copy(p, " "), nil
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	}
+}
+
+func (drops) Close() error { return nil }
+
+// A service that does not end its answers holds nobody for ever, and is not asked
+// again.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status int // 0: not even a head comes
+		each   time.Duration
+		limit  time.Duration
+	}{
+		"no head":      {0, 0, 75 * time.Second},
+		"drips":        {200, time.Second, time.Minute},
+		"stops":        {200, time.Hour, 20 * time.Second},
+		"error drips":  {500, time.Second, time.Minute},
+		"a miss drips": {404, 19 * time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				c, err := NewClient(WithAPIKey(secret), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+					calls.Add(1)
+					if test.status == 0 {
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					return &http.Response{StatusCode: test.status, Body: drops{r.Context(), test.each}, Request: r}, nil
+				})))
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				_, err = c.Sandboxes.Get(t.Context(), "i1")
+				if took := time.Since(start); err == nil || took != test.limit || calls.Load() != 1 {
+					t.Errorf("%v after %v and %d calls, want an error after %v", err, took, calls.Load(), test.limit)
+				}
+				if test.status < 300 && (!errors.Is(err, ErrTimeout) || errors.Is(err, ErrRetryable) || !strings.Contains(err.Error(), "too slow")) {
+					t.Errorf("%v does not say that the service is too slow", err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err = c.Sandboxes.Get(ctx, "i1"); test.status < 300 && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("with a deadline: %v", err)
 				}
 			})
 		})

@@ -25,6 +25,11 @@
 // [ErrNotFound], [ErrUnauthorized] and so on; [ErrRetryable] tells whether the
 // same call can succeed later. StatusCode is 0 when no answer came.
 //
+// A service that takes more than 75 seconds to begin an answer, sends nothing of
+// it for 20 seconds, or does not end it within a minute, is given up with an error
+// that is [ErrTimeout]; a context with an earlier deadline comes first. Such a call
+// is not repeated.
+//
 // Calls that may be repeated without harm are, up to three times, with a
 // growing wait and as Retry-After says. Create is repeated only when provably
 // nothing was sent, or when the service says with 429 that it did nothing.

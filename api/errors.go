@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 // Classes of errors, for errors.Is. An [*Error] matches those its status says.
@@ -26,7 +28,8 @@ var (
 	ErrRateLimited = errors.New("rate limited")
 	// ErrInvalidArgument: the service refuses the request as it is (400, 422).
 	ErrInvalidArgument = errors.New("invalid argument")
-	// ErrTimeout: no answer in time (408, 504, or a deadline on this side).
+	// ErrTimeout: no answer in time (408, 504, a deadline of the caller's, or a
+	// service that is slower than the client waits).
 	ErrTimeout = errors.New("timeout")
 	// ErrUnavailable: the service is busy, or was not reached (502, 503, or no
 	// answer at all).
@@ -155,10 +158,11 @@ var classes = map[int]error{
 	http.StatusTooManyRequests:     ErrRateLimited,
 }
 
-// unanswered: the peer was not reached or went away, which is not the caller
-// giving up.
+// unanswered reports whether the peer was not reached or went away. Neither a
+// caller that gives up nor a peer that is too slow is that.
 func (e *Error) unanswered() bool {
-	return e.StatusCode == 0 && !errors.Is(e.cause, context.Canceled) && !errors.Is(e.cause, context.DeadlineExceeded)
+	_, slow := errors.AsType[*httpwait.SlowError](e.cause)
+	return e.StatusCode == 0 && !slow && !errors.Is(e.cause, context.Canceled) && !errors.Is(e.cause, context.DeadlineExceeded)
 }
 
 func (e *Error) retryable() bool {

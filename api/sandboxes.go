@@ -30,7 +30,8 @@ type Sandbox struct {
 	Alias string `json:"alias"`
 	// EnvdVersion is the version of the daemon inside.
 	EnvdVersion string `json:"envdVersion"`
-	// AccessToken is the daemon's; empty when the sandbox is not secured.
+	// AccessToken is the daemon's; empty when the sandbox is not secured. No other
+	// port asks for it, that of the code interpreter (49999) included.
 	AccessToken Key `json:"envdAccessToken"`
 	// TrafficToken is that of all other ports; empty when they are public.
 	TrafficToken Key `json:"trafficAccessToken"`

@@ -45,7 +45,8 @@ func newCmdCodeRun(f *Factory, runF func(context.Context, *codeRunOptions) error
 		Short: "Run Python, or another language, in a kernel",
 		Long: `Run code in the kernel of a sandbox: a file, standard input (-) or -c. What it
 prints comes as it is printed; displayed values and the value of the last
-expression follow as text. The status is 1 when the code raised.
+expression follow as text, on a terminal without escape sequences and other
+control characters. The status is 1 when the code raised.
 
 Without --sandbox the sandbox is the command's own and is killed at the end. With
 it, variables of earlier code are there. With --local everything runs on this
@@ -122,16 +123,18 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if opts.Quiet {
 		images.tell = io.Discard
 	}
+	stdout := &codeWriter{w: opts.IO.Out, terminal: opts.IO.OutIsTerminal}
+	stderr := &codeWriter{w: opts.IO.Err, terminal: opts.IO.ErrIsTerminal}
 	var shown error
 	params := &sandbox.RunCodeParams{
 		Context: opts.Context, Language: opts.Language, Envs: opts.Envs.m,
 		Stdin: opts.answer(),
 	}
 	if !opts.JSON {
-		params.Stdout, params.Stderr, params.MaxOutput = opts.IO.Out, opts.IO.Err, -1
+		params.Stdout, params.Stderr, params.MaxOutput = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
 			if text := r.Text(); text != "" && shown == nil {
-				_, shown = fmt.Fprintln(opts.IO.Out, text)
+				shown = stdout.println(text)
 			}
 		}
 	}
@@ -148,7 +151,9 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 			return err
 		}
 	} else if isRaised {
-		fmt.Fprintln(opts.IO.Err, strings.TrimRight(raised.Traceback, "\n"))
+		if err := stderr.println(strings.TrimRight(raised.Traceback, "\n")); err != nil {
+			return err
+		}
 	}
 	if isRaised {
 		return remoteStatus(1)

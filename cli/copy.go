@@ -21,6 +21,10 @@ type copier struct {
 	sandbox *sandbox.Sandbox
 	user    string
 	warn    io.Writer
+
+	// maxBytes and maxFiles bound each download: code in the sandbox decides what
+	// there is to be downloaded.
+	maxBytes, maxFiles int64
 }
 
 // upload copies a local file or the content of a local directory.
@@ -54,11 +58,16 @@ func (c *copier) upload(ctx context.Context, t transfer) error {
 // download copies a file, or the content of a directory, out of the sandbox.
 func (c *copier) download(ctx context.Context, t transfer) error {
 	source := remotePath(t.source)
-	err := c.sandbox.Files.DownloadDir(ctx, source, t.target, &sandbox.DownloadDirParams{User: c.user, Skipped: c.skipped})
-	if !errors.Is(err, syscall.ENOTDIR) {
-		return err
+	err := c.sandbox.Files.DownloadDir(ctx, source, t.target, &sandbox.DownloadDirParams{
+		User: c.user, MaxBytes: c.maxBytes, MaxFiles: c.maxFiles, Skipped: c.skipped,
+	})
+	if errors.Is(err, syscall.ENOTDIR) {
+		err = c.downloadFile(ctx, source, t.target)
 	}
-	return c.downloadFile(ctx, source, t.target)
+	if errors.Is(err, sandbox.ErrTooLarge) {
+		return fmt.Errorf("%w (--max-download %v, --max-files %d)", err, (*sizeValue)(&c.maxBytes), c.maxFiles)
+	}
+	return err
 }
 
 func (c *copier) downloadFile(ctx context.Context, source, target string) error {
@@ -78,7 +87,16 @@ func (c *copier) downloadFile(ctx context.Context, source, target string) error 
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, content)
+	_, err = io.CopyN(file, content, c.maxBytes)
+	if err == nil {
+		_, err = io.ReadFull(content, make([]byte, 1))
+		if err == nil {
+			err = fmt.Errorf("%w: the file has more than %d bytes", sandbox.ErrTooLarge, c.maxBytes)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	return errors.Join(err, file.Close())
 }
 

@@ -45,6 +45,43 @@ func parseDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
+// sizeValue is a flag that takes a number of bytes, or of KiB to TiB ("20GiB").
+// Only positive ones.
+type sizeValue int64
+
+// sizeUnits are from the greatest to the smallest.
+var sizeUnits = []struct {
+	name string
+	size int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
+
+func (s *sizeValue) Type() string { return "size" }
+
+func (s *sizeValue) String() string {
+	for _, unit := range sizeUnits {
+		if *s != 0 && int64(*s)%unit.size == 0 {
+			return strconv.FormatInt(int64(*s)/unit.size, 10) + unit.name
+		}
+	}
+	return ""
+}
+
+func (s *sizeValue) Set(value string) error {
+	for _, unit := range sizeUnits {
+		number, ok := strings.CutSuffix(value, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || n <= 0 || n > math.MaxInt64/unit.size {
+			break
+		}
+		*s = sizeValue(n * unit.size)
+		return nil
+	}
+	return errors.New("want a positive number of bytes, or of KiB, MiB, GiB or TiB, such as 20GiB")
+}
+
 // keyValues is a repeatable flag that takes KEY=VALUE.
 type keyValues struct{ m map[string]string }
 

@@ -37,6 +37,22 @@ func FuzzParseDuration(f *testing.F) {
 	})
 }
 
+func TestSizeValue(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]struct {
+		size  sizeValue
+		shown string
+	}{
+		"1": {1, "1"}, "1024": {1024, "1KiB"}, "20GiB": {20 << 30, "20GiB"}, "3TiB": {3 << 40, "3TiB"}, "1536MiB": {1536 << 20, "1536MiB"},
+		"": {}, "0": {}, "-1": {}, "-1KiB": {}, "GiB": {}, "1.5GiB": {}, "1 GiB": {}, "1GB": {}, "9007199254740992KiB": {}, "9223372036854775808": {},
+	} {
+		var got sizeValue
+		if err := got.Set(in); got != want.size || (err == nil) != (want.size > 0) || got.String() != want.shown {
+			t.Errorf("%q is %d (%v), %v; want %d (%v)", in, int64(got), &got, err, int64(want.size), want.shown)
+		}
+	}
+}
+
 func FuzzParseKeyValue(f *testing.F) {
 	for _, seed := range []string{"A=1", "A=", "=1", "A", "A=b=c", "A\x00=1"} {
 		f.Add(seed)

@@ -36,7 +36,9 @@ error is then one JSON object on stderr:
 
 On a terminal tables show relative times; elsewhere times are RFC 3339 in UTC.
 Text of a service or a sandbox is stripped of control characters in tables and
-errors; exec, run and code run pass bytes through.
+errors. exec and run pass bytes through, as ssh does. code run does so to a file
+or a pipe; on a terminal escape sequences and other control characters of the
+code are left out.
 `
 
 // newCmdHelpTopic returns a command without a run function: cobra lists it

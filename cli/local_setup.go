@@ -25,7 +25,7 @@ pillow and requests, in an environment of their own in your cache directory. The
 first time takes a minute and a network; later it returns at once. Where it
 cannot be made, sandboxes run what Python there is, and the reason is printed.
 Environments of other versions of e2bctl are removed when nobody has used them
-for 30 days.`,
+for 30 days, and one that other users can write to is replaced.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet}

@@ -31,12 +31,35 @@ func (o *outputFormat) Set(value string) error {
 	return fmt.Errorf("want table or json")
 }
 
-// writeJSON writes v as one indented JSON document.
+// writeJSON writes v as one indented JSON document. What a terminal may act upon
+// is escaped, what JSON would allow in strings included, and so are bytes that
+// are not UTF-8.
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(activeEscaper{w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// activeEscaper escapes characters of a JSON document, of which an encoder
+// writes all at once. Outside of strings there are none of them but newlines.
+type activeEscaper struct{ w io.Writer }
+
+func (a activeEscaper) Write(document []byte) (int, error) {
+	escaped := make([]byte, 0, len(document))
+	for rest := document; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r != '\n' && isActive(r) || r == utf8.RuneError {
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		} else {
+			escaped = append(escaped, rest[:size]...)
+		}
+		rest = rest[size:]
+	}
+	if _, err := a.w.Write(escaped); err != nil {
+		return 0, err
+	}
+	return len(document), nil
 }
 
 // writeTable writes rows under header as kubectl does: upper case, three
@@ -75,11 +98,16 @@ func printable(s string) string {
 			return ' '
 		case r == utf8.RuneError:
 			return '\uFFFD'
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+		case isActive(r):
 			return -1
 		}
 		return r
 	}, s)
+}
+
+// isActive reports whether a terminal may do something else with r than show it.
+func isActive(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // moment writes a time for people (relative to now) on a terminal and exactly

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type runOptions struct {
@@ -22,13 +24,15 @@ type runOptions struct {
 	Network   networkFlags
 	Uploads   uploads
 	Downloads downloads
+	MaxBytes  sizeValue // of each of Downloads
+	MaxFiles  int64
 	Lifetime  durationValue
 	Deadline  durationValue
 	Remove    bool
 }
 
 func newCmdRun(f *Factory, runF func(context.Context, *runOptions) error) *cobra.Command {
-	opts := &runOptions{IO: f.IO}
+	opts := &runOptions{IO: f.IO, MaxBytes: sandbox.DefaultMaxBytes}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] <command>...",
@@ -53,6 +57,9 @@ a service the command does not end before.`,
 			if opts.Words, err = commandWords(cmd, args); err != nil {
 				return err
 			}
+			if opts.MaxFiles <= 0 {
+				return usagef(cmd, "want a positive number for --max-files")
+			}
 			if isLocal && !opts.Remove {
 				return usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
 			}
@@ -72,6 +79,8 @@ a service the command does not end before.`,
 	opts.Network.add(cmd)
 	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
 	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
+	flags.Var(&opts.MaxBytes, "max-download", "bytes that one --download may bring; what came before stays")
+	flags.Int64Var(&opts.MaxFiles, "max-files", sandbox.DefaultMaxFiles, "files, directories and links that one --download may bring")
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")
 	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
 	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
@@ -113,7 +122,10 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if !opts.Quiet {
 		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", printable(sb.ID()))
 	}
-	copier := copier{sandbox: sb, user: opts.Process.User, warn: opts.IO.Err}
+	copier := copier{
+		sandbox: sb, user: opts.Process.User, warn: opts.IO.Err,
+		maxBytes: int64(opts.MaxBytes), maxFiles: opts.MaxFiles,
+	}
 	for _, t := range opts.Uploads {
 		if err := copier.upload(ctx, t); err != nil {
 			return fmt.Errorf("uploading %s: %w", t.source, err)

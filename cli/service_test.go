@@ -380,6 +380,10 @@ func (s *service) contexts(w http.ResponseWriter, _ *http.Request) {
 }
 
 // execute answers with what the code, which is not run, asks for.
+// hostileText sets a title, writes the clipboard, clears the screen, asks the
+// terminal for an answer, rings, and turns the direction of text around.
+const hostileText = "\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x1b\\\u009b2J\x1b[6n\x1b[1;31mred\x1b[0m\x00\u202e\t100%\r"
+
 func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Code string            `json:"code"`
@@ -399,6 +403,13 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 		line(object{"type": "result", "text": fmt.Sprint(request.Envs), "is_main_result": true})
 	case "raise":
 		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
+	case "hostile": // what takes over a terminal, also cut into two lines of the stream
+		for _, stream := range []string{"stdout", "stderr"} {
+			line(object{"type": stream, "text": hostileText + "\x1b"})
+			line(object{"type": stream, "text": "[2Jend\x1b[3"})
+		}
+		line(object{"type": "result", "text": hostileText + "1", "is_main_result": true})
+		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": hostileText + "2"})
 	case "hang":
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()

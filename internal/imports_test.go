@@ -22,15 +22,15 @@ const module = "github.com/e2bctl/e2bctl"
 // any system, tests aside. It is the picture of the house: a new package or a
 // new arrow is drawn here first, and an arrow that is no longer needed goes.
 var imports = map[string]string{
-	"api":   "",
+	"api":   "internal/boundjson internal/httpwait",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api sandbox/chart state internal/archive internal/clip internal/gen/filesystem" +
+	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/jupyter internal/lazyregexp internal/pip internal/pyshim internal/runhost",
-	"sandbox/agent": "api sandbox state internal/clip internal/jupyter internal/lazyregexp internal/pip internal/pyshim" +
-		" internal/runhost",
-	"sandbox/chart": "api internal/jupyter",
+		" internal/httpwait internal/jupyter internal/lazyregexp internal/pip internal/pyshim internal/runhost",
+	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/lazyregexp internal/pip" +
+		" internal/pyshim internal/runhost",
+	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog" +
 		" internal/cloud/runtime",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
@@ -63,13 +63,15 @@ var imports = map[string]string{
 	"internal/realservice": "internal/cloud/agent internal/jupyter internal/pinned",
 
 	"internal/archive":                          "",
+	"internal/boundjson":                        "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",
 	"internal/gen/filesystem/filesystemconnect": "internal/gen/filesystem",
 	"internal/gen/process":                      "",
 	"internal/gen/process/processconnect":       "internal/gen/process",
-	"internal/jupyter":                          "",
+	"internal/httpwait":                         "",
+	"internal/jupyter":                          "internal/boundjson",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/pyshim":                           "",

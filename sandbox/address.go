@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 // The ports of what serves a sandbox.
@@ -75,11 +76,21 @@ func (p portClient) header(h http.Header) {
 	}
 }
 
-// Do sends a request. That the sandbox is gone is a [*GoneError], that nothing
-// listens on the port a [*portClosedError]; any other answer is the caller's.
+// restHead bounds how long a server inside may take to begin an answer that is
+// read whole: on a busy machine it may have to start a kernel first.
+const restHead = 5 * time.Minute
+
+// Do sends a request whose answer may be as long as it likes. That the sandbox is
+// gone is a [*GoneError], that nothing listens on the port a [*portClosedError];
+// any other answer is the caller's.
 func (p portClient) Do(r *http.Request) (*http.Response, error) {
+	return p.do(r, httpwait.Limits{Stream: true})
+}
+
+// do is Do with bounds on the time that the answer may take.
+func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response, error) {
 	p.header(r.Header)
-	return p.answer(p.sb.client.http.Do(r))
+	return p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
 }
 
 // answer makes an error of what the service's router answered, as Do does.
@@ -106,16 +117,16 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 // routed reads the 502 of the service's router: only one that names this
 // sandbox is a word about it.
 func (p portClient) routed(body []byte) error {
-	var answer struct {
+	var problem struct {
 		SandboxID string `json:"sandboxId"`
 		Port      int    `json:"port"`
 	}
-	_ = json.Unmarshal(body, &answer) // what is not its JSON names no sandbox
-	if answer.SandboxID != p.sb.ID() {
+	_ = json.Unmarshal(body, &problem) // what is not its JSON names no sandbox
+	if problem.SandboxID != p.sb.ID() {
 		return nil
 	}
-	if answer.Port != 0 {
-		return &portClosedError{answer.Port}
+	if problem.Port != 0 {
+		return &portClosedError{problem.Port}
 	}
 	return &GoneError{ID: p.sb.ID(), State: "killed", Reason: "the service does not have it any more", At: time.Now()}
 }
@@ -139,23 +150,24 @@ var plain = connect.WithAcceptCompression("gzip", nil, nil)
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
-	response, err := c.portClient.Do(r)
+	isStream := strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+")
+	response, err := c.do(r, httpwait.Limits{Stream: isStream})
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusOK {
 		// Of one message that is too long Connect reads the rest, which may not end.
-		if !strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+") {
+		if !isStream {
 			response.Body = http.MaxBytesReader(nil, response.Body, maxListing+1)
 		}
 		return response, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	_ = response.Body.Close()
-	var answer struct {
+	var problem struct {
 		Code string `json:"code"`
 	}
-	if json.Unmarshal(body, &answer) != nil || answer.Code == "" {
+	if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
 		return nil, api.ResponseError(r.Method, r.URL.Path, response.StatusCode, response.Header, body)
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))

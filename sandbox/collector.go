@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
@@ -271,7 +272,7 @@ var errEnd = io.EOF
 // line reads a line of /execute; errEnd is its last.
 func (c *collector) line(text []byte) error {
 	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
+	if err := boundjson.Unmarshal(text, &l, jupyter.MaxMembers, 2); err != nil {
 		return fmt.Errorf("read the interpreter's answer: %w", err)
 	}
 	switch l.Type {

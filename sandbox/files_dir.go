@@ -20,13 +20,15 @@ import (
 )
 
 const (
-	// DefaultMaxBytes and DefaultMaxFiles bound what a directory may bring along
-	// unless [DownloadDirParams] say otherwise.
-	DefaultMaxBytes = 16 << 30
-	DefaultMaxFiles = 1_000_000
+	// DefaultMaxBytes and DefaultMaxFiles bound what [Files.DownloadDir] brings
+	// unless [DownloadDirParams] say otherwise: 1 GiB, and 100,000 files,
+	// directories and links.
+	DefaultMaxBytes = 1 << 30
+	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge: a directory of the sandbox has more than a download may bring.
+// ErrTooLarge says that a directory of the sandbox has more than a download may
+// bring.
 var ErrTooLarge = archive.ErrTooLarge
 
 // UploadDirParams say how a directory is copied into a sandbox.
@@ -52,9 +54,11 @@ type DownloadDirParams struct {
 	// User is whose home a relative path starts at, and with whose rights the
 	// directory is read; empty means the sandbox's default user.
 	User string
-	// MaxBytes is what the files may have together, and MaxFiles how many files,
-	// directories and links there may be: more is [ErrTooLarge], and what came
-	// before stays. 0 means the defaults, less than 0 no bound.
+	// MaxBytes is how many bytes the files may have together, and MaxFiles how many
+	// files, directories and links there may be: with more DownloadDir returns
+	// [ErrTooLarge], and what came before stays. 0 means [DefaultMaxBytes] and
+	// [DefaultMaxFiles], less than 0 no bound: then code in the sandbox can fill
+	// the disk of this machine.
 	MaxBytes, MaxFiles int64
 	// Skipped is told what is not copied: devices and the like, and symbolic
 	// links that lead, or may lead, out of the directory. Names and reasons are the

@@ -22,6 +22,10 @@ import (
 // maxListing bounds one answer about files: a listing of some 200,000.
 const maxListing = 64 << 20
 
+// maxListed is how many messages there may be in such an answer: an entry is one,
+// its time and each of its metadata are more.
+const maxListed = 1_000_000
+
 // FileType is what a file is.
 type FileType string
 
@@ -79,7 +83,7 @@ type ListFilesParams struct {
 
 func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 	return filesystemconnect.NewFilesystemClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain)
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain, boundedProto(maxListed))
 }
 
 // List gives what is in a directory, in order of names, each directory before

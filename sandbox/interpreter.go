@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
@@ -172,7 +173,7 @@ func (r *codeRunner) control(ctx context.Context, method, id, verb string) error
 	if err != nil {
 		return err
 	}
-	response, err := server.Do(request)
+	response, err := server.do(request, httpwait.Limits{Head: restHead})
 	if err != nil {
 		return err
 	}
@@ -406,14 +407,14 @@ func (p portClient) json(ctx context.Context, method, path string, in, out any) 
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	response, err := p.Do(r)
+	response, err := p.do(r, httpwait.Limits{Head: restHead})
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return err
+		return api.NewError(method, path, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return api.ResponseError(method, path, response.StatusCode, response.Header, text)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -237,7 +238,7 @@ func (e *execution) note(m *jupyter.Message) error {
 	}
 	switch m.Header.MsgType {
 	case "execute_reply":
-		if err := json.Unmarshal(m.Content, &e.reply); err != nil {
+		if err := boundjson.Unmarshal(m.Content, &e.reply, jupyter.MaxMembers, 4); err != nil {
 			return e.lost(fmt.Sprintf("its reply is malformed: %v", err))
 		}
 		e.replied = true

@@ -171,7 +171,10 @@ func WithInternet(allowed bool) Option {
 }
 
 // WithPrivateTraffic makes the service refuse requests to the sandbox's ports
-// that do not carry its token, which this handle sends.
+// that do not carry its token, which this handle sends. Without it,
+// anyone who knows the sandbox's id can run code through the code interpreter's
+// port 49999, on E2B as on a local cloud: the token of a secure sandbox is for
+// the daemon's port alone.
 func WithPrivateTraffic() Option {
 	return func(c *config) error { c.private = true; return nil }
 }

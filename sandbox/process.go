@@ -28,6 +28,9 @@ const (
 	endGrace = time.Second
 	// maxEvent bounds one message of the daemon, which sends 32 KiB at a time.
 	maxEvent = 4 << 20
+	// maxProcessMessages is how many messages there may be in one: a process that
+	// is listed has two, and one more for each variable of its environment.
+	maxProcessMessages = 100_000
 	// inputChunk is what one message of input carries at most.
 	inputChunk = 32 << 10
 )
@@ -300,7 +303,7 @@ func asUser(h http.Header, user string) {
 
 func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain)
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundedProto(maxProcessMessages))
 }
 
 // olderThan compares a version of the daemon; one that is not understood is

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 // ErrPublicKernel is what agent.Begin with tools returns for a sandbox whose kernels
@@ -28,7 +30,7 @@ func (sb *Sandbox) private(ctx context.Context) error {
 	r.Header.Set("E2b-Sandbox-Id", sb.ID())
 	r.Header.Set("E2b-Sandbox-Port", strconv.Itoa(jupyterPort))
 	r.Header.Set("User-Agent", sb.client.api.UserAgent())
-	response, err := sb.client.http.Do(r)
+	response, err := httpwait.Do(sb.client.http.Do, r, httpwait.Limits{Head: restHead})
 	if err != nil {
 		return sb.failed(ctx, "find out whether the kernels are private", err)
 	}

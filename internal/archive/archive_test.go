@@ -364,8 +364,9 @@ func TestUnpackBounds(t *testing.T) {
 		dirs[i] = tar.Header{Name: "same/", Typeflag: tar.TypeDir}
 	}
 	for what, r := range map[string]io.Reader{
-		"a huge claim": archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
-		"many entries": archive(dirs...),
+		"a huge claim":               archive(tar.Header{Name: "huge", Typeflag: tar.TypeReg, Size: 1 << 40}),
+		"many entries":               archive(dirs...),
+		"many directories in a name": archive(tar.Header{Name: strings.Repeat("d/", 101) + "x", Typeflag: tar.TypeSymlink, Linkname: "y"}),
 	} {
 		dir := t.TempDir()
 		if err := into(openRoot(t, dir), nil).Unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {

@@ -23,7 +23,7 @@ const (
 )
 
 // ErrTooLarge: the archive has more than it may.
-var ErrTooLarge = errors.New("the directory is too large")
+var ErrTooLarge = errors.New("the download is too large")
 
 // Unpacker writes a tar stream, which a sandbox made and which may therefore hold
 // anything, below root. Nothing is written outside of Root: names that leave it
@@ -33,7 +33,7 @@ var ErrTooLarge = errors.New("the directory is too large")
 type Unpacker struct {
 	Root     *os.Root
 	MaxBytes int64                  // of all files together; less than 0: no bound
-	MaxFiles int64                  // entries of all kinds; less than 0: no bound
+	MaxFiles int64                  // of all kinds; less than 0: no bound
 	Skipped  func(name, why string) // is told what is not written
 
 	bytes, files int64
@@ -88,12 +88,12 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if name != "." && !filepath.IsLocal(name) {
 		return fmt.Errorf("the archive names %q, which is outside of the target", header.Name)
 	}
-	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
-		return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, u.MaxFiles)
+	if err := u.count(); err != nil {
+		return err
 	}
 	// As claimed, before anything of it is written: holes count as well.
 	if u.MaxBytes >= 0 && header.Size > u.MaxBytes-u.bytes {
-		return fmt.Errorf("%w: with %q it has more than %d bytes", ErrTooLarge, header.Name, u.MaxBytes)
+		return fmt.Errorf("%w: with %q its files have more than %d bytes, which MaxBytes allows", ErrTooLarge, header.Name, u.MaxBytes)
 	}
 	u.bytes += header.Size
 	if err := u.leave(filepath.Dir(name)); err != nil {
@@ -101,6 +101,15 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	}
 	if err := u.write(tr, name, header); err != nil {
 		return fmt.Errorf("write %q: %w", header.Name, err)
+	}
+	return nil
+}
+
+// count counts one file, directory or link. Directories that the archive only
+// implies are counted, too: one name of it can hold thousands.
+func (u *Unpacker) count() error {
+	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
+		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.MaxFiles)
 	}
 	return nil
 }
@@ -116,7 +125,7 @@ func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	base, mode := filepath.Base(name), fs.FileMode(header.Mode).Perm()
 	switch header.Typeflag {
 	case tar.TypeDir:
-		if err := makeDir(parent, base); err != nil {
+		if _, err := makeDir(parent, base); err != nil {
 			return err
 		}
 		// Whatever its mode is to be, it can be written into until then.
@@ -174,7 +183,11 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	}
 	for entered < len(dir) {
 		base, _, _ := strings.Cut(dir[entered:], string(filepath.Separator))
-		if err := makeDir(parent, base); err != nil {
+		made, err := makeDir(parent, base)
+		if err == nil && made {
+			err = u.count()
+		}
+		if err != nil {
 			return nil, err
 		}
 		u.path = append(u.path, pathDir{name: dir[:entered+len(base)]})
@@ -265,20 +278,20 @@ func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) er
 	return replace(parent, filepath.Base(name), func() error { return u.Root.Link(target, name) })
 }
 
-// makeDir makes a directory unless there is one.
-func makeDir(parent *os.Root, base string) error {
+// makeDir makes a directory unless there is one, and reports whether it did.
+func makeDir(parent *os.Root, base string) (made bool, err error) {
 	info, err := parent.Lstat(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return parent.Mkdir(base, 0o755)
+		return true, parent.Mkdir(base, 0o755)
 	case err != nil:
-		return err
+		return false, err
 	case info.IsDir():
-		return nil
+		return false, nil
 	case info.Mode().Type() == fs.ModeSymlink:
-		return replace(parent, base, func() error { return parent.Mkdir(base, 0o755) })
+		return true, replace(parent, base, func() error { return parent.Mkdir(base, 0o755) })
 	}
-	return &fs.PathError{Op: "mkdir", Path: base, Err: syscall.ENOTDIR}
+	return false, &fs.PathError{Op: "mkdir", Path: base, Err: syscall.ENOTDIR}
 }
 
 func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modTime time.Time) error {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
 // ProtocolVersion is the messaging protocol that headers of this package name.
@@ -193,9 +195,14 @@ func Encode(content any) json.RawMessage {
 	return data
 }
 
+// MaxMembers bounds the members of what a kernel says, and those of its members:
+// lines of a traceback, MIME types. What a value of them holds is not counted, for
+// it stays JSON.
+const MaxMembers = 100_000
+
 // Decode reads the content of a message into what to points to.
 func (m *Message) Decode(to any) error {
-	if err := json.Unmarshal(m.Content, to); err != nil {
+	if err := boundjson.Unmarshal(m.Content, to, MaxMembers, 2); err != nil {
 		return m.Malformed(err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 	"github.com/e2bctl/e2bctl/state"
@@ -180,7 +181,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 		Calls   []callHead `json:"calls"`
 		Waiting []uint64   `json:"waiting"`
 	}
-	if err := json.Unmarshal(line, &head); err != nil {
+	if err := boundjson.Unmarshal(line, &head, 8*maxCalls, 3); err != nil { // of a call three values
 		return "", fmt.Errorf("%w: %w", errExchange, err)
 	}
 	if len(head.Calls)+len(head.Waiting) > 2*maxCalls {

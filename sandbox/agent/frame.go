@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -16,14 +17,14 @@ import (
 // it, then the blobs that they name.
 type frameHead struct {
 	Values []frameValue `json:"values"`
-	Blobs  []frameBlob  `json:"blobs"`
+	Blobs  []framePart  `json:"blobs"`
 	// Held are, on the way up, blobs that a variable of the kernel has: they are
 	// not sent.
 	Held [][2]string `json:"held"`
 }
 
-// frameValue is a name, the size of a document and, on the way up, its hash
-// and the size with blobs.
+// frameValue is, on the way up, a name, the size of a document, its hash and the
+// size with blobs.
 type frameValue struct {
 	name  string
 	size  int
@@ -35,26 +36,23 @@ func (v frameValue) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{v.name, v.size, v.hash, v.total})
 }
 
-func (v *frameValue) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&v.name, &v.size})
-}
-
-// frameBlob is a hash and a size.
-type frameBlob struct {
-	hash string
+// framePart is the hash of a blob, or on the way down the name of a value, and the
+// size.
+type framePart struct {
+	name string
 	size int
 }
 
-func (b frameBlob) MarshalJSON() ([]byte, error) { return json.Marshal([]any{b.hash, b.size}) }
+func (p framePart) MarshalJSON() ([]byte, error) { return json.Marshal([]any{p.name, p.size}) }
 
-func (b *frameBlob) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&b.hash, &b.size})
+func (p *framePart) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
 // frameOf gives the frame of entries, with each blob once but for those held,
 // which it names with the variable that has them.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
-	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []frameBlob{}, Held: [][2]string{}}
+	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
 	for i, entry := range entries {
 		doc, large := entry.Value.Detached()
@@ -69,7 +67,7 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 			head.Held = append(head.Held, [2]string{hash.String(), name})
 			continue
 		}
-		head.Blobs = append(head.Blobs, frameBlob{hash.String(), len(data)})
+		head.Blobs = append(head.Blobs, framePart{hash.String(), len(data)})
 		parts = append(parts, bytes.NewReader(data))
 	}
 	line, err := json.Marshal(head)
@@ -82,8 +80,12 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 
 var errFrame = errors.New("what the kernel sent is malformed")
 
-// maxFrameHead is far above what a hundred thousand variables need.
-const maxFrameHead = 32 << 20
+// maxFrameHead and maxFrameValues bound a head in bytes and in values of JSON:
+// more than a hundred thousand variables need, which have three values each.
+const (
+	maxFrameHead   = 32 << 20
+	maxFrameValues = 400_000
+)
 
 // readFrame reads a frame of so many bytes, of which the first line has head.
 func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
@@ -105,8 +107,8 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 	if err != nil {
 		return err
 	}
-	var h frameHead
-	if err := json.Unmarshal(line, &h); err != nil {
+	var h struct{ Values, Blobs []framePart }
+	if err := boundjson.Unmarshal(line, &h, maxFrameValues, 3); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	documents := make([][]byte, len(h.Values))
@@ -122,7 +124,7 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 			return err
 		}
 		hash := state.Hash(sha256.Sum256(data))
-		if hex.EncodeToString(hash[:]) != b.hash {
+		if hex.EncodeToString(hash[:]) != b.name {
 			return fmt.Errorf("%w: a blob is not what its hash says: was it changed while it was sent?", errFrame)
 		}
 		blobs[hash] = data

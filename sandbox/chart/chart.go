@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -178,11 +180,14 @@ type chartJSON struct {
 	YTickLabels []string        `json:"y_tick_labels"`
 }
 
+// maxValues bounds the values of a chart's JSON: those of 300,000 points.
+const maxValues = 1 << 20
+
 // parse reads a chart. Only the outermost may be a superchart: no figure
 // has another, and reading each part anew must not go deep.
 func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := boundjson.Unmarshal(data, &c, maxValues, math.MaxInt); err != nil {
 		return &Unknown{Raw: data, Err: fmt.Errorf("chart: read a chart: %w", err)}
 	}
 	chart, err := c.typed(outermost)

@@ -148,6 +148,24 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
+// A secure sandbox, which every one is, has a token for its daemon alone.
+func TestPublicTraffic(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	sb := cloud.Create(t)
+	for _, test := range []struct {
+		port, path string
+		want       int
+	}{
+		{"49999", "/contexts", http.StatusOK},
+		{"49983", "/files?path=x", http.StatusUnauthorized},
+	} {
+		if status := get(t, cloud, test.port+"-"+sb.ID()+".localhost", test.path); status != test.want {
+			t.Errorf("GET %s from port %s without a token: %d, want %d", test.path, test.port, status, test.want)
+		}
+	}
+}
+
 func TestPrivateTraffic(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

@@ -19,7 +19,8 @@ type Python struct {
 // downloads packages, later it returns at once. progress is told what is done;
 // nil is silent. When the environment cannot be made, the best Python that is
 // there is returned, with the reason in its Note. Environments of other versions of
-// this module that nobody has used for 30 days are removed.
+// this module that nobody has used for 30 days are removed. One that other users
+// can write to is replaced, and nothing of it is run.
 func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
 	return describe(python.Ensure(ctx, progress))
 }

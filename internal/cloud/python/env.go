@@ -48,17 +48,27 @@ type Env struct {
 	Trees   []string // directories a sandbox must be shown beyond /usr, none inside another
 	Vars    []string // variables ("NAME=value") that its processes should have
 	Level   Level
-	Note    string // one line: what is missing and what to install; "" when nothing is
+	Note    string // one line: what is missing, or not used, and what to do; "" when nothing is
 }
 
 // Find returns the best Python that is there now: the one that E2BCTL_PYTHON
 // names, else the prepared environment, else a python3 with IPython, else any
 // python3. It runs the candidates to ask them, and installs nothing; that the
 // prepared environment is in use is noted there.
+// A prepared environment that users other than this one and root can change is
+// not run; the note of what is returned in its place says so.
 // It returns [ErrNoPython] when there is none, and an error that names the file
 // when E2BCTL_PYTHON does not work.
 func Find(ctx context.Context) (*Env, error) {
-	env, err := prepared(ctx)
+	env, err := named(ctx)
+	if env == nil && err == nil {
+		env, err = findVenv(ctx)
+	}
+	if refused := err; errors.Is(refused, errRefused) {
+		if env, err = fallback(ctx, ""); env != nil {
+			env.Note = fmt.Sprintf("%v: run `e2bctl local setup`, which makes another one", refused)
+		}
+	}
 	if env != nil || err != nil {
 		return env, err
 	}
@@ -71,6 +81,9 @@ func Find(ctx context.Context) (*Env, error) {
 // answers as [Find] does, with the reason in [Env.Note]. progress gets what is
 // being done, as lines, or as a bar when it is a terminal; nil is silent.
 //
+// Whatever the umask is, nobody else can write to what Ensure makes, nor read an
+// ordinary user's. An environment that others can change is replaced.
+//
 // Environments of other versions that nobody has used for 30 days are removed.
 //
 // Root may get the system's python3-venv package installed, which progress says
@@ -78,7 +91,7 @@ func Find(ctx context.Context) (*Env, error) {
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	report := newReporter(progress)
 	defer removeUnused(report)
-	env, err := prepared(ctx)
+	env, err := named(ctx)
 	if env != nil || err != nil {
 		return env, err
 	}
@@ -93,17 +106,17 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	return fallback(ctx, err.Error())
 }
 
-// prepared returns what needs no search: the Python that E2BCTL_PYTHON names or
-// a finished virtual environment; nil when there is neither.
-func prepared(ctx context.Context) (*Env, error) {
-	if name := os.Getenv(Variable); name != "" {
-		found, err := ask(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("python: %s=%s cannot be used: %w", Variable, name, err)
-		}
-		return found.env("install it there"), nil
+// named returns the Python that E2BCTL_PYTHON names, nil when it names none.
+func named(ctx context.Context) (*Env, error) {
+	name := os.Getenv(Variable)
+	if name == "" {
+		return nil, nil
 	}
-	return findVenv(ctx)
+	found, err := ask(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("python: %s=%s cannot be used: %w", Variable, name, err)
+	}
+	return found.env("install it there"), nil
 }
 
 // System returns the best Python of which everything is below /usr, for a

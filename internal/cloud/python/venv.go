@@ -35,9 +35,14 @@ func cacheDirectory() (string, error) {
 	return filepath.Join(cache, "e2bctl", "python"), nil
 }
 
+// errRefused says that there is an environment, and that nothing of it is run
+// because other users of the machine can change it.
+var errRefused = errors.New("python: the prepared environment is not used")
+
 // findVenv returns the newest finished environment of this list, nil when there
-// is none that works. Only its own interpreter is run: which python3 is first on
-// PATH at the moment does not matter to what was made once.
+// is none that works, and an error that wraps [errRefused] when there is only one
+// that others can change. Only its own interpreter is run: which python3 is first
+// on PATH at the moment does not matter to what was made once.
 func findVenv(ctx context.Context) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -47,8 +52,15 @@ func findVenv(ctx context.Context) (*Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, err)
 	}
-	var newest *interpreter
+	var (
+		newest  *interpreter
+		refused error
+	)
 	for _, name := range markers {
+		if err := checkUnshared(filepath.Dir(name)); err != nil {
+			refused = fmt.Errorf("%w: %w", errRefused, err)
+			continue
+		}
 		found, err := ask(ctx, venvPython(filepath.Dir(name)))
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, context.Cause(ctx))
@@ -58,7 +70,7 @@ func findVenv(ctx context.Context) (*Env, error) {
 		}
 	}
 	if newest == nil {
-		return nil, nil
+		return nil, refused
 	}
 	directory := filepath.Dir(filepath.Dir(newest.Executable))
 	env := newest.env("run `e2bctl local setup`")
@@ -75,22 +87,28 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv makes the environment, or waits for the process that is making it.
-// Its errors say what to install.
+// makeVenv returns the environment. It makes one if there is none, or waits for
+// the process that is making it. Its errors say what to install.
 func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, fmt.Errorf("python: make the cache directory: %w", err)
+	if err := makeCache(cache, report); err != nil {
+		return nil, err
+	}
+	if env, err := findVenv(ctx); env != nil || err != nil && !errors.Is(err, errRefused) {
+		return env, err
 	}
 	lock, err := acquire(ctx, filepath.Join(cache, "lock"), report)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = lock.Close() }() // the file holds nothing
-	if env, err := findVenv(ctx); env != nil || err != nil {
+	switch env, err := findVenv(ctx); {
+	case errors.Is(err, errRefused):
+		report.line("%v; another one is made", err)
+	case env != nil || err != nil:
 		return env, err
 	}
 	base, err := baseInterpreter(ctx, report)
@@ -256,7 +274,8 @@ var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 // Index, proxy and certificate settings of the environment are for pip; what
 // would make it install elsewhere is taken away.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
-	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	run := umask(argv)
+	command := exec.CommandContext(ctx, run[0], run[1:]...)
 	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		return slices.Contains(elsewhere, name)

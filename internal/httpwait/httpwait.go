@@ -1,0 +1,114 @@
+// Package httpwait bounds the time that the answer to an HTTP request may take. A
+// peer that sends a byte now and then would hold its caller as long as it likes.
+package httpwait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// How long the body of an answer that is read whole may take.
+const (
+	// Idle is the longest time in which nothing comes.
+	Idle = 20 * time.Second
+	// Body is the time from the answer's head to its end.
+	Body = time.Minute
+)
+
+// Limits say how long an answer may take.
+type Limits struct {
+	// Head bounds the time from the request to the answer's head, the sending of
+	// the request included; 0 means that only the request's context does.
+	Head time.Duration
+	// Stream means that the body of a 2xx answer may take any time. All other
+	// bodies are bounded by [Idle] and [Body].
+	Stream bool
+}
+
+// SlowError is an answer that did not come in time. It is a net.Error that timed
+// out, and not [context.DeadlineExceeded]: the caller has set no deadline.
+type SlowError struct {
+	what  string
+	limit time.Duration
+}
+
+func (e *SlowError) Error() string {
+	return fmt.Sprintf("the peer is too slow: %s within %v", e.what, e.limit)
+}
+
+// Timeout returns true.
+func (e *SlowError) Timeout() bool { return true }
+
+// Temporary returns false: another attempt would take as long.
+func (e *SlowError) Temporary() bool { return false }
+
+// Do sends a request with send. An answer that does not come within the limits is
+// a [*SlowError], of Do or of a Read of the body, and ends the request. As with
+// any request, the body must be closed.
+func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limits Limits) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	if limits.Head > 0 {
+		defer after(limits.Head, cancel, "it did not begin to answer").Stop()
+	}
+	response, err := send(r.WithContext(ctx))
+	if err != nil {
+		err = orSlow(ctx, err)
+		cancel(nil)
+		return nil, err
+	}
+	b := &body{ReadCloser: response.Body, ctx: ctx, cancel: cancel}
+	if !limits.Stream || response.StatusCode < 200 || response.StatusCode > 299 {
+		b.idle = after(Idle, cancel, "nothing of its answer came")
+		b.whole = after(Body, cancel, "its answer did not end")
+	}
+	response.Body = b
+	return response, nil
+}
+
+// after ends a request that is not complete in time.
+func after(limit time.Duration, cancel context.CancelCauseFunc, what string) *time.Timer {
+	return time.AfterFunc(limit, func() { cancel(&SlowError{what, limit}) })
+}
+
+// orSlow returns the reason for which the request was ended here, or else err.
+func orSlow(ctx context.Context, err error) error {
+	if slow, ok := errors.AsType[*SlowError](context.Cause(ctx)); ok {
+		return slow
+	}
+	return err
+}
+
+// body is the body of an answer.
+type body struct {
+	io.ReadCloser
+	ctx    context.Context //nolint:containedctx // the request's
+	cancel context.CancelCauseFunc
+
+	idle, whole *time.Timer // nil: it may take any time
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.idle != nil {
+		b.idle.Reset(Idle)
+		defer b.idle.Stop() // what the caller does with it may take any time
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself
+		err = orSlow(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	if b.idle != nil {
+		b.idle.Stop()
+		b.whole.Stop()
+	}
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}

@@ -1,0 +1,170 @@
+package httpwait
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are within this process, so that their
+// time can be that of a test.
+type pipes struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.accepted:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error { close(p.closed); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// ask sends a request to a real server with the given handler and reads the
+// answer. It returns how long that took.
+func ask(ctx context.Context, t *testing.T, limits Limits, handler http.HandlerFunc) (body string, took time.Duration, err error) {
+	t.Helper()
+	listener := &pipes{make(chan net.Conn), make(chan struct{})}
+	server := &http.Server{Handler: handler}
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		listener.accepted <- theirs
+		return ours, nil
+	}}
+	defer func() {
+		transport.CloseIdleConnections()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done
+	}()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	response, err := Do((&http.Client{Transport: transport}).Do, r, limits)
+	if err != nil {
+		return "", time.Since(start), err
+	}
+	text, err := io.ReadAll(response.Body)
+	took = time.Since(start)
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return string(text), took, err
+}
+
+// drip answers with a status and then a byte each time, n of them, until the
+// request ends.
+func drip(status, n int, each time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		flusher := http.NewResponseController(w)
+		for range n {
+			if flusher.Flush() != nil {
+				return
+			}
+			select {
+			case <-time.After(each):
+			case <-r.Context().Done():
+				return
+			}
+			_, _ = io.WriteString(w, "x")
+		}
+	}
+}
+
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limits  Limits
+		handler http.HandlerFunc
+		took    time.Duration
+		want    string // of the error, or of the body
+	}{
+		"drips":             {Limits{}, drip(200, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
+		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "nothing of its answer came within 20s"},
+		"no head":           {Limits{Head: time.Minute}, silent, time.Minute, "it did not begin to answer within 1m0s"},
+		"an error drips":    {Limits{Stream: true}, drip(500, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
+		"slow, but in time": {Limits{}, drip(200, 3, 19*time.Second), 57 * time.Second, "xxx"},
+		"a stream":          {Limits{Stream: true}, drip(200, 3, time.Hour), 3 * time.Hour, "xxx"},
+		"a late head": {Limits{Head: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			<-time.After(59 * time.Second)
+			drip(200, 2, time.Second)(w, r)
+		}, 61 * time.Second, "xx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				text, took, err := ask(t.Context(), t, test.limits, test.handler)
+				if slow, ok := errors.AsType[*SlowError](err); ok {
+					text = slow.Error()
+					if !slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%v is no timeout of the peer's", err)
+					}
+				} else if err != nil {
+					t.Error(err)
+				}
+				if !strings.HasSuffix(text, test.want) || took != test.took {
+					t.Errorf("%q after %v, want %q after %v", text, took, test.want, test.took)
+				}
+			})
+		})
+	}
+}
+
+// The caller's context ends a request as ever, and is the reason then.
+func TestDoHeedsItsContext(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{"no head": silent, "drips": drip(200, 1e6, time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				_, took, err := ask(ctx, t, Limits{Head: time.Hour}, handler)
+				if !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+			})
+		})
+	}
+}
+
+// A caller may take its time with what has come.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b := &body{ReadCloser: io.NopCloser(strings.NewReader("xx")), ctx: ctx, cancel: cancel}
+		b.idle, b.whole = after(Idle, cancel, "idle"), after(Body, cancel, "whole")
+		defer b.Close()
+		one := make([]byte, 1)
+		for range 2 {
+			if _, err := b.Read(one); err != nil {
+				t.Error(err)
+			}
+			<-time.After(Idle + time.Second)
+			if err := context.Cause(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// allocated returns how many bytes a call allocates. The test must not run beside
+// others.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// What a sandbox sends takes no more memory than it is long, however many values
+// it packs into that.
+func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
+	const size = 7 << 20
+	many := func(value string) string {
+		return strings.TrimSuffix(strings.Repeat(value+",", size/(len(value)+1)), ",")
+	}
+	frame := func(head string) func() error {
+		return func() error {
+			return readFrame(strings.NewReader(head), len(head), len(head), func(string, state.Value) error { return nil })
+		}
+	}
+	calls := []byte(`{"calls":[` + many("[]") + `]}`)
+	for name, read := range map[string]func() error{
+		"frame of arrays":  frame(`{"values":[` + many("[]") + `]}`),
+		"frame of nulls":   frame(`{"values":[` + many("null") + `]}`),
+		"frame of blobs":   frame(`{"blobs":[` + many("[]") + `]}`),
+		"frame of strings": frame(`{"values":[` + many(`["x",0]`) + `]}`),
+		"tool calls": func() error {
+			_, err := (&stepCalls{}).exchange(t.Context(), calls)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			took := allocated(func() { err = read() })
+			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
+				t.Errorf("%v after %d KiB, for %d KiB of JSON", err, took>>10, size>>10)
+			}
+		})
+	}
+	// As many as there may be; most of it is garbage at once.
+	nulls := `{"values":[` + strings.TrimSuffix(strings.Repeat("null,", maxFrameValues-2), ",") + `]}`
+	if took := allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
+		t.Errorf("a head of %d values takes %d MiB", maxFrameValues, took>>20)
+	}
+}
+
+// What a frame or a display may hold is taken as before.
+func TestMuchForeignJSON(t *testing.T) {
+	t.Parallel()
+	const variables = 100_000
+	var head, documents bytes.Buffer
+	for i := range variables {
+		document := fmt.Sprintf(`{"v":1,"value":%d}`, i)
+		fmt.Fprintf(&head, `,["variable_%d",%d]`, i, len(document))
+		documents.WriteString(document)
+	}
+	text := `{"values":[` + head.String()[1:] + `],"blobs":[]}`
+	n := 0
+	err := readFrame(strings.NewReader(text+documents.String()), len(text), len(text)+documents.Len(), func(string, state.Value) error { n++; return nil })
+	if err != nil || n != variables {
+		t.Errorf("%d variables, %v", n, err)
+	}
+}

@@ -1,0 +1,85 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// boundedProto makes a client refuse an answer of more than a number of messages,
+// those in others counted each. In two bytes there can be one, which takes hundreds
+// when it is decoded.
+func boundedProto(messages int) connect.ClientOption {
+	return connect.WithCodec(protoCodec{messages})
+}
+
+// protoCodec is the binary form of Protocol Buffers.
+type protoCodec struct{ messages int }
+
+func (protoCodec) Name() string { return "proto" }
+
+func (protoCodec) Marshal(message any) ([]byte, error) {
+	m, err := protoMessage(message)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(m)
+}
+
+// MarshalAppend saves Connect a copy.
+func (protoCodec) MarshalAppend(to []byte, message any) ([]byte, error) {
+	m, err := protoMessage(message)
+	if err != nil {
+		return nil, err
+	}
+	return proto.MarshalOptions{}.MarshalAppend(to, m)
+}
+
+func (c protoCodec) Unmarshal(data []byte, message any) error {
+	m, err := protoMessage(message)
+	if err != nil {
+		return err
+	}
+	if left := spend(data, m.ProtoReflect().Descriptor(), c.messages); left < 0 {
+		return fmt.Errorf("the answer has more than %d messages", c.messages)
+	}
+	return proto.Unmarshal(data, m)
+}
+
+func protoMessage(message any) (proto.Message, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message of Protocol Buffers", message)
+	}
+	return m, nil
+}
+
+// spend counts the messages and other repeated values in a message and returns how
+// many of so many are left, less than 0 when there are too many. What is malformed
+// is found later.
+func spend(data []byte, message protoreflect.MessageDescriptor, left int) int {
+	for len(data) > 0 && left >= 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return left
+		}
+		data = data[n:]
+		field := message.Fields().ByNumber(number)
+		n = protowire.ConsumeFieldValue(number, kind, data)
+		if n < 0 {
+			return left
+		}
+		if field != nil && (field.Message() != nil || field.IsList()) {
+			left--
+		}
+		if field != nil && field.Message() != nil && kind == protowire.BytesType {
+			inner, _ := protowire.ConsumeBytes(data)
+			left = spend(inner, field.Message(), left)
+		}
+		data = data[n:]
+	}
+	return left
+}

@@ -1,0 +1,77 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/sandbox/chart"
+)
+
+// allocated returns how many bytes a call allocates. The test must not run beside
+// others.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// What a sandbox sends takes no more memory than it is long, however many values
+// it packs into that.
+func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
+	const size = 7 << 20
+	many := func(value string) string {
+		return strings.TrimSuffix(strings.Repeat(value+",", size/(len(value)+1)), ",")
+	}
+	message := func(kind, content string) func() error {
+		m := &jupyter.Message{Header: jupyter.Header{MsgType: kind}, Content: json.RawMessage(content)}
+		return func() error { return newCollector(&RunCodeParams{}).message(m) }
+	}
+	line := func(text string) func() error {
+		read := []byte(text)
+		return func() error { return newCollector(&RunCodeParams{}).line(read) }
+	}
+	var keys bytes.Buffer
+	for i := 0; keys.Len() < size; i++ {
+		fmt.Fprintf(&keys, `"%x":1,`, i)
+	}
+	members := strings.TrimSuffix(keys.String(), ",")
+	figure := Result{Data: map[string]json.RawMessage{chart.MIMEType: json.RawMessage(`{"type":"line","elements":[` + many("{}") + `]}`)}}
+	for name, read := range map[string]func() error{
+		"MIME types": message("display_data", `{"data":{`+members+`}}`),
+		"traceback":  message("error", `{"traceback":[`+many(`""`)+`]}`),
+		"chart": func() error {
+			c, _ := figure.Chart()
+			return c.(*chart.Unknown).Err
+		},
+		"line":  line(`{"type":"result",` + members + `}`),
+		"extra": line(`{"type":"result","extra":{` + members + `}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			took := allocated(func() { err = read() })
+			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
+				t.Errorf("%v after %d KiB, for %d KiB of JSON", err, took>>10, size>>10)
+			}
+		})
+	}
+}
+
+// What a display may hold is taken as before.
+func TestMuchForeignJSON(t *testing.T) {
+	t.Parallel()
+	// A plot's data is one value, however much that has in it.
+	plot := `{"data":{"application/json":[` + strings.TrimSuffix(strings.Repeat("1.5,", 1<<20), ",") + `]}}`
+	c := newCollector(&RunCodeParams{})
+	if err := c.message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: json.RawMessage(plot)}); err != nil {
+		t.Error(err)
+	}
+}
