@@ -46,6 +46,7 @@ type Options struct {
 	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
 	MaxSandboxes int               // at once; 0 is control.DefaultMaxSandboxes
 	Policy       network.Policy    // what sandboxes may reach
+	ProxyNames   bool              // see network.Dialer
 	Logger       *slog.Logger      // nil: no log
 }
 
@@ -99,7 +100,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		o.Key = newKey()
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy()}}
+	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = python.Find(ctx); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
