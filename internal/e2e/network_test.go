@@ -165,12 +165,13 @@ func TestProxyOfTheHost(t *testing.T) {
 	}
 	const inside, outside = `("127.0.0.1", 3128)`, `("203.0.113.9", 80)`
 	for _, host := range []string{"127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "2852039166", "10.1", "127.0.0.1.", "nowhere.invalid"} {
+		get := "/ HTTP/1.1\r\nConnection: close\r\nHost: " + host + "\r\n\r\n"
 		requests := map[string]string{
-			"CONNECT " + host + ":80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":             inside,
-			"GET http://" + host + "/ HTTP/1.1\r\nConnection: close\r\nHost: " + host + "\r\n\r\n": inside,
+			"CONNECT " + host + ":80 HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\nGET " + get: inside,
+			"GET http://" + host + get: inside,
 		}
 		if cloud.Report().Egress == "transparent" {
-			requests["GET / HTTP/1.1\r\nConnection: close\r\nHost: "+host+"\r\n\r\n"] = outside
+			requests["GET "+get] = outside
 		}
 		for request, to := range requests {
 			if got := ask(to, request); !strings.HasPrefix(got, "HTTP/1.1 403") {
