@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -144,6 +145,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	connlimit.Admit(r.Context())
 	s.mux.ServeHTTP(w, r)
 }
 
