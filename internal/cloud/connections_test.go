@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitVariable makes this test binary a server that may open so many files.
+// limitVariable makes TestIdleConnections a server that may open this many files.
 const limitVariable = "E2BCTL_TEST_OPEN_FILES"
 
-// TestServeWithFewFiles is no test, but the server of TestIdleConnections.
-func TestServeWithFewFiles(t *testing.T) {
-	text := os.Getenv(limitVariable)
-	if text == "" {
-		t.Skip("runs as a process of its own, for TestIdleConnections")
-	}
-	var limit uint64
-	if _, err := fmt.Sscan(text, &limit); err != nil {
+// serveWithFewFiles is the server of TestIdleConnections, in a process of its own.
+func serveWithFewFiles(t *testing.T, text string) {
+	t.Helper()
+	limit, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
@@ -44,7 +42,7 @@ func TestServeWithFewFiles(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "hello")
 	})
-	fmt.Printf("serving %s %s %s\n", strings.TrimPrefix(c.URL(), "http://"), c.Key(), id)
+	fmt.Fprintf(os.Stdout, "serving %s %s %s\n", strings.TrimPrefix(c.URL(), "http://"), c.Key(), id)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
 }
 
@@ -61,9 +59,13 @@ func (w flushing) Write(p []byte) (int, error) {
 // However many connections a client without a key keeps open, the server answers
 // others, and what is in use stays.
 func TestIdleConnections(t *testing.T) {
+	if text := os.Getenv(limitVariable); text != "" {
+		serveWithFewFiles(t, text)
+		return
+	}
 	t.Parallel()
 	const files = 120
-	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServeWithFewFiles$", "-test.v")
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIdleConnections$", "-test.v")
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", limitVariable, files))
 	var errors strings.Builder
 	command.Stderr = &errors
