@@ -78,13 +78,16 @@ var imports = map[string]string{
 	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/agent internal/cloud/control internal/cloud/edge internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/python internal/cloud/reexec internal/cloud/requestlog internal/cloud/runtime",
+	"internal/cloud": "internal/cloud/agent internal/cloud/connlimit internal/cloud/control internal/cloud/edge" +
+		" internal/cloud/lifecycle internal/cloud/network internal/cloud/python internal/cloud/reexec" +
+		" internal/cloud/requestlog internal/cloud/runtime",
 	"internal/cloud/agent": "internal/cloud/child internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect",
-	"internal/cloud/child":                   "",
-	"internal/cloud/control":                 "internal/clip internal/cloud/lifecycle internal/cloud/network internal/cloud/requestlog",
-	"internal/cloud/edge":                    "internal/cloud/requestlog",
+	"internal/cloud/child":     "",
+	"internal/cloud/connlimit": "",
+	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/requestlog",
+	"internal/cloud/edge":                    "internal/cloud/connlimit internal/cloud/requestlog",
 	"internal/cloud/interpreter":             "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "",

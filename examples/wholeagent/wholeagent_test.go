@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -41,7 +42,7 @@ func newModel(t *testing.T, answers ...string) (*model, *sandboxtest.Cloud) {
 	t.Setenv("OPENAI_API_KEY", key.Text)
 	t.Setenv("OPENAI_BASE_URL", "http://model.test/v1")
 	t.Setenv("OPENAI_MODEL", "written-down")
-	return m, leak.Cloud(t)
+	return m, leak.Cloud(t, local.WithProxyNames()) // nobody else knows model.test
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {

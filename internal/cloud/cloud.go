@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/agent"
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -30,7 +32,7 @@ import (
 
 // Bounds of the listener.
 const (
-	headerDeadline = 10 * time.Second
+	headerDeadline = 10 * time.Second  // of a request, and of the first that is admitted on a connection
 	idleDeadline   = 620 * time.Second // longer than the load balancers that clients are made for
 	maxHeader      = 64 << 10
 	maxStreams     = 1000 // of one HTTP/2 connection
@@ -47,6 +49,7 @@ type Options struct {
 	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Policy       network.Policy    // what sandboxes may reach
+	ProxyNames   bool              // see network.Dialer
 	Logger       *slog.Logger      // nil: no log
 }
 
@@ -100,7 +103,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 		o.Key = newKey()
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy()}}
+	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = python.Find(ctx); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
@@ -112,7 +115,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 			err = errors.Join(err, step())
 		}
 	}()
-	listener, err := listen(ctx, o.Address)
+	listener, err := listen(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +152,8 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})
 	c.server = &http.Server{
-		Handler:           c.handlers.counted(c.log.Handler(c.faults.handler(c.router))),
+		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
+		ConnContext:       listener.ConnContext,
 		ReadHeaderTimeout: headerDeadline,
 		IdleTimeout:       idleDeadline,
 		MaxHeaderBytes:    maxHeader,
@@ -211,11 +215,12 @@ func (c *Cloud) Done() <-chan struct{} { return c.room.done() }
 
 // listen opens the one listener. It is for this machine only: whoever reaches
 // it may run programs here.
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	if address == "" {
-		address = "127.0.0.1:0"
+func listen(ctx context.Context, o Options) (*connlimit.Listener, error) {
+	limit, err := connections()
+	if err != nil {
+		return nil, err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.Address, "127.0.0.1:0"))
 	if err != nil {
 		return nil, fmt.Errorf("cloud: listen: %w", err)
 	}
@@ -223,7 +228,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		_ = listener.Close()
 		return nil, fmt.Errorf("cloud: listen on %s: only a loopback address may be served", a)
 	}
-	return listener, nil
+	return connlimit.New(listener.(*net.TCPListener), connlimit.Options{Max: limit, Patience: headerDeadline, Logger: o.Logger}), nil
 }
 
 // newKey has the form of the service's keys, which old clients check.

@@ -2,6 +2,7 @@
 // process. This package puts its parts together:
 //
 //   - control answers the REST API and keeps the records and lifetimes;
+//   - connlimit bounds the connections of clients;
 //   - edge is the one door: it finds out whether a request is for the API or for
 //     a port of a sandbox, and carries it there;
 //   - runtime isolates the sandboxes, and network is their way out;

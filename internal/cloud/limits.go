@@ -3,11 +3,33 @@
 package cloud
 
 import (
+	"fmt"
 	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
+
+// maxConnections is how many connections of clients a cloud has at most, and
+// clientShare the part of the open files of this process that they are at most:
+// each needs a second one to a sandbox, and half of all files are for the
+// connections out of sandboxes.
+const (
+	maxConnections = 4096
+	clientShare    = 4
+)
+
+// connections returns how many connections of clients there may be at once.
+func connections() (int, error) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 0, fmt.Errorf("cloud: limit of open files: %w", os.NewSyscallError("getrlimit", err))
+	}
+	return int(min(files.Cur/clientShare, maxConnections)), nil
+}
 
 // resources are limits in the API's units.
 func resources(l runtime.Limits) control.Resources {

@@ -4,16 +4,20 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -56,7 +60,7 @@ func TestNetworkRules(t *testing.T) {
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy knows these names
 	if got := cloud.Report().Egress; got != "transparent" {
 		t.Skip(got)
 	}
@@ -124,6 +128,71 @@ func TestNetworkRules(t *testing.T) {
 	err = sb.SetNetwork(t.Context(), sandbox.Network{AllowOut: []string{"allowed.test"}})
 	if !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "deny all traffic first") {
 		t.Errorf("a name without a denial: %v", err)
+	}
+}
+
+// A proxy on this machine reaches what sandboxes must not. Names that it would read
+// as an address of the machine, and names that only it resolves, do not get to it,
+// on any way: by the proxy of the sandbox, plain or with CONNECT, and by a connection
+// to an allowed address that names another host.
+func TestProxyOfTheHost(t *testing.T) {
+	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret of the host") }))
+	defer secret.Close()
+	var mu sync.Mutex
+	var asked []string
+	lead := leadTo(t, secret.Listener.Addr().String()) // as the proxy of any host does for 127.1
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Host)
+		mu.Unlock()
+		lead.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	cloud := sandboxtest.New(t)
+	if got := cloud.Isolation(); got != local.Full {
+		t.Skipf("%s has no network of its own", got)
+	}
+	sb := cloud.Create(t)
+	ask := func(to, request string) string {
+		t.Helper()
+		code := fmt.Sprintf("import socket\ns = socket.create_connection(%s, 60)\ns.sendall(%q.encode())\nprint(s.makefile().read())", to, request)
+		execution, err := sb.RunCode(t.Context(), code, nil)
+		if err != nil {
+			t.Fatalf("%q to %s: %v", request, to, err)
+		}
+		return execution.Stdout
+	}
+	const inside, outside = `("127.0.0.1", 3128)`, `("203.0.113.9", 80)`
+	for _, host := range []string{"127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "2852039166", "10.1", "127.0.0.1.", "nowhere.invalid"} {
+		get := "/ HTTP/1.1\r\nConnection: close\r\nHost: " + host + "\r\n\r\n"
+		requests := map[string]string{
+			"CONNECT " + host + ":80 HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\nGET " + get: inside,
+			"GET http://" + host + get: inside,
+		}
+		if cloud.Report().Egress == "transparent" {
+			requests["GET "+get] = outside
+		}
+		for request, to := range requests {
+			if got := ask(to, request); !strings.HasPrefix(got, "HTTP/1.1 403") {
+				t.Errorf("%q to %s: %q", request, to, got)
+			}
+		}
+	}
+	mu.Lock()
+	if len(asked) > 0 {
+		t.Errorf("the proxy of the host was asked for %v", asked)
+	}
+	asked = nil
+	mu.Unlock()
+	// The same proxy serves what may be reached.
+	if got := ask(inside, "GET http://203.0.113.9/ HTTP/1.1\r\nConnection: close\r\nHost: 203.0.113.9\r\n\r\n"); !strings.Contains(got, "secret of the host") {
+		t.Errorf("an address that may be reached: %q", got)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(asked, []string{"203.0.113.9:80"}) {
+		t.Errorf("asked for %v", asked)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -50,6 +51,12 @@ func newIndex(t *testing.T) *index {
 	t.Cleanup(x.proxy.Close)
 	t.Setenv("HTTPS_PROXY", x.proxy.URL)
 	return x
+}
+
+// cloud is one whose sandboxes reach the index, whose name only the proxy knows.
+func (x *index) cloud(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	return sandboxtest.New(t, local.WithProxyNames())
 }
 
 // add adds a wheel with one module.
@@ -110,7 +117,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	x.add(t, "words", "1.5", "n = 1\n")
 	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
 	var log bytes.Buffer
-	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 
 	install := func(want *sandbox.Installation, requirements ...string) {
@@ -180,7 +187,7 @@ func TestInstallTakesTurns(t *testing.T) {
 		<-answer
 		http.NotFound(w, r)
 	}
-	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	first := make(chan error, 1)
 	go func() {
 		_, err := sb.Packages.Install(t.Context(), "slow")
@@ -215,7 +222,7 @@ func TestRunWithPackages(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words")
 	x.add(t, "words", "1.5", "n = 1\n")
-	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithWheelCache("", -1))
 
 	lock, err := sb.Packages.Lock(t.Context(), "greeting")
@@ -265,7 +272,7 @@ func TestRunWithPackages(t *testing.T) {
 // the sandbox's, and the error says what the lock is for.
 func TestLockOfAnotherPython(t *testing.T) {
 	x := newIndex(t)
-	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
+	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithWheelCache("", -1))
 	const file = "words-1.0-cp27-cp27m-win32.whl"
 	content := wheel(t, "words", "1.0", "")
@@ -289,7 +296,7 @@ func TestLock(t *testing.T) {
 	x.add(t, "greeting", "1.0", "import words\ntext = 'hello'\n", "words>=1", "numpy")
 	x.add(t, "words", "1.5", "n = 1\n")
 	cache := t.TempDir()
-	cloud := sandboxtest.New(t)
+	cloud := x.cloud(t)
 	options := []sandbox.Option{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
@@ -358,7 +365,7 @@ func TestLockIsKept(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")
 	cache := t.TempDir()
-	cloud := sandboxtest.New(t)
+	cloud := x.cloud(t)
 	options := []sandbox.Option{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
@@ -425,7 +432,7 @@ func TestIndexCredentials(t *testing.T) {
 	}
 	const password = "s3cr3t-pass"
 	given := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: "http://me:" + password + "@index.test/simple/", TrustedHosts: []string{"index.test"}})
-	cloud := sandboxtest.New(t)
+	cloud := x.cloud(t)
 	_, err := sandbox.Create(t.Context(), append(cloud.Options(), given)...)
 	if err == nil || !strings.Contains(err.Error(), "WithPipCredentials") || strings.Contains(err.Error(), password) {
 		t.Fatalf("without WithPipCredentials: %v", err)
@@ -453,8 +460,9 @@ func TestIndexCredentials(t *testing.T) {
 
 // An index that cannot be reached is said to be just that, soon.
 func TestIndexUnreachable(t *testing.T) {
-	newIndex(t).proxy.Close()
-	cloud := sandboxtest.New(t)
+	x := newIndex(t)
+	x.proxy.Close()
+	cloud := x.cloud(t)
 	for _, scheme := range []string{"http", "https"} {
 		sb := cloud.Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
 		_, err := sb.Packages.Install(t.Context(), "greeting")
@@ -474,7 +482,7 @@ func TestInstallIsCancelled(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	}
-	sb := sandboxtest.New(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
+	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	if _, err := sb.Packages.Install(ctx, "slow"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -21,6 +21,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
+		ProxyNames:   s.proxyNames,
 		Logger:       s.logger,
 	})
 	switch {

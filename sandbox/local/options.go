@@ -38,6 +38,7 @@ type settings struct {
 	maxSandboxes int
 	limits       Limits
 	denyPrivate  bool
+	proxyNames   bool
 	logger       *slog.Logger
 }
 
@@ -74,6 +75,19 @@ func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
 func WithPrivateNetworks(allowed bool) Option {
 	return func(s *settings) { s.denyPrivate = !allowed }
 }
+
+// WithProxyNames asks the HTTP proxy of this machine's environment (HTTPS_PROXY)
+// for host names as sandboxes ask for them, for proxies that filter by name. The
+// default is to resolve a name here, to check its addresses and to ask the proxy for
+// one of these; a name that does not resolve here is refused where a network is
+// denied ([WithPrivateNetworks], the rules of the sandbox) and where the proxy runs
+// on this machine.
+//
+// With this option the proxy decides what a name leads to. Addresses are checked
+// only of names that resolve here: sandboxes reach all else that the proxy lets them
+// reach, private networks and services of the proxy's own machine included. Without
+// a proxy it changes nothing.
+func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
 
 // WithLogger sets where the cloud logs. The default is nowhere.
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }

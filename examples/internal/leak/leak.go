@@ -29,9 +29,9 @@ var (
 // Cloud gives a cloud whose sandboxes see nothing of this process, which has the
 // secret. Where the machine cannot have one the test is skipped, or fails when the
 // variable CI is "true".
-func Cloud(t testing.TB) *sandboxtest.Cloud {
+func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, opts...)
 	if cloud.Isolation() != local.Full {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("isolation is %s here: the search needs sandboxes with processes and files of their own", cloud.Isolation())

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
@@ -66,6 +67,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	connlimit.Admit(r.Context())
 	s.mux.ServeHTTP(w, r)
 }
 

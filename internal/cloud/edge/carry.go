@@ -1,18 +1,22 @@
 package edge
 
 import (
+	"bufio"
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 )
 
 const (
@@ -47,6 +51,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 		return
 	}
 	defer u.inFlight.Add(-1)
+	connlimit.Admit(r.Context())
 	// An answer may come before the whole request was read: it is one side of a
 	// conversation, or a refusal, or just fast. Without this, which only HTTP/1
 	// has to switch on, the server would then close the body that is being
@@ -57,7 +62,9 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	target := &target{upstream: u, port: port, grpc: isGRPC(r)}
-	rt.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
+	served := make(chan struct{})
+	defer close(served)
+	rt.proxy.ServeHTTP(&upgradable{w, u.gone, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
 // target is where a request that is being carried goes.
@@ -150,6 +157,31 @@ func (b *endless) Read(p []byte) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
+}
+
+// upgradable is the ResponseWriter of a request whose connection may be upgraded.
+// The connection ends with the sandbox then. The end of the sandbox's half alone
+// would leave the client's half open for as long as the client likes.
+type upgradable struct {
+	http.ResponseWriter
+	gone   <-chan struct{}
+	served <-chan struct{} // closed when the handler returns
+}
+
+func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		go func() {
+			select {
+			case <-w.gone:
+				_ = conn.Close()
+			case <-w.served:
+			}
+		}()
+	}
+	return conn, buffered, err
 }
 
 // errUnasked is an answer that may not reach the client. After a 101 the bytes

@@ -324,6 +324,42 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
+// An upgraded connection ends with its sandbox, for both sides and at once, though
+// neither of them ends its half.
+func TestUpgradeEndsWithSandbox(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	inside := make(chan net.Conn, 1)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
+		inside <- conn
+	}})})
+	outside := c.dial(t)
+	fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 3000-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
+	in := bufio.NewReader(outside)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	server := <-inside
+	defer server.Close()
+	if err := server.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	c.Remove(id)
+	for side, from := range map[string]io.Reader{"client": in, "server": server} {
+		_, err := io.Copy(io.Discard, from)
+		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+			t.Errorf("the connection of the %s stays open", side)
+		}
+	}
+}
+
 func TestSignedURL(t *testing.T) {
 	t.Parallel()
 	c := start(t)

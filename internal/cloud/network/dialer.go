@@ -37,11 +37,17 @@ type Dialer struct {
 	// Proxy gives the HTTP proxy for connections to a host and port, "host:port"; nil,
 	// or nil from it, is none. See [EnvironmentProxy].
 	Proxy func(address string) (*url.URL, error)
+	// ProxyNames asks the proxy for names as they are, so that it can filter by
+	// them. Names that resolve on this machine are checked before; what the proxy
+	// connects to is what it resolves itself. False asks it for the address that was
+	// checked, and for a name only if that does not resolve here, no network is
+	// denied, and the proxy is on another machine.
+	ProxyNames bool
 
 	// own gives this machine's addresses; nil asks the machine each time, as
 	// they come and go. connect dials; nil: a net.Dialer. Tests replace them.
 	own     func() ([]netip.Addr, error)
-	connect func(ctx context.Context, d *net.Dialer, address netip.AddrPort) (net.Conn, error)
+	connect func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }
 
 // dial connects to a TCP port of a host, which is a name or an address, within
@@ -54,10 +60,9 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := d.resolve(ctx, "ip", host)
-	// A machine behind a proxy may have nobody to resolve names of the outside.
-	if err != nil && proxy == nil {
-		return nil, fmt.Errorf("network: %.255q: %w", host, err)
+	addresses, unknown := d.resolve(ctx, "ip", host)
+	if unknown != nil && proxy == nil {
+		return nil, fmt.Errorf("network: %.255q: %w", host, unknown)
 	}
 	own, err := d.ownAddresses() // after the name, which may take its time
 	if err != nil {
@@ -69,21 +74,47 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 		}
 		return nil
 	}
-	if proxy != nil {
+	target := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	switch {
+	// A machine behind a proxy may have no resolver that knows names of the outside.
+	case unknown != nil && !d.ProxyNames:
+		if d.Policy.DenyPrivate || rules.restrict() && !named {
+			return nil, &DeniedError{Host: host, Rule: ruleUnchecked, Err: unknown}
+		}
+		return d.throughProxy(ctx, proxy, target, func(a netip.Addr) error {
+			if isHere(a, own) {
+				return &DeniedError{Host: host, Rule: ruleProxyHere, Err: unknown}
+			}
+			return nil
+		})
+	case proxy != nil && d.ProxyNames:
 		for _, a := range addresses { // it may take any of them
 			if err := check(a); err != nil {
 				return nil, err
 			}
 		}
-		return throughProxy(ctx, proxy, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		return d.throughProxy(ctx, proxy, target, anywhere)
 	}
-	var problems []error // of each address that was tried: there is at least one
-	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
+	addresses = addresses[:min(len(addresses), maxAddresses)]
+	return firstOf(addresses, check, func(a netip.Addr) (net.Conn, error) {
+		to := netip.AddrPortFrom(a.Unmap(), port)
+		if proxy != nil {
+			return d.addressThroughProxy(ctx, proxy, to, dialTimeout/time.Duration(len(addresses)))
+		}
+		return d.attempt(ctx, to.String(), check)
+	})
+}
+
+// firstOf connects to the first of some addresses that passes check and answers.
+// There must be at least one.
+func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(netip.Addr) (net.Conn, error)) (net.Conn, error) {
+	var problems []error // of each address that was tried
+	for _, a := range addresses {
 		if err := check(a); err != nil {
 			problems = append(problems, err)
 			continue
 		}
-		conn, err := d.attempt(ctx, netip.AddrPortFrom(a.Unmap(), port), check)
+		conn, err := connect(a)
 		if err == nil {
 			return conn, nil
 		}
@@ -99,10 +130,11 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	return nil, problems[0]
 }
 
-func (d *Dialer) attempt(ctx context.Context, address netip.AddrPort, check func(netip.Addr) error) (net.Conn, error) {
+// attempt connects to "host:port". check has the last word: it is asked about the
+// address that the kernel is given.
+func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.Addr) error) (net.Conn, error) {
 	dialer := &net.Dialer{
 		Timeout: attemptTimeout,
-		// The last word is about the address the kernel is given.
 		Control: func(_, final string, _ syscall.RawConn) error {
 			a, err := netip.ParseAddrPort(final)
 			if err != nil {
@@ -114,7 +146,7 @@ func (d *Dialer) attempt(ctx context.Context, address netip.AddrPort, check func
 	if d.connect != nil {
 		return d.connect(ctx, dialer, address)
 	}
-	return dialer.DialContext(ctx, "tcp", address.String())
+	return dialer.DialContext(ctx, "tcp", address)
 }
 
 // resolve gives the addresses of a host, those of IPv4 first: a machine without a

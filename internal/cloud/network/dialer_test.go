@@ -29,18 +29,25 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 	return addresses, nil
 }
 
-// recording dials nothing: it remembers what would be dialled, after asking
-// the control hook as a real dial does.
+// elsewhere is where another machine is, for recording.
+const elsewhere = "192.0.2.99"
+
+// recording dials nothing but proxies: it remembers what would be dialled, after
+// asking the control hook as a real dial does. A proxy is what may be dialled on
+// loopback; what runs there is reached as another machine's, too.
 func recording(d *Dialer) *[]string {
 	var dialled []string
 	d.own = func() ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}, nil
 	}
-	d.connect = func(_ context.Context, nd *net.Dialer, address netip.AddrPort) (net.Conn, error) {
-		if err := nd.Control("tcp", address.String(), nil); err != nil {
+	d.connect = func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+		if err := nd.Control("tcp", address, nil); err != nil {
 			return nil, err
 		}
-		dialled = append(dialled, address.String())
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "127.0.0.1" || host == elsewhere {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+		}
+		dialled = append(dialled, address)
 		near, far := net.Pipe()
 		_ = far.Close()
 		return near, nil
@@ -165,7 +172,7 @@ func TestLastCheck(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}
 	recording(d)
-	d.connect = func(_ context.Context, nd *net.Dialer, _ netip.AddrPort) (net.Conn, error) {
+	d.connect = func(_ context.Context, nd *net.Dialer, _ string) (net.Conn, error) {
 		return nil, nd.Control("tcp", "127.0.0.1:443", nil)
 	}
 	_, err := dial(t, d, "public.test", 443)
@@ -179,7 +186,7 @@ func TestFailures(t *testing.T) {
 	broken := errors.New("connection refused")
 	d := &Dialer{Resolver: names{"down.test": {"127.0.0.1", "203.0.113.5"}}}
 	recording(d)
-	d.connect = func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) { return nil, broken }
+	d.connect = func(context.Context, *net.Dialer, string) (net.Conn, error) { return nil, broken }
 	if _, err := dial(t, d, "down.test", 1); !errors.Is(err, broken) {
 		t.Errorf("want the failure, not the denial: %v", err)
 	}

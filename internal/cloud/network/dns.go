@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -57,7 +56,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	default:
 		return nil, dnsmessage.RCodeNotImplemented
 	}
-	if !validName(name) || strings.Trim(name, "0123456789.") == "" {
+	if !validName(name) || numeric(name) {
 		return nil, dnsmessage.RCodeNameError
 	}
 	addresses, err := e.Dialer.resolve(ctx, "ip4", name)

@@ -25,5 +25,12 @@
 // back to TCP.
 //
 // A machine that itself needs a proxy to reach the internet has it in its
-// environment; [EnvironmentProxy] makes it the way out of sandboxes too.
+// environment; [EnvironmentProxy] makes it the way out of sandboxes too. The proxy
+// is asked for the address that was checked, not for the name. A name that does not
+// resolve on this machine is left to the proxy only where no network is denied and
+// the proxy is on another machine, for it reaches what its own machine reaches.
+// [Dialer].ProxyNames is for proxies that filter by name, which then decide.
+//
+// A name that ends in a number is refused always: resolvers and proxies read
+// "127.1", "2130706433" and "0x7f000001" as addresses.
 package network

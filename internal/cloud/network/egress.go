@@ -83,7 +83,11 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	if literal {
 		return e.Dialer.dial(ctx, e.Rules, false, host, port)
 	}
-	named := e.Rules.named(normalize(host))
+	name := normalize(host)
+	if numeric(name) {
+		return nil, &DeniedError{Host: host, Rule: ruleNumeric}
+	}
+	named := e.Rules.named(name)
 	if e.Rules.DenyAll() && !named {
 		// To look the name up would tell its owner's name server what is in it.
 		return nil, &DeniedError{Host: host, Rule: e.Rules.denial()}

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 func mustRules(t *testing.T, internet bool, allow, deny string) *Rules {
@@ -245,11 +246,11 @@ func TestConnect(t *testing.T) {
 			d := &Dialer{Resolver: world}
 			recording(d)
 			var got strings.Builder
-			d.connect = func(_ context.Context, nd *net.Dialer, address netip.AddrPort) (net.Conn, error) {
-				if err := nd.Control("tcp", address.String(), nil); err != nil {
+			d.connect = func(_ context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+				if err := nd.Control("tcp", address, nil); err != nil {
 					return nil, err
 				}
-				return pretended{address: address.String(), got: &got}, nil
+				return pretended{address: address, got: &got}, nil
 			}
 			denials := &Denials{}
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, tt.allow, tt.deny), Denials: denials}
@@ -296,8 +297,8 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// A machine behind a proxy connects through it, by name, and what may not be
-// reached is refused before.
+// With ProxyNames a machine behind a proxy connects through it by name, and what
+// resolves here and may not be reached is refused before.
 func TestUpstreamProxy(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -322,7 +323,7 @@ func TestUpstreamProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword("me", "secret")
-	d := &Dialer{Resolver: world, Proxy: func(address string) (*url.URL, error) {
+	d := &Dialer{Resolver: world, ProxyNames: true, Proxy: func(address string) (*url.URL, error) {
 		switch {
 		case strings.HasPrefix(address, "public.test:"):
 			return nil, nil // NO_PROXY
@@ -369,6 +370,160 @@ func TestUpstreamProxy(t *testing.T) {
 	}
 }
 
+// asking is a proxy that remembers what it was asked for and connects to nothing.
+// It runs on this machine, at 127.0.0.1.
+func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, r.Method+" "+r.Host)
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// Names that a proxy would read as an address of loopback, of the metadata service
+// or of a private network never reach it, whatever is allowed. They are not looked
+// up, either.
+func TestNumericNames(t *testing.T) {
+	t.Parallel()
+	proxy, asked := asking(t, http.StatusOK)
+	anything := resolverFunc(func(string) []string { return []string{"203.0.113.5"} })
+	for _, d := range []*Dialer{
+		{Resolver: anything},
+		{Resolver: anything, Proxy: func(string) (*url.URL, error) { return proxy, nil }},
+		{Resolver: names{}, ProxyNames: true, Proxy: func(string) (*url.URL, error) { return proxy, nil }},
+	} {
+		dialled := recording(d)
+		e := &Egress{Dialer: d, Rules: mustRules(t, true, "*", "0.0.0.0/0"), Denials: &Denials{}}
+		hosts := []string{"127.1", "2130706433", "0x7f000001", "0X7F.1", "0177.0.0.1", "0", "2852039166", "127.0.0.1.", "10.1", "a.test.1", "a.0xtest"}
+		for _, host := range hosts {
+			_, err := e.Dial(t.Context(), host, 80)
+			if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Rule != ruleNumeric || denied.Host != host {
+				t.Errorf("%s: %v", host, err)
+			}
+			if got := ask(t, e, strings.TrimSuffix(host, "."), dnsmessage.TypeA); !slices.Equal(got, []string{"RCodeNameError"}) {
+				t.Errorf("%s resolves to %v", host, got)
+			}
+			if _, err := ParseRules(true, []string{host}, []string{"0.0.0.0/0"}); err == nil && host != "127.0.0.1." {
+				t.Errorf("%s can be a rule", host)
+			}
+			ended := make(chan struct{})
+			_, err = from(t, e, "203.0.113.9:80", func(c net.Conn) {
+				defer close(ended)
+				fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+				_, _ = io.Copy(io.Discard, c)
+			})
+			<-ended
+			if _, ok := errors.AsType[*DeniedError](err); !ok {
+				t.Errorf("Host: %s: %v", host, err)
+			}
+		}
+		if n := e.Denials.Count(); n != 2*len(hosts) {
+			t.Errorf("%d denials were counted, want %d", n, 2*len(hosts))
+		}
+		if got := asked(); len(got) > 0 || len(*dialled) > 0 {
+			t.Errorf("the proxy was asked %v, dialled %v", got, *dialled)
+		}
+	}
+}
+
+// A proxy is asked for the address that was checked, and the next one when it
+// cannot have that: what it would resolve the name to is of no account.
+func TestProxyGetsCheckedAddress(t *testing.T) {
+	t.Parallel()
+	proxy, asked := asking(t, http.StatusForbidden)
+	d := &Dialer{Resolver: world, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
+	recording(d)
+	e := &Egress{Dialer: d, Rules: mustRules(t, true, "", "10.0.0.0/8"), Denials: &Denials{}}
+	for _, host := range []string{"public.test", "both.test", "rebound.test", "own.test", "inner.test", "2001:db8::5", "::ffff:203.0.113.7", "10.1.2.3"} {
+		_, err := e.Dial(t.Context(), host, 443)
+		_, denied := errors.AsType[*DeniedError](err)
+		if wanted := slices.Contains([]string{"rebound.test", "own.test", "inner.test", "10.1.2.3"}, host); denied != wanted || err == nil {
+			t.Errorf("%s: %v", host, err)
+		}
+		if !denied && (!strings.Contains(err.Error(), "it answered 403") || !strings.Contains(err.Error(), "local.WithProxyNames")) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	want := []string{"CONNECT 203.0.113.5:443", "CONNECT 203.0.113.5:443", "CONNECT [2001:db8::5]:443", "CONNECT 203.0.113.7:443"}
+	if diff := cmp.Diff(want, asked()); diff != "" {
+		t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+	}
+	several := &Dialer{Resolver: names{"several.test": {"203.0.113.1", "127.0.0.1", "203.0.113.2"}}, Proxy: d.Proxy}
+	recording(several)
+	if _, err := dial(t, several, "several.test", 1); err == nil {
+		t.Error("the proxy refused both")
+	}
+	if diff := cmp.Diff(append(want, "CONNECT 203.0.113.1:1", "CONNECT 203.0.113.2:1"), asked()); diff != "" {
+		t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+	}
+}
+
+// What does not resolve here cannot be checked. It is left to a proxy only where
+// nothing is denied by address and the proxy is on another machine: on this one it
+// reaches loopback.
+func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
+	t.Parallel()
+	const all = "0.0.0.0/0"
+	tests := []struct {
+		name        string
+		allow, deny string
+		policy      Policy
+		elsewhere   bool // the proxy is on another machine
+		names       bool // ProxyNames
+		rule        string
+	}{
+		{name: "proxy on this machine", rule: ruleProxyHere},
+		{name: "proxy on this machine, the name allowed", allow: "unknown.test", deny: all, rule: ruleProxyHere},
+		{name: "proxy elsewhere", elsewhere: true},
+		{name: "name allowed", allow: "unknown.test", deny: all, elsewhere: true},
+		{name: "private networks denied to all", policy: Policy{DenyPrivate: true}, elsewhere: true, rule: ruleUnchecked},
+		{name: "private networks denied to all, the name allowed", allow: "unknown.test", deny: all, policy: Policy{DenyPrivate: true}, elsewhere: true, rule: ruleUnchecked},
+		{name: "private networks denied to this one", deny: "10.0.0.0/8 192.168.0.0/16", elsewhere: true, rule: ruleUnchecked},
+		{name: "everything denied", deny: all, elsewhere: true, names: true, rule: ruleDenied},
+		{name: "names passed on", deny: "10.0.0.0/8", policy: Policy{DenyPrivate: true}, names: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			proxy, asked := asking(t, http.StatusForbidden)
+			d := &Dialer{Policy: tt.policy, Resolver: names{}, ProxyNames: tt.names, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
+			recording(d)
+			if tt.elsewhere {
+				proxy.Host = net.JoinHostPort(elsewhere, proxy.Port())
+			}
+			e := &Egress{Dialer: d, Rules: mustRules(t, true, tt.allow, tt.deny), Denials: &Denials{}}
+			_, err := e.Dial(t.Context(), "unknown.test", 443)
+			denied, ok := errors.AsType[*DeniedError](err)
+			if tt.rule == "" {
+				if got := asked(); ok || !slices.Equal(got, []string{"CONNECT unknown.test:443"}) {
+					t.Errorf("%v, asked %v", err, got)
+				}
+				return
+			}
+			if !ok || denied.Rule != tt.rule || len(asked()) > 0 {
+				t.Errorf("got %v, want %q; asked %v", err, tt.rule, asked())
+			}
+			if dns, ok := errors.AsType[*net.DNSError](err); tt.rule != ruleDenied && (!ok || !dns.IsNotFound || !strings.Contains(err.Error(), "local.WithProxyNames")) {
+				t.Errorf("it says neither why nor what to do: %v", err)
+			}
+		})
+	}
+}
+
 func TestEnvironmentProxy(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "")
 	t.Setenv("https_proxy", "")
@@ -408,7 +563,7 @@ func FuzzListen(f *testing.F) {
 // BenchmarkDial is what the check of one connection costs, that of this machine's
 // own addresses included.
 func BenchmarkDial(b *testing.B) {
-	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) {
+	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, string) (net.Conn, error) {
 		return pretended{got: &strings.Builder{}}, nil
 	}}
 	e := &Egress{Dialer: d, Denials: &Denials{}}

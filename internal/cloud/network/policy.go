@@ -25,6 +25,11 @@ const (
 	ruleZone      = "scoped address"
 	ruleDenied    = "denied by the sandbox's network rules"
 	ruleOff       = "internet access is off for this sandbox"
+	ruleNumeric   = "a name that ends in a number, which programs read as an address"
+
+	// Of names that only a proxy could resolve.
+	ruleUnchecked = "the name does not resolve on this machine, so its addresses cannot be checked against the networks that are denied; local.WithProxyNames leaves that to the proxy"
+	ruleProxyHere = "the name does not resolve on this machine, and the proxy that would resolve it runs here too; local.WithProxyNames leaves it to the proxy"
 )
 
 // A DeniedError is a connection that the policy forbids.
@@ -32,6 +37,7 @@ type DeniedError struct {
 	Host    string     // as it was asked for
 	Address netip.Addr // what it resolved to; not valid when the name was enough
 	Rule    string     // which rule forbids it
+	Err     error      // why the addresses of Host are not known, where the rule is about that; else nil
 }
 
 func (e *DeniedError) Error() string {
@@ -39,8 +45,15 @@ func (e *DeniedError) Error() string {
 	if e.Address.IsValid() {
 		at = " (" + e.Address.String() + ")"
 	}
-	return fmt.Sprintf("network: %.255s%s is not reachable from a sandbox: %s", e.Host, at, e.Rule)
+	why := ""
+	if e.Err != nil {
+		why = ": " + e.Err.Error()
+	}
+	return fmt.Sprintf("network: %.255s%s is not reachable from a sandbox: %s%s", e.Host, at, e.Rule, why)
 }
+
+// Unwrap returns Err.
+func (e *DeniedError) Unwrap() error { return e.Err }
 
 // Denied tells that the connection was forbidden, not that it failed.
 func (e *DeniedError) Denied() bool { return true }
@@ -122,6 +135,12 @@ func never(a netip.Addr, own []netip.Addr) string {
 		}
 	}
 	return ""
+}
+
+// isHere reports whether what listens at an address runs on this machine.
+func isHere(a netip.Addr, own []netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return a.IsLoopback() || a.IsUnspecified() || slices.Contains(own, a)
 }
 
 func isPrivate(a netip.Addr) bool {

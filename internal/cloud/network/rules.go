@@ -108,7 +108,16 @@ func validPattern(name string) bool {
 		return false
 	}
 	// What looks like an address, and is none, is a slip.
-	return validName(name) && strings.Trim(name, "0123456789.") != ""
+	return validName(name) && !numeric(name)
+}
+
+// numeric reports whether a name, normalized, ends in a number, decimal, octal
+// or hexadecimal. Many programs, proxies among them, read such a name as an IPv4
+// address: "127.1", "2130706433" and "0x7f000001" are 127.0.0.1 to them. No name
+// of DNS ends so.
+func numeric(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
 // validName tells whether a name, normalized, is one of DNS.

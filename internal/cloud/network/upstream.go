@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -50,8 +51,26 @@ func redacted(err error) string {
 	return "its address is not a URL"
 }
 
-// throughProxy has an HTTP proxy connect to address.
-func throughProxy(ctx context.Context, proxy *url.URL, address string) (_ net.Conn, err error) {
+// addressThroughProxy has an HTTP proxy connect to an address within a time.
+func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, address netip.AddrPort, limit time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := d.throughProxy(ctx, proxy, address.String(), anywhere)
+	if errors.Is(err, errAnswered) {
+		return nil, fmt.Errorf("%w; it was asked for an address: if it filters by name, start the cloud with local.WithProxyNames", err)
+	}
+	return conn, err
+}
+
+// errAnswered is followed by the status with which a proxy refused.
+var errAnswered = errors.New("it answered")
+
+// anywhere lets a proxy have any address.
+func anywhere(netip.Addr) error { return nil }
+
+// throughProxy has an HTTP proxy connect to address. The proxy is connected to
+// only at an address that at accepts.
+func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address string, at func(netip.Addr) error) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("network: connect to %.255s through the proxy %s of this machine's environment: %w", address, proxy.Host, err)
@@ -66,8 +85,7 @@ func throughProxy(ctx context.Context, proxy *url.URL, address string) (_ net.Co
 	case port == "":
 		port = "80"
 	}
-	dialer := &net.Dialer{Timeout: attemptTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(proxy.Hostname(), port))
+	conn, err := d.attempt(ctx, net.JoinHostPort(proxy.Hostname(), port), at)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +116,7 @@ func throughProxy(ctx context.Context, proxy *url.URL, address string) (_ net.Co
 	}
 	defer answer.Body.Close() // which a CONNECT that succeeds does not have
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answered %.100s", answer.Status)
+		return nil, fmt.Errorf("%w %.100s", errAnswered, answer.Status)
 	}
 	return conn, nil
 }

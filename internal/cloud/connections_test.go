@@ -1,0 +1,160 @@
+//go:build linux
+
+package cloud
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/sys/unix"
+)
+
+// limitVariable makes TestIdleConnections a server that may open this many files.
+const limitVariable = "E2BCTL_TEST_OPEN_FILES"
+
+// serveWithFewFiles is the server of TestIdleConnections, in a process of its own.
+func serveWithFewFiles(t *testing.T, text string) {
+	t.Helper()
+	limit, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		t.Fatal(err)
+	}
+	c, room := startFake(t, Options{})
+	id := create(t, c, `{"templateID":"base"}`)
+	room.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/echo" {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			_, _ = io.Copy(flushing{w}, r.Body)
+			return
+		}
+		_, _ = io.WriteString(w, "hello")
+	})
+	fmt.Fprintf(os.Stdout, "serving %s %s %s\n", strings.TrimPrefix(c.URL(), "http://"), c.Key(), id)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends
+}
+
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	if err == nil {
+		err = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+	return n, err
+}
+
+// However many connections a client without a key keeps open, the server answers
+// others, and what is in use stays.
+func TestIdleConnections(t *testing.T) {
+	if text := os.Getenv(limitVariable); text != "" {
+		serveWithFewFiles(t, text)
+		return
+	}
+	t.Parallel()
+	const files = 120
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIdleConnections$", "-test.v")
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", limitVariable, files))
+	var errors strings.Builder
+	command.Stderr = &errors
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewReader(stdout)
+	defer func() {
+		_ = stdin.Close()
+		rest, _ := io.ReadAll(said)
+		if err := command.Wait(); err != nil {
+			t.Errorf("the server: %v, %s %s", err, rest, errors.String())
+		}
+	}()
+	var address, key, id string
+	for address == "" {
+		line, err := said.ReadString('\n')
+		if err != nil {
+			t.Fatal(err, errors.String())
+		}
+		_, _ = fmt.Sscanf(line, "serving %s %s %s", &address, &key, &id)
+	}
+	dial := func() net.Conn {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		return conn
+	}
+	answered := func(conn net.Conn, in *bufio.Reader, request, want string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if text, err := io.ReadAll(response.Body); err != nil || string(text) != want || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s %q, %v; want %q", response.Status, text, err, want)
+		}
+	}
+	toSandbox := "Host: 49983-" + id + ".localhost\r\n"
+
+	// One that is in use: a conversation.
+	stream := dial()
+	fmt.Fprintf(stream, "POST /echo HTTP/1.1\r\n%sTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n", toSandbox)
+	fromStream := bufio.NewReader(stream)
+	heard := func(want string) {
+		t.Helper()
+		for {
+			line, err := fromStream.ReadString('\n')
+			if err != nil {
+				t.Fatalf("the conversation, before %q: %v", want, err)
+			}
+			if line == want+"\r\n" {
+				return
+			}
+		}
+	}
+	heard("one")
+
+	for _, text := range []string{
+		"GET / HTTP/1.1\r\nHost: ",                                                    // half a head
+		"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",                             // idle after a request
+		"POST /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", // refused, and its body awaited
+		http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",                  // with settings
+	} {
+		for range files {
+			if _, err := io.WriteString(dial(), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn := dial()
+		in := bufio.NewReader(conn)
+		answered(conn, in, "GET /health HTTP/1.1\r\n"+toSandbox+"\r\n", "hello")
+		answered(conn, in, "GET /v2/sandboxes?state=paused HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: "+key+"\r\n\r\n", "[]")
+	}
+	fmt.Fprint(stream, "3\r\ntwo\r\n0\r\n\r\n")
+	heard("two")
+}

@@ -1,0 +1,251 @@
+// Package connlimit bounds the connections of clients, which cost a server
+// descriptors before anybody has shown a key.
+//
+// A connection is a stranger until a request on it is admitted, that is, until a
+// handler has found out that its sender may use the service. A stranger is closed
+// after a while, whatever it does: half a head, nothing, HTTP/2 without a request, a
+// body that does not end, answers that it does not read. When there are as many
+// connections as there may be, the oldest stranger makes room for the next one, or
+// the one that has been idle for longest. A connection on which an admitted request
+// is being served, or that was upgraded by one, is never closed.
+package connlimit
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// warnEvery is how often a log is told that there are too many connections.
+const warnEvery = time.Minute
+
+// Options configure a [Listener].
+type Options struct {
+	Max      int           // connections at once
+	Patience time.Duration // until a request on a new connection has to be admitted
+	Logger   *slog.Logger
+}
+
+// Listener is a listener for one [http.Server], whose ConnContext must be that of
+// the listener and whose handler must be wrapped by [Handler]. It is safe for
+// concurrent use.
+type Listener struct {
+	*net.TCPListener
+	options Options
+
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	strangers list.List // of *conn, the oldest first
+	idle      list.List // of *conn that are no strangers, the one idle for longest first
+	warned    time.Time
+	closed    bool
+}
+
+// New makes a listener of inner. Close closes inner too.
+func New(inner *net.TCPListener, o Options) *Listener {
+	return &Listener{TCPListener: inner, options: o, conns: map[*conn]struct{}{}}
+}
+
+// conn is a connection of a client. The mutex of its listener guards its fields.
+type conn struct {
+	*net.TCPConn
+	listener *Listener
+	requests int           // admitted ones that are being served
+	waits    *list.List    // strangers or idle; nil while it is in use
+	place    *list.Element // in waits
+	patience *time.Timer
+}
+
+// Accept waits for the next connection. A connection for which there is no room
+// is closed at once.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		inner, err := l.AcceptTCP()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.add(inner); c != nil {
+			return c, nil
+		}
+		_ = inner.Close()
+	}
+}
+
+// add makes room for a connection. It returns nil if there is none.
+func (l *Listener) add(inner *net.TCPConn) *conn {
+	for {
+		l.mu.Lock()
+		if l.closed {
+			l.mu.Unlock()
+			return nil
+		}
+		if len(l.conns) < l.options.Max {
+			break
+		}
+		l.mu.Unlock()
+		if !l.makeRoom() {
+			return nil
+		}
+	}
+	defer l.mu.Unlock()
+	c := &conn{TCPConn: inner, listener: l}
+	l.conns[c] = struct{}{}
+	c.wait(&l.strangers)
+	c.patience = time.AfterFunc(l.options.Patience, func() {
+		if l.takeStranger(c) {
+			_ = inner.Close()
+		}
+	})
+	return c
+}
+
+// makeRoom closes a connection that is not in use and reports whether there was
+// one.
+func (l *Listener) makeRoom() bool {
+	l.mu.Lock()
+	first := l.strangers.Front()
+	if first == nil {
+		first = l.idle.Front()
+	}
+	var c *conn
+	if first != nil {
+		c = first.Value.(*conn)
+		c.forget()
+	}
+	now := time.Now()
+	warn := now.Sub(l.warned) >= warnEvery
+	if warn {
+		l.warned = now
+	}
+	open := len(l.conns)
+	l.mu.Unlock()
+	if warn {
+		l.options.Logger.WarnContext(context.Background(), "too many connections of clients: idle ones are closed, the oldest first, and new ones are refused while all are in use; a higher limit of open files (ulimit -n) allows more", "open", open, "limit", l.options.Max)
+	}
+	if c == nil {
+		return false
+	}
+	_ = c.TCPConn.Close()
+	return true
+}
+
+// takeStranger forgets a connection and reports true if it still is a stranger.
+func (l *Listener) takeStranger(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.waits != &l.strangers {
+		return false
+	}
+	c.forget()
+	return true
+}
+
+// Close closes the listener and every connection, upgraded ones included, of
+// which the server knows no longer.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	var all []*conn
+	for c := range l.conns {
+		all = append(all, c)
+		c.forget()
+	}
+	l.mu.Unlock()
+	err := l.TCPListener.Close()
+	for _, c := range all {
+		_ = c.TCPConn.Close()
+	}
+	return err
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.listener.mu.Lock()
+	c.forget()
+	c.listener.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// forget makes the connection count no longer. It is called with the mutex held.
+func (c *conn) forget() {
+	delete(c.listener.conns, c)
+	c.stopWaiting()
+	c.patience.Stop()
+}
+
+// wait puts the connection at the end of one of the lists, stopWaiting takes it out
+// of its list. They are called with the mutex held.
+func (c *conn) wait(in *list.List) { c.waits, c.place = in, in.PushBack(c) }
+
+func (c *conn) stopWaiting() {
+	if c.waits != nil {
+		c.waits.Remove(c.place)
+		c.waits, c.place = nil, nil
+	}
+}
+
+type (
+	connKey    struct{}
+	requestKey struct{}
+)
+
+// ConnContext is that of the [http.Server].
+func (l *Listener) ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// request is one that is being served.
+type request struct {
+	conn     *conn
+	admitted bool // the mutex of the listener guards it
+}
+
+// Handler wraps the handler of the server, so that next may call [Admit].
+func Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(connKey{}).(*conn)
+		if !ok {
+			panic("connlimit: the server does not use Listener.ConnContext")
+		}
+		q := &request{conn: c}
+		defer q.end()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
+	})
+}
+
+// Admit says that the sender of the request of ctx may use the service. Its
+// connection is in use until the request has been served. It may be called more
+// than once, and does nothing where the server has no [Listener].
+func Admit(ctx context.Context) {
+	q, ok := ctx.Value(requestKey{}).(*request)
+	if !ok {
+		return
+	}
+	l := q.conn.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.conns[q.conn]; !open || q.admitted {
+		return
+	}
+	q.admitted = true
+	q.conn.requests++
+	q.conn.stopWaiting()
+	q.conn.patience.Stop()
+}
+
+func (q *request) end() {
+	l := q.conn.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !q.admitted {
+		return
+	}
+	q.conn.requests--
+	if _, open := l.conns[q.conn]; open && q.conn.requests == 0 {
+		q.conn.wait(&l.idle)
+	}
+}

@@ -1,0 +1,327 @@
+package connlimit
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a real one behind a listener. /known is admitted, and so is /hang,
+// which is served until hung is closed, and /upgrade, which hands the connection to
+// nobody; other paths are not.
+type server struct {
+	address string
+	hanging chan struct{} // one for each request that hangs or is upgraded
+	hung    chan struct{}
+	log     *logged
+	close   func() // waits for the handlers
+}
+
+// logged is a log to read while it is written.
+type logged struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.String()
+}
+
+func start(t *testing.T, limit int, patience time.Duration) *server {
+	t.Helper()
+	s := &server{hanging: make(chan struct{}, 100), hung: make(chan struct{}), log: &logged{}}
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: patience, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
+	s.address = l.Addr().String()
+	var handlers sync.WaitGroup
+	server := &http.Server{
+		ConnContext: l.ConnContext,
+		Protocols:   new(http.Protocols),
+		Handler: Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handlers.Add(1)
+			defer handlers.Done()
+			switch r.URL.Path {
+			case "/known":
+				Admit(r.Context())
+			case "/hang":
+				Admit(r.Context())
+				Admit(r.Context()) // counts once
+				s.hanging <- struct{}{}
+				<-s.hung
+			case "/upgrade":
+				Admit(r.Context())
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				s.hanging <- struct{}{}
+				_, _ = io.Copy(io.Discard, conn) // until the client closes it, or the listener
+				return
+			}
+			_, _ = io.WriteString(w, r.URL.Path)
+		})),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	s.close = sync.OnceFunc(func() {
+		close(s.hung)
+		if err := server.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		handlers.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.conns) > 0 || l.strangers.Len() > 0 || l.idle.Len() > 0 {
+			t.Errorf("%d connections are left, %d strangers, %d idle", len(l.conns), l.strangers.Len(), l.idle.Len())
+		}
+	})
+	t.Cleanup(s.close)
+	return s
+}
+
+// client is one connection.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (s *server) dial(t *testing.T) *client {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{conn, bufio.NewReader(conn)}
+}
+
+// get asks over the connection and reads the answer.
+func (c *client) get(path string) error {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && string(body) != path {
+		err = fmt.Errorf("answered %q", body)
+	}
+	return err
+}
+
+func (c *client) mustGet(t *testing.T, path string) {
+	t.Helper()
+	if err := c.get(path); err != nil {
+		t.Fatalf("GET %s: %v", path, err)
+	}
+}
+
+// mustEnd waits until the server has closed the connection.
+func (c *client) mustEnd(t *testing.T, name string) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, c.in)
+	if isTimeout(err) {
+		t.Errorf("%s: the connection stays open", name)
+	}
+}
+
+func (c *client) write(t *testing.T, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// http2 sends the preface and settings.
+func (c *client) http2(t *testing.T) *http2.Framer {
+	t.Helper()
+	c.write(t, http2.ClientPreface)
+	framer := http2.NewFramer(c, c.in)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return framer
+}
+
+func head(path string) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}} {
+		_ = e.WriteField(f) // to memory
+	}
+	return b.Bytes()
+}
+
+// A connection on which nobody was admitted ends, whatever it is kept open with;
+// one on which somebody was stays.
+func TestStrangersEnd(t *testing.T) {
+	t.Parallel()
+	s := start(t, 100, 2*time.Second)
+	known := s.dial(t)
+	known.mustGet(t, "/known")
+	busy := s.dial(t)
+	busy.write(t, "GET /hang HTTP/1.1\r\nHost: x\r\n\r\n")
+	upgraded := s.dial(t)
+	upgraded.write(t, "GET /upgrade HTTP/1.1\r\nHost: x\r\n\r\n")
+	multiplexed := s.dial(t)
+	framer := multiplexed.http2(t)
+	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/hang"), EndStream: true, EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		<-s.hanging
+	}
+	strangers := map[string]func(c *client){
+		"nothing":                  func(*client) {},
+		"half a head":              func(c *client) { c.write(t, "GET /known HTTP/1.1\r\nHost: ") },
+		"idle after a request":     func(c *client) { c.mustGet(t, "/unknown") },
+		"a body that does not end": func(c *client) { c.write(t, "POST /unknown HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n") },
+		"half a preface":           func(c *client) { c.write(t, http2.ClientPreface[:16]) },
+		"a preface":                func(c *client) { c.write(t, http2.ClientPreface) },
+		"HTTP/2 without a request": func(c *client) { c.http2(t) },
+		"HTTP/2 after a request": func(c *client) {
+			_ = c.http2(t).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/unknown"), EndStream: true, EndHeaders: true})
+		},
+		"HTTP/2 and half a head": func(c *client) {
+			_ = c.http2(t).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/known")})
+		},
+		"HTTP/2 and an endless body": func(c *client) {
+			_ = c.http2(t).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/unknown"), EndHeaders: true})
+		},
+		"answers that are not read": func(c *client) {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+			for {
+				if _, err := io.WriteString(c, strings.Repeat("GET /unknown HTTP/1.1\r\nHost: x\r\n\r\n", 100)); err != nil {
+					if isTimeout(err) {
+						t.Error("answers that are not read: the connection stays open")
+					}
+					return
+				}
+			}
+		},
+	}
+	var waiting sync.WaitGroup
+	for name, hold := range strangers {
+		c := s.dial(t)
+		hold(c)
+		waiting.Go(func() { c.mustEnd(t, name) })
+	}
+	waiting.Wait()
+	known.mustGet(t, "/known")
+	if err := framer.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	for acknowledged := false; !acknowledged; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatal("HTTP/2 in use: ", err)
+		}
+		ping, ok := frame.(*http2.PingFrame)
+		acknowledged = ok && ping.IsAck()
+	}
+	for name, c := range map[string]*client{"in use": busy, "upgraded": upgraded} {
+		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := c.in.ReadByte(); !isTimeout(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+// Close ends upgraded connections, of which the server knows nothing: their
+// handlers would wait for the client otherwise.
+func TestCloseEndsUpgraded(t *testing.T) {
+	t.Parallel()
+	s := start(t, 4, time.Hour)
+	c := s.dial(t)
+	c.write(t, "GET /upgrade HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-s.hanging
+	closed := make(chan struct{})
+	go func() { defer close(closed); s.close() }()
+	c.mustEnd(t, "upgraded")
+	_ = c.Close() // so that the handler ends in any case
+	<-closed
+}
+
+// When there are as many as there may be, strangers make room before those that
+// are known, each kind the oldest first, and those in use never do.
+func TestOldestIdleMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := start(t, 4, time.Hour)
+	first, second := s.dial(t), s.dial(t)
+	first.mustGet(t, "/known")
+	second.mustGet(t, "/known")
+	first.mustGet(t, "/known") // so second has been idle for longest
+	old, young := s.dial(t), s.dial(t)
+	old.mustGet(t, "/unknown")
+	young.mustGet(t, "/unknown")
+
+	busy := make([]*client, 4)
+	for i, gone := range []*client{old, young, second, first} {
+		busy[i] = s.dial(t)
+		path := "/hang"
+		if i == 0 {
+			path = "/upgrade"
+		}
+		busy[i].write(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-s.hanging
+		gone.mustEnd(t, fmt.Sprint("connection ", i))
+		if i == 1 {
+			second.mustGet(t, "/unknown") // not admitted, so it stays where it is in the row
+		}
+	}
+	late := s.dial(t)
+	late.mustEnd(t, "one for which there is no room")
+	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "ulimit -n") {
+		t.Errorf("the log says %q", got)
+	}
+	_ = busy[0].Close() // makes room, once the server sees it
+	for served := false; !served; {
+		c := s.dial(t)
+		served = c.get("/known") == nil
+		_ = c.Close()
+	}
+}
