@@ -37,7 +37,7 @@ func landlockVersion() (int, error) {
 // system of its own.
 var readableFiles = []string{
 	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
-	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc", "/dev/pts",
+	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
 // applyLandlock restricts this thread and what it executes to the trees, a few
@@ -98,7 +98,7 @@ func applyLandlock(trees []string, dir string) error {
 			errs = append(errs, allow(name, landlockRead))
 		}
 	}
-	for _, name := range append([]string{"ptmx", "pts"}, deviceNames...) {
+	for _, name := range deviceNames {
 		errs = append(errs, allow("/dev/"+name, landlockWrite))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -71,6 +71,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 		}
 		json.NewEncoder(w).Encode(a)
 	})
+	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
+		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
+	})
 	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
 		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
@@ -117,6 +120,29 @@ func serveTests(ctx context.Context, g *Guest) error {
 }
 
 var eaten [][]byte
+
+// openTerminals opens terminals until it is refused one, says how many it had and
+// what came through the last one, and closes them.
+func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
+	var open []*os.File
+	defer func() { closeAll(open) }()
+	for {
+		controller, tty, err := g.Terminal(ctx)
+		if err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		open = append(open, controller, tty)
+		a.Status++
+		var line [16]byte
+		if _, err := tty.WriteString("through\n"); err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		n, _ := controller.Read(line[:])
+		a.Output = string(line[:n])
+	}
+}
 
 func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)

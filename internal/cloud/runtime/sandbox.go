@@ -65,6 +65,7 @@ type Sandbox struct {
 	change   func(Egress) // sets it
 	refusing atomic.Bool  // connections were refused, and that was said
 	kernels  allowance    // of kernels that may be forked for it
+	ttys     terminals    // that were opened for it
 	flows    sync.WaitGroup
 
 	mu      sync.Mutex

@@ -47,6 +47,7 @@ const (
 	kindDial     kind = "dial"     // server to agent, with the stream
 	kindEgress   kind = "egress"   // agent to server
 	kindEgressed kind = "egressed" // server to agent, with the stream
+	kindTerminal kind = "terminal" // agent to server; back, with both ends
 	kindKernel   kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
 )
 
