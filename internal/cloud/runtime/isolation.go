@@ -10,7 +10,9 @@ import (
 // and from each other.
 type Isolation string
 
-// The rungs. Auto climbs down from Full to Restricted and never to None.
+// The rungs. Auto climbs down from Full to Restricted and never to None. Where
+// sandboxes would have the server's id and Landlock does not stop signals, it does
+// not climb down to Restricted either.
 const (
 	Auto       Isolation = ""
 	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits

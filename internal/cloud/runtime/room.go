@@ -187,6 +187,11 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
+	if rung == Restricted && r.options.Isolation == Auto && !r.ids.ranged {
+		if err := keepsSignals(); err != nil {
+			return err
+		}
+	}
 	if err := r.makePlaces(); err != nil {
 		return err
 	}
@@ -457,10 +462,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 	case r.rung == Full:
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
 	case r.rung == Restricted:
-		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, the Python environment is read-only, and modes and times of the server's own files can be changed")
-		if version, err := landlockVersion(); err == nil && version < 6 {
-			r.note(fmt.Sprintf("Landlock version %d does not stop signals to other processes of the server's user", version))
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
+		if !r.ids.ranged {
+			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
 		}
+		r.noteLandlock()
 	case r.rung == None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
 	}
