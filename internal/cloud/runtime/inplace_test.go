@@ -115,8 +115,8 @@ func TestInPlace(t *testing.T) {
 			if exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
-			if pids := childrenOf(r.room.cmd.Process.Pid); len(pids) != 1 {
-				t.Errorf("the room has the children %v, and one sandbox", pids)
+			if pids, err := childrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
+				t.Errorf("the room has the children %v, and one sandbox: %v", pids, err)
 			}
 			if got := sh(t, other, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("the other sandbox: %+v", got)

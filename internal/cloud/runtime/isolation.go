@@ -37,6 +37,9 @@ var (
 	ErrRoomEnded = errors.New("the room ended")
 	// ErrProtocol: the agent sent what an agent never sends, and was ended.
 	ErrProtocol = errors.New("the agent broke the protocol")
+	// ErrProcessesLeft: not all processes could be ended, as there are no namespaces
+	// and no control groups that would end them.
+	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrTooMany: a bound on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

@@ -66,8 +66,9 @@ type Room struct {
 	lock     *os.File
 	keeper   *process
 	keepLine *control
-	room     *process
+	room     *process // in place, its guard
 	line     *control
+	stop     func() error  // ends it, and says why processes may be left
 	done     chan struct{} // the room has ended and its sandboxes know
 	stderr   sync.WaitGroup
 	close    func() error
@@ -152,7 +153,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 			}
 			return nil
 		}
-		r.endRoom()
+		_ = r.endRoom() // why the rung could not be started says more
 		if ctx.Err() != nil {
 			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
 		}
@@ -213,17 +214,17 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
 	var err error
 	if r.lock, err = lockInstance(spec); err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	line, fd3, err := controlPair(maxMessage)
 	if err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
 	fd3.Close() // the child's is the only one now, so that its end is seen
 	if err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	err = line.greet(ctx, roleKeeper, spec, r.lock)
 	if err == nil {
@@ -231,7 +232,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.kill() // whatever it is, it keeps nothing
-		return errors.Join(notAnAgent(err), spec.removeGroups(context.WithoutCancel(ctx)))
+		return errors.Join(notAnAgent(err), removeGroups(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
 	return nil
@@ -255,11 +256,13 @@ func (r *Room) startRoom(ctx context.Context) error {
 		fd3.Close()
 		return err
 	}
-	attr := roomAttr(r.ids)
-	if r.rung != Full {
-		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
+	var process *process
+	var guard *control
+	if r.rung == Full {
+		process, err = start(r.binary, fd3, to, roomAttr(r.ids), birthplace{})
+	} else {
+		process, guard, err = r.startGuard(ctx, fd3, to)
 	}
-	process, err := start(r.binary, fd3, to, attr, birthplace{})
 	to.Close()
 	fd3.Close()
 	if err != nil {
@@ -269,6 +272,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.line, r.done, r.closed = process, line, nil, false
+	r.stop = sync.OnceValue(func() error { return stopRoom(process, line, guard) })
 	home, err := r.groups.openHome()
 	if err != nil {
 		return err
@@ -309,13 +313,16 @@ func (r *Room) serve() {
 		m, files, err := r.line.receive(1)
 		if err != nil {
 			// The room is gone, or has lost its senses and ends with its socket.
-			r.stopRoom()
+			ended := message{Kind: kindExited}
+			if err := r.stop(); err != nil {
+				ended.Error = err.Error()
+			}
 			r.mu.Lock()
 			r.closed = true
 			left := slices.Collect(maps.Values(r.sandboxes))
 			r.mu.Unlock()
 			for _, s := range left {
-				s.roomSaid(message{Kind: kindExited}, nil, ErrRoomEnded)
+				s.roomSaid(ended, nil, ErrRoomEnded)
 			}
 			return
 		}
@@ -371,9 +378,10 @@ func (r *Room) Report() Report {
 // Done is closed when the room has ended, by Close or by itself.
 func (r *Room) Done() <-chan struct{} { return r.done }
 
-// Close ends all sandboxes and the room. When it returns their processes are
-// dead, and control groups and the instance directory are gone. Later calls
-// return what the first returned.
+// Close ends all sandboxes and the room. When it returns nil their processes are
+// dead, and control groups and the instance directory are gone. An error that Is
+// [ErrProcessesLeft] says that processes may still run, which only happens without
+// namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
@@ -388,7 +396,7 @@ func (r *Room) end() error {
 		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
 	}
 	closing.Wait()
-	r.endRoom()
+	left := r.endRoom()
 	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
@@ -403,31 +411,41 @@ func (r *Room) end() error {
 		<-r.keeper.done
 	}
 	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("runtime: close the room: %s was not removed", r.options.Dir)
+		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
+	}
+	if left != nil {
+		return fmt.Errorf("runtime: close the room: %w", left)
 	}
 	return nil
 }
 
 // stopRoom ends the room's process. The kernel ends what is in its namespaces;
-// without them it does that itself when its socket closes.
-func (r *Room) stopRoom() {
-	r.line.close()
-	if r.rung == Full {
-		r.room.kill()
+// without them the room does that when its socket closes, and then the guard, who
+// says whether anything is left.
+func stopRoom(room *process, line, guard *control) error {
+	line.close()
+	if guard == nil {
+		room.kill()
+		return nil
 	}
-	<-r.room.done
+	<-room.done
+	return verdict(guard)
 }
 
 // endRoom ends the room's process, and all in it.
-func (r *Room) endRoom() {
+func (r *Room) endRoom() error {
 	if r.line == nil {
-		return
+		return nil
 	}
-	r.stopRoom()
+	err := r.stop()
 	if r.done != nil {
 		<-r.done
 	}
 	r.stderr.Wait()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProcessesLeft, err)
+	}
+	return nil
 }
 
 func (r *Room) fillReport(notes, hidden []string) {

@@ -40,7 +40,8 @@ const (
 	kindGo       kind = "go"       // server to the first stage: the limits are in force
 	kindSpawn    kind = "spawn"    // server to room, with the agent's socket
 	kindSpawned  kind = "spawned"  // room to server, with a pidfd
-	kindExited   kind = "exited"   // room to server
+	kindEnding   kind = "ending"   // room to server, in place: the agent has ended, what it left is next
+	kindExited   kind = "exited"   // room to server; with an error when processes are left
 	kindName     kind = "name"     // server to room: the hostname
 	kindNamed    kind = "named"    // room to server
 	kindKill     kind = "kill"     // server to room
@@ -55,6 +56,7 @@ type role string
 
 const (
 	roleKeeper role = "keeper"
+	roleGuard  role = "guard"
 	roleRoom   role = "room"
 	roleInit   role = "init"
 	roleAgent  role = "agent"
