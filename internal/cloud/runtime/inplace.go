@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,9 +48,11 @@ func (r *Room) makePlaces() error {
 	return os.Chmod(r.places, 0o711)
 }
 
-// makePlace makes the directory of a sandbox, for the id it will run as.
+// makePlace makes the directory of a sandbox, for the id it will run as. Its name
+// cannot be guessed: where sandboxes share an id, one that knew the name could change
+// the mode of the directory (Landlock does not look at chmod).
 func (s *Sandbox) makePlace() (place, error) {
-	p := place{Dir: filepath.Join(s.room.places, strconv.FormatUint(s.number, 10)), Restricted: s.room.rung == Restricted}
+	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.home(), p.temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))

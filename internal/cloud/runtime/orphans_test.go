@@ -19,7 +19,7 @@ import (
 
 // chain is a script of a few chains of processes, in which each starts the next one
 // and ends. All of them hold the lock on a file in the home. Chains that nobody
-// ends do so after a minute, and write that to the file.
+// ends do so after half a minute, and write that to the file.
 const chain = `
 import fcntl, os, time
 lock = open("lock", "w")
@@ -27,7 +27,7 @@ fcntl.flock(lock, fcntl.LOCK_EX)
 print("locked", flush=True)
 null = os.open("/dev/null", os.O_RDWR)
 for fd in range(3): os.dup2(null, fd)
-end = time.monotonic() + 60
+end = time.monotonic() + 30
 for i in range(7):
     if os.fork() == 0: break
 while time.monotonic() < end:
