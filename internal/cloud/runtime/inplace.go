@@ -5,6 +5,7 @@ package runtime
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,6 +91,11 @@ func removePlace(dir string) error {
 // go without namespaces.
 func enterPlace(c *control, spec *initSpec) error {
 	runtime.LockOSThread()
+	// The room asked for this when it started the process, but the kernel keeps it for
+	// one thread, and this is the one that becomes the agent.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the room: %w", err)
+	}
 	if err := os.Chdir(spec.Place.home()); err != nil {
 		return err
 	}
