@@ -420,8 +420,8 @@ func (r *Room) end() error {
 }
 
 // stopRoom ends the room's process. The kernel ends what is in its namespaces;
-// without them the room does that when its socket closes, and then the guard, who
-// says whether anything is left.
+// without them the room does that when its socket closes, and then the guard,
+// which says whether anything is left.
 func stopRoom(room *process, line, guard *control) error {
 	line.close()
 	if guard == nil {

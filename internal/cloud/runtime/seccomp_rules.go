@@ -64,6 +64,8 @@ var everywhereRules = []rule{
 	// memory, where a filter cannot look.
 	{unix.SYS_CLONE, [][]condition{{masked(0, cloneNamespaces, 0)}}, answerEPERM},
 	{unix.SYS_CLONE3, nil, answerENOSYS},
+	// One process could take all asynchronous requests that the machine has.
+	{unix.SYS_IO_SETUP, nil, answerENOSYS},
 	// Families of sockets that end at the sandbox's own network namespace or are
 	// of no use without capabilities; vsock, for one, reaches the hypervisor.
 	{unix.SYS_SOCKET, [][]condition{

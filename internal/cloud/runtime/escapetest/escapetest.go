@@ -63,7 +63,7 @@ func newHost(t testing.TB, process int) host {
 // listen makes a socket that every id of the host may send to.
 func (h *host) listen(t testing.TB) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "escape") // a test's own is too long for the name of a socket
+	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // a test's own is too long for the name of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
