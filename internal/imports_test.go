@@ -81,8 +81,8 @@ var imports = map[string]string{
 	"internal/cloud": "internal/cloud/agent internal/cloud/connlimit internal/cloud/control internal/cloud/edge" +
 		" internal/cloud/lifecycle internal/cloud/network internal/cloud/python internal/cloud/reexec" +
 		" internal/cloud/requestlog internal/cloud/runtime",
-	"internal/cloud/agent": "internal/cloud/child internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect",
+	"internal/cloud/agent": "internal/cloud/child internal/cloud/pty internal/gen/filesystem internal/gen/filesystem/filesystemconnect" +
+		" internal/gen/process internal/gen/process/processconnect",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
@@ -96,11 +96,12 @@ var imports = map[string]string{
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
+	"internal/cloud/pty":                     "",
 	"internal/cloud/python":                  "internal/lazyregexp",
 	"internal/cloud/reexec": "internal/cloud/agent internal/cloud/child internal/cloud/interpreter internal/cloud/kernel" +
 		" internal/cloud/network internal/cloud/runtime",
 	"internal/cloud/requestlog":         "",
-	"internal/cloud/runtime":            "",
+	"internal/cloud/runtime":            "internal/cloud/pty",
 	"internal/cloud/runtime/escapetest": "",
 }
 

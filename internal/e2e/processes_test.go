@@ -17,6 +17,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // lines gives what is written to it line by line.
@@ -238,8 +240,18 @@ func typed(t *testing.T, terminal io.Writer, text string) {
 
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	cloud := shared(t)
-	sb := cloud.Create(t)
+	t.Run("full", func(t *testing.T) {
+		t.Parallel()
+		useTerminal(t, shared(t).Create(t))
+	})
+	t.Run("restricted", func(t *testing.T) {
+		t.Parallel()
+		useTerminal(t, sandboxtest.New(t, local.WithIsolation(local.Restricted)).Create(t))
+	})
+}
+
+func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Cols: 100, Rows: 30, Envs: map[string]string{"A": "b"}, Cwd: "/tmp"})
 	if err != nil {
 		t.Fatal(err)

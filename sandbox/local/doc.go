@@ -27,8 +27,8 @@
 // setup" prepares, else what python3 there is. E2BCTL_PYTHON names another.
 //
 // Where the machine refuses namespaces, Start steps down to the next best
-// isolation, and never to plain processes unless [WithIsolation] says [None].
-// [Cloud.Isolation] and [Cloud.Report] tell what it is.
+// isolation that keeps this user's processes safe, and never to plain processes
+// unless [WithIsolation] says [None]. [Cloud.Isolation] and [Cloud.Report] tell what it is.
 //
 // Where the kernel lacks nftables or its tproxy, [Report].Egress says so, and only
 // programs get out that use the proxy of their environment: curl, git, apt, pip and
@@ -42,6 +42,14 @@
 //     ones such as /home/user/data mean the machine's and are refused under
 //     Restricted. Temporary files belong in $TMPDIR.
 //   - root and user are the same account.
+//   - Restricted has no access to /dev/pts: a program on a terminal of
+//     [sandbox.Sandbox.PTY] opens it as /dev/tty. A process may change limits
+//     and priorities of itself only, named as 0 and not by its number.
+//   - Unless Start is called by root, sandboxes have this program's user id. Under
+//     Restricted they can then change modes and times of that user's files,
+//     and watch its directories, but not read or write them. A kernel whose Landlock
+//     is older than version 6 (Linux 6.12) does not keep them from killing that
+//     user's processes: there Restricted must be asked for with [WithIsolation].
 //   - Restricted has no network and no sockets, so no internet, no pip install
 //     and no servers inside; None has the machine's own network, whatever
 //     [sandbox.WithInternet] says.

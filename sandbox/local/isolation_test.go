@@ -74,6 +74,45 @@ func TestWithoutNamespaces(t *testing.T) {
 	}
 }
 
+// Where sandboxes have no processes of their own, what one can read of another's does
+// not say where that one's directory is.
+func TestPlacesAreSecret(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithIsolation(local.Restricted))
+	secret, curious := cloud.Create(t), cloud.Create(t)
+	if _, err := secret.RunCode(t.Context(), "1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secret.Commands.Start(t.Context(), "exec sleep 1000", nil); err != nil {
+		t.Fatal(err)
+	}
+	place := strings.TrimSuffix(run(t, secret, "pwd"), "/home/user")
+	name := filepath.Base(place)
+	if place == name || len(name) < 20 || strings.HasPrefix(run(t, curious, "pwd"), place) {
+		t.Fatalf("the sandbox is in %s", place)
+	}
+	// The search itself must not find its own.
+	if err := curious.Files.Write(t.Context(), "name", []byte(name), nil); err != nil {
+		t.Fatal(err)
+	}
+	const search = `
+import glob, pathlib
+name, found, read = pathlib.Path("name").read_bytes(), [], 0
+for path in glob.glob("/proc/[0-9]*/*") + glob.glob("/proc/net/*") + glob.glob("/proc/*"):
+    try:
+        with open(path, "rb", buffering=0) as file: content = file.read(1 << 20)
+    except OSError: continue
+    read += 1
+    if name in content: found.append(path)
+print(read > 100, found)`
+	if err := curious.Files.Write(t.Context(), "search.py", []byte(search), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, curious, "timeout 60 python3 search.py"); got != "True []" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // The files by which programs tell that they are in a sandbox.
 func TestMarks(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,8 @@ func TestLadder(t *testing.T) {
 		want         []string
 	}{
 		{"namespaces", "namespaces", []string{"started: restricted: it works", `refuses isolation "full"`}},
+		{"signals", "namespaces signals", oldLandlock()},
+		{"signals by name", "namespaces signals restricted", []string{"started: restricted: it works"}},
 		{"everything", "namespaces landlock", []string{"no isolation", "full: ", "operation not permitted", "restricted: ", "landlock: ", "to mend it"}},
 	}
 	for _, tt := range tests {
@@ -56,6 +58,15 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// oldLandlock is what an old version of it leads to: signals are only stopped where
+// sandboxes have ids of their own, which root gives them.
+func oldLandlock() []string {
+	if os.Geteuid() == 0 {
+		return []string{"started: restricted: it works"}
+	}
+	return []string{"no isolation", "restricted: ", "version 5, does not stop signals", "WithIsolation"}
+}
+
 // startRefused starts a cloud on the machine that refuses, and says how it went.
 func startRefused(w io.Writer, refuse string) error {
 	_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
@@ -63,11 +74,15 @@ func startRefused(w io.Writer, refuse string) error {
 		fmt.Fprintln(w, "no landlock:", errno)
 		return nil
 	}
-	if err := refuseSyscalls(strings.Contains(refuse, "landlock")); err != nil {
+	if err := refuseSyscalls(refuse); err != nil {
 		return err
 	}
 	ctx := context.Background()
-	cloud, err := local.Start(ctx)
+	var options []local.Option
+	if strings.Contains(refuse, "restricted") {
+		options = append(options, local.WithIsolation(local.Restricted))
+	}
+	cloud, err := local.Start(ctx, options...)
 	if errors.Is(err, local.ErrNoIsolation) {
 		fmt.Fprintln(w, err)
 		return nil
@@ -86,12 +101,13 @@ func startRefused(w io.Writer, refuse string) error {
 	}, cloud.Options()...)
 }
 
-// refuseSyscalls makes the kernel refuse user namespaces, and Landlock if asked,
-// to this process and all that it starts.
-func refuseSyscalls(landlock bool) error {
+// refuseSyscalls makes the kernel refuse user namespaces, and Landlock or its newer
+// versions if asked, to this process and all that it starts.
+func refuseSyscalls(refuse string) error {
 	const (
 		number   = 0
 		argument = 16 // the low half of the first
+		third    = argument + 2*8
 		eperm    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 		enosys   = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	)
@@ -113,9 +129,17 @@ func refuseSyscalls(landlock bool) error {
 	}
 	unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where no filter sees them
 	answer(enosys)
-	if landlock {
+	var flags uintptr = unix.SECCOMP_FILTER_FLAG_TSYNC
+	switch {
+	case strings.Contains(refuse, "landlock"):
 		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 1)
 		answer(enosys)
+	case strings.Contains(refuse, "signals"):
+		flags |= unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 3)
+		load(third)
+		unless(unix.BPF_JEQ, unix.LANDLOCK_CREATE_RULESET_VERSION, 1)
+		answer(unix.SECCOMP_RET_USER_NOTIF)
 	}
 	answer(unix.SECCOMP_RET_ALLOW)
 
@@ -125,9 +149,36 @@ func refuseSyscalls(landlock bool) error {
 		return err
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&filter)))
 	if errno != 0 {
 		return os.NewSyscallError("seccomp", errno)
 	}
+	if flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
+		go answerVersion(int(fd), 5)
+	}
 	return nil
+}
+
+// answerVersion answers questions about the version of Landlock as an older kernel
+// does, until the program ends.
+func answerVersion(listener int, version int64) {
+	var question struct {
+		id         uint64
+		pid, flags uint32
+		data       [64]byte
+	}
+	var answer struct {
+		id           uint64
+		value        int64
+		errno, flags uint32
+	}
+	for {
+		question.id, question.pid, question.flags, question.data = 0, 0, 0, [64]byte{} // the kernel wants it so
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&question)))
+		if errno != 0 {
+			continue // whoever asked was interrupted, or has ended
+		}
+		answer.id, answer.value = question.id, version
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))) // it may have ended
+	}
 }

@@ -108,8 +108,10 @@ func (c *Cloud) Advance(d time.Duration) { c.service.Advance(d) }
 // no more of them. The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 
-// Close ends every sandbox and the cloud. Nothing of it is left when it
-// returns. It is idempotent, and does nothing on nil.
+// Close ends every sandbox and the cloud. Nothing of it is left when it returns nil;
+// an error says what could not be ended or removed, such as processes of sandboxes
+// that have neither namespaces nor control groups. It is idempotent, and does nothing
+// on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil

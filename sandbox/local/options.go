@@ -43,7 +43,9 @@ type settings struct {
 }
 
 // WithIsolation asks for one kind of isolation and no other. The default is
-// [Auto].
+// [Auto]. [Restricted] that is asked for starts also where sandboxes have this
+// program's user id and the kernel does not keep them from killing its processes,
+// which [Report].Notes says then.
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
 // WithAgent names the program that is started as agent of every sandbox, such

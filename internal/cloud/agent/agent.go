@@ -4,6 +4,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
@@ -48,6 +50,9 @@ type Options struct {
 	// metrics. Where it is nil or does not know, the processes' own is added up.
 	MemoryUse func() (used, cache uint64, known bool)
 
+	// Terminal opens a pseudo-terminal; nil opens one of this process's own.
+	Terminal func(context.Context) (controller, tty *os.File, err error)
+
 	Logger *slog.Logger // nil discards
 }
 
@@ -63,6 +68,7 @@ type Agent struct {
 	watchers  *watchers
 	commits   *commits
 	metrics   *metrics
+	terminal  func(context.Context) (controller, tty *os.File, err error)
 	logger    *slog.Logger
 }
 
@@ -85,6 +91,10 @@ func New(o Options) (*Agent, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	open := o.Terminal
+	if open == nil {
+		open = func(context.Context) (controller, tty *os.File, err error) { return pty.Open() }
+	}
 	return &Agent{
 		users:     users,
 		paths:     paths{workdir: o.DefaultWorkdir},
@@ -96,6 +106,7 @@ func New(o Options) (*Agent, error) {
 		watchers:  newWatchers(),
 		commits:   newCommits(),
 		metrics:   newMetrics(&o),
+		terminal:  open,
 		logger:    logger,
 	}, nil
 }

@@ -30,6 +30,8 @@ type launch struct {
 	dir    string
 	stdin  bool         // a pipe; else /dev/null
 	pty    *process.PTY // nil: pipes
+	// terminal opens the one that pty asks for.
+	terminal func() (controller, tty *os.File, err error)
 	// deadline ends the process, whoever is connected by then; zero is none.
 	deadline time.Time
 	memory   *child.Memory
@@ -103,7 +105,7 @@ type stdio [3]*os.File
 func (l *launch) open(r *running) (stdio, error) {
 	var theirs stdio
 	if l.pty != nil {
-		controller, tty, err := openTerminal(l.user, l.pty.GetSize())
+		controller, tty, err := l.openTerminal()
 		if err != nil {
 			return theirs, err
 		}

@@ -101,6 +101,7 @@ func (s *processService) launch(ctx context.Context, msg *process.StartRequest) 
 		dir:      dir,
 		stdin:    msg.Stdin == nil || msg.GetStdin(),
 		pty:      msg.GetPty(),
+		terminal: func() (controller, tty *os.File, err error) { return s.agent.terminal(ctx) },
 		deadline: deadline,
 	}, nil
 }

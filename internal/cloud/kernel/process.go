@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,6 +140,9 @@ func (p *process) closePipes() error {
 	return errors.Join(errs...)
 }
 
+// directoryVariable tells the driver where user code works. It is gone by then.
+const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
+
 // execute makes p a process that runs the driver from its beginning.
 func (p *process) execute(environ []string, stdio []*os.File) error {
 	ours, theirs, err := child.SocketPair()
@@ -147,9 +151,11 @@ func (p *process) execute(environ []string, stdio []*os.File) error {
 	}
 	defer theirs.Close()
 	spec := &p.kernel.spec
-	argv := append(append([]string(nil), spec.Python...), spec.Driver, spec.Dir)
+	// Without namespaces every process of the machine can read command lines, but not
+	// the environment: the directories of the sandbox are named there.
+	argv := append(append([]string(nil), spec.Python...), filepath.Base(spec.Driver))
 	cmd := &exec.Cmd{
-		Path: argv[0], Args: argv, Env: environ, Dir: "/",
+		Path: argv[0], Args: argv, Env: append(slices.Clone(environ), directoryVariable+"="+spec.Dir), Dir: filepath.Dir(spec.Driver),
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.Credential},
 	}

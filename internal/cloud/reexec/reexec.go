@@ -71,7 +71,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	daemon, err := agent.New(agent.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
 		System: config.environment(g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
-		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Logger: logger,
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
 	})
 	if err != nil {
 		return err

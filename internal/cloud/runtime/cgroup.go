@@ -425,9 +425,46 @@ func countOOMKills(f *os.File) int {
 }
 
 func (s *group) remove() error {
-	var errs []error
+	dirs := make([]string, len(s.dirs))
+	for i, h := range s.dirs {
+		dirs[i] = h.dir
+	}
+	return removeGroups(context.Background(), dirs)
+}
+
+// stopForks keeps the processes of a group that is to end from starting others.
+func (s *group) stopForks() {
 	for _, h := range s.dirs {
-		errs = append(errs, removeGroup(context.Background(), h.dir))
+		stopForks(h.dir)
+	}
+}
+
+// stopForks ends the processes in a group and below, or keeps them from starting
+// others, as far as its controllers and the kernel do that. Nobody can be killed one
+// by one who starts others meanwhile. The freezer of version 1 would do it
+// too, but what it holds cannot be killed, and would stay if this process ended.
+func stopForks(dir string) {
+	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
+		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
+		if err != nil {
+			continue // this group does not have it
+		}
+		_, err = f.WriteString(set.value)
+		f.Close()
+		if err == nil {
+			return
+		}
+	}
+}
+
+// removeGroups removes groups, in each of which may be the same processes.
+func removeGroups(ctx context.Context, dirs []string) error {
+	for _, dir := range dirs {
+		stopForks(dir)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, removeGroup(ctx, dir))
 	}
 	return errors.Join(errs...)
 }

@@ -23,8 +23,9 @@
 //
 // Where the machine refuses namespaces the agent starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
-// processes. The room is then a process of the host that kills what outlived its
-// agent, and [Report] says what is weaker.
+// processes. The room is then a process of the host that ends what outlived its
+// agent; a guard, which started the room, ends what outlived that; and [Report] says
+// what is weaker. What could not be ended is an error of Close, [ErrProcessesLeft].
 //
 // A sandbox has a network namespace with a loopback alone. Its first stage makes
 // every address local to it, so that what programs send anywhere arrives at two

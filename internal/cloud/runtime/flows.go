@@ -42,6 +42,9 @@ func (s *Sandbox) answer(m message) error {
 	if m.Kind == kindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
+	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == Restricted {
+		return s.giveTerminal(m.ID)
+	}
 	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
 		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
 	}

@@ -57,6 +57,7 @@ type Guest struct {
 	// oomKills and memoryUse are what the group says of itself; nil without one.
 	oomKills, memoryUse *os.File
 	inside              bool          // the loopback is the sandbox's own
+	restricted          bool          // in place, without access to /dev/pts
 	streams             chan struct{} // one for each stream being opened or carried
 
 	mu        sync.Mutex
@@ -66,8 +67,8 @@ type Guest struct {
 }
 
 type egressed struct {
-	file *os.File
-	err  error
+	files []*os.File
+	err   error
 }
 
 // EgressError is the server's refusal to connect somewhere.
@@ -124,6 +125,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		}
 	} else {
 		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
+		g.restricted = spec.Place.Restricted
 		if err := becomeReaper(); err != nil { // which pid 1 is anyway
 			return err
 		}
@@ -187,14 +189,14 @@ func (g *Guest) Ready() error {
 // receive takes what the server sends until it ends.
 func (g *Guest) receive(ctx context.Context) error {
 	for {
-		m, files, err := g.line.receive(1)
+		m, files, err := g.line.receive(2)
 		if err != nil {
 			return err
 		}
 		switch {
 		case m.Kind == kindDial && len(files) == 1:
 			g.open(ctx, m.Port, files[0])
-		case m.Kind == kindEgressed || m.Kind == kindKernel:
+		case m.Kind == kindEgressed || m.Kind == kindKernel || m.Kind == kindTerminal:
 			g.settle(m, files)
 		default:
 			closeAll(files)
@@ -257,8 +259,8 @@ func (g *Guest) settle(m message, files []*os.File) {
 	switch {
 	case waiting == nil: // it gave up
 		closeAll(files)
-	case len(files) == 1 && m.Error == "":
-		waiting <- egressed{file: files[0]}
+	case len(files) > 0 && m.Error == "":
+		waiting <- egressed{files: files}
 	default:
 		closeAll(files)
 		waiting <- egressed{err: &EgressError{Reason: m.Error, Denied: m.Denied}}
@@ -271,19 +273,19 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
 	}
-	file, err := g.ask(ctx, message{Kind: kindEgress, Host: host, Port: port})
+	files, err := g.ask(ctx, message{Kind: kindEgress, Host: host, Port: port}, 1)
 	if refused, ok := errors.AsType[*EgressError](err); ok {
 		refused.Host, refused.Port = host, port
 	}
 	if err != nil {
 		return nil, err
 	}
-	return streamConn(file)
+	return streamConn(files[0])
 }
 
-// ask has the server open something, and returns its end of that. A refusal is
-// an [*EgressError] without a target.
-func (g *Guest) ask(ctx context.Context, m message) (*os.File, error) {
+// ask has the server open something that is want files here, and returns them.
+// A refusal is an [*EgressError] without a target.
+func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error) {
 	answer := make(chan egressed, 1)
 	g.mu.Lock()
 	if len(g.pending) >= maxDialling {
@@ -303,7 +305,11 @@ func (g *Guest) ask(ctx context.Context, m message) (*os.File, error) {
 		g.forget(m.ID, answer)
 		return nil, context.Cause(ctx)
 	case a := <-answer:
-		return a.file, a.err
+		if a.err == nil && len(a.files) != want {
+			closeAll(a.files)
+			return nil, fmt.Errorf("%w: %d files as the answer to %q", ErrProtocol, len(a.files), m.Kind)
+		}
+		return a.files, a.err
 	}
 }
 
@@ -316,9 +322,7 @@ func (g *Guest) forget(id uint64, answer chan egressed) {
 	if waiting {
 		return
 	}
-	if a := <-answer; a.file != nil {
-		a.file.Close()
-	}
+	closeAll((<-answer).files)
 }
 
 // Listen serves a port of the sandbox in this process: its connections are

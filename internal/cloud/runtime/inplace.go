@@ -10,8 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -50,9 +49,11 @@ func (r *Room) makePlaces() error {
 	return os.Chmod(r.places, 0o711)
 }
 
-// makePlace makes the directory of a sandbox, for the id it will run as.
+// makePlace makes the directory of a sandbox, for the id it will run as. Its name
+// cannot be guessed: where sandboxes share an id, one that knew the name could change
+// the mode of the directory (Landlock does not look at chmod).
 func (s *Sandbox) makePlace() (place, error) {
-	p := place{Dir: filepath.Join(s.room.places, strconv.FormatUint(s.number, 10)), Restricted: s.room.rung == Restricted}
+	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.home(), p.temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))
@@ -90,6 +91,11 @@ func removePlace(dir string) error {
 // go without namespaces.
 func enterPlace(c *control, spec *initSpec) error {
 	runtime.LockOSThread()
+	// The room asked for this when it started the process, but the kernel keeps it for
+	// one thread, and this is the one that becomes the agent.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the room: %w", err)
+	}
 	if err := os.Chdir(spec.Place.home()); err != nil {
 		return err
 	}
@@ -127,56 +133,24 @@ func reachable(trees []string) (open, closed []string) {
 	return open, closed
 }
 
-// sweep kills what outlived its agent. Such processes are children of the room
-// then, for it is their subreaper. Starts wait meanwhile, so that every child
-// that is not a running agent is such a process.
-func (r *roomProcess) sweep() {
+// sweep ends what outlived its agent. Such processes are children of the room then,
+// for it is their subreaper, and every child that is not an agent is one.
+func (r *roomProcess) sweep() error {
+	r.sweeping.Lock() // so that one goroutine waits for them
+	defer r.sweeping.Unlock()
+	return endOrphans(r.orphans)
+}
+
+// orphans lists them. While an agent is being started it waits: that is no orphan.
+func (r *roomProcess) orphans() ([]int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	agents := make(map[int]bool)
 	for _, p := range r.running {
 		agents[p.Pid] = true
 	}
-	for {
-		found := false
-		for _, pid := range childrenOf(os.Getpid()) {
-			if agents[pid] {
-				continue
-			}
-			found = true
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-			var status unix.WaitStatus
-			for {
-				if _, err := unix.Wait4(pid, &status, 0, nil); !errors.Is(err, unix.EINTR) {
-					break
-				}
-			}
-		}
-		if !found {
-			return
-		}
-	}
-}
-
-// childrenOf lists the children of a process.
-func childrenOf(parent int) []int {
-	var children []int
-	names, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name of the program is in parentheses and may hold anything.
-		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-			children = append(children, pid)
-		}
-	}
-	return children
+	children, err := childrenOf(os.Getpid())
+	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
 }
 
 // placeAttr is how the room starts a sandbox in place.
@@ -186,12 +160,4 @@ func placeAttr(m message) *syscall.SysProcAttr {
 		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
 	}
 	return attr
-}
-
-// becomeReaper makes orphans below this process its children.
-func becomeReaper() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	return nil
 }

@@ -56,6 +56,40 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
+// TestOwnProcess: what a restricted sandbox may not do to others it may do to itself.
+func TestOwnProcess(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	tests := []struct{ name, command, want string }{
+		{"limits", "ulimit -n 64 && python3 -c 'import os, resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1])'", "64 64"},
+		{"priority", "nice -n 3 python3 -c 'import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.nice(2))'", "3 5"},
+		{"processors", "python3 -c 'import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(len(os.sched_getaffinity(os.getpid())))'", "1"},
+		{"scheduling", "python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); print(os.sched_getscheduler(0) == os.SCHED_BATCH)'", "True"},
+		{"pairs of sockets", `python3 -c 'import asyncio, socket; a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK); a.send(b"x"); print(b.recv(1), asyncio.run(asyncio.sleep(0, 7)))'`, "b'x' 7"},
+		{"attributes", "cd $TMPDIR && touch -d 2001-01-01 a && chmod 640 a && cp -a a b && stat -c '%a %y' b | cut -c1-14 && python3 -c 'import shutil; print(shutil.copy2(\"b\", \"c\"))'", "640 2001-01-01\nc"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := sh(t, s, tt.command); got.Output != tt.want+"\n" {
+				t.Errorf("%s\n%+v, want %s", tt.command, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTerminals: a restricted sandbox gets terminals from the server, up to a number,
+// and those that it closed count no longer.
+func TestTerminals(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	for range 2 {
+		got := call(t, s, "/terminals", testRequest{})
+		if got.Status != maxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // TestInPlace: what works, and what is left behind, without namespaces.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
@@ -81,8 +115,8 @@ func TestInPlace(t *testing.T) {
 			if exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
-			if pids := childrenOf(r.room.cmd.Process.Pid); len(pids) != 1 {
-				t.Errorf("the room has the children %v, and one sandbox", pids)
+			if pids, err := childrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
+				t.Errorf("the room has the children %v, and one sandbox: %v", pids, err)
 			}
 			if got := sh(t, other, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("the other sandbox: %+v", got)

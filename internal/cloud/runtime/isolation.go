@@ -10,7 +10,9 @@ import (
 // and from each other.
 type Isolation string
 
-// The rungs. Auto climbs down from Full to Restricted and never to None.
+// The rungs. Auto climbs down from Full to Restricted and never to None. Where
+// sandboxes would have the server's id and Landlock does not stop signals, it does
+// not climb down to Restricted either.
 const (
 	Auto       Isolation = ""
 	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
@@ -35,6 +37,9 @@ var (
 	ErrRoomEnded = errors.New("the room ended")
 	// ErrProtocol: the agent sent what an agent never sends, and was ended.
 	ErrProtocol = errors.New("the agent broke the protocol")
+	// ErrProcessesLeft: not all processes could be ended, as there are no namespaces
+	// and no control groups that would end them.
+	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrTooMany: a bound on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

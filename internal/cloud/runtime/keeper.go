@@ -52,16 +52,8 @@ func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File
 	return errors.Join(err, spec.clean(ctx))
 }
 
-func (s keeperSpec) removeGroups(ctx context.Context) error {
-	var errs []error
-	for _, dir := range s.Groups {
-		errs = append(errs, removeGroup(ctx, dir))
-	}
-	return errors.Join(errs...)
-}
-
 func (s keeperSpec) clean(ctx context.Context) error {
-	errs := []error{s.removeGroups(ctx), removePlace(s.Places)}
+	errs := []error{removeGroups(ctx, s.Groups), removePlace(s.Places)}
 	// The lock goes last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

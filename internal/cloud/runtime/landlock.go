@@ -33,11 +33,44 @@ func landlockVersion() (int, error) {
 	return int(version), nil
 }
 
+// Versions from which on Landlock decides about truncate, and about signals.
+const (
+	landlockTruncates = 3
+	landlockSignals   = 6
+)
+
+// keepsSignals returns an error where Landlock does not keep a sandbox that has the
+// server's id from killing every process of that user.
+func keepsSignals() error {
+	version, err := landlockVersion()
+	if err == nil && version < landlockSignals {
+		err = fmt.Errorf("this kernel's Landlock, version %d, does not stop signals, and sandboxes have the id of the server here: "+
+			"code in one could kill every process of uid %d; Linux 6.12 and later stop them, "+
+			"and local.WithIsolation(local.Restricted) starts nevertheless", version, os.Geteuid())
+	}
+	return err
+}
+
+// noteLandlock reports what an old version leaves open. It is of no consequence to
+// processes that have an id of their own.
+func (r *Room) noteLandlock() {
+	version, err := landlockVersion()
+	if err != nil || r.ids.ranged {
+		return
+	}
+	if version < landlockSignals {
+		r.note(fmt.Sprintf("Landlock version %d does not stop signals: sandboxes can kill other processes of the server's user", version))
+	}
+	if version < landlockTruncates {
+		r.note(fmt.Sprintf("Landlock version %d does not stop truncate: sandboxes can empty files of the server's user", version))
+	}
+}
+
 // readableFiles are what programs read to start, where the sandbox has no file
 // system of its own.
 var readableFiles = []string{
 	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
-	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc", "/dev/pts",
+	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
 // applyLandlock restricts this thread and what it executes to the trees, a few
@@ -53,7 +86,7 @@ func applyLandlock(trees []string, dir string) error {
 	if version >= 2 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
 	}
-	if version >= 3 {
+	if version >= landlockTruncates {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	if version >= 4 {
@@ -62,7 +95,7 @@ func applyLandlock(trees []string, dir string) error {
 	if version >= 5 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
-	if version >= 6 {
+	if version >= landlockSignals {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 	}
 	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
@@ -98,7 +131,7 @@ func applyLandlock(trees []string, dir string) error {
 			errs = append(errs, allow(name, landlockRead))
 		}
 	}
-	for _, name := range append([]string{"ptmx", "pts"}, deviceNames...) {
+	for _, name := range deviceNames {
 		errs = append(errs, allow("/dev/"+name, landlockWrite))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 )
 
@@ -71,6 +72,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 		}
 		json.NewEncoder(w).Encode(a)
 	})
+	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
+		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
+	})
 	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
 		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
@@ -108,6 +112,7 @@ func serveTests(ctx context.Context, g *Guest) error {
 		}
 		json.NewEncoder(w).Encode(a)
 	})
+	go child.Reap(ctx)
 	server := &http.Server{Handler: mux}
 	context.AfterFunc(ctx, func() { server.Close() })
 	if err := g.Ready(); err != nil {
@@ -117,6 +122,29 @@ func serveTests(ctx context.Context, g *Guest) error {
 }
 
 var eaten [][]byte
+
+// openTerminals opens terminals until it is refused one, says how many it had and
+// what came through the last one, and closes them.
+func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
+	var open []*os.File
+	defer func() { closeAll(open) }()
+	for {
+		controller, tty, err := g.Terminal(ctx)
+		if err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		open = append(open, controller, tty)
+		a.Status++
+		var line [16]byte
+		if _, err := tty.WriteString("through\n"); err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		n, _ := controller.Read(line[:])
+		a.Output = string(line[:n])
+	}
+}
 
 func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
@@ -128,8 +156,13 @@ func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
 		}
 	}
-	out, err := cmd.CombinedOutput()
-	a := testResponse{Output: string(out), Status: cmd.ProcessState.ExitCode()}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := child.Start(cmd)
+	if err == nil {
+		err = child.Wait(cmd)
+	}
+	a := testResponse{Output: out.String(), Status: cmd.ProcessState.ExitCode()}
 	if err != nil {
 		a.Error = err.Error()
 	}
@@ -256,8 +289,12 @@ func serveUntilKilled(dir string) {
 		log.Fatal(err)
 	}
 	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
-	for _, pid := range childrenOf(r.room.cmd.Process.Pid) {
-		l.Pids = append(append(l.Pids, pid), childrenOf(pid)...)
+	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
+		children, err := childrenOf(l.Pids[i])
+		if err != nil {
+			log.Fatal(err)
+		}
+		l.Pids = append(l.Pids, children...)
 	}
 	json.NewEncoder(os.Stdout).Encode(l)
 	<-s.Done()
@@ -265,7 +302,7 @@ func serveUntilKilled(dir string) {
 
 // agentPID is the first child of the room, as the host sees it.
 func agentPID(r *Room) int {
-	if children := childrenOf(r.room.cmd.Process.Pid); len(children) > 0 {
+	if children, err := childrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}
 	return 0

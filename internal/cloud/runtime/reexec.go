@@ -66,6 +66,8 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 	switch m.Role {
 	case roleKeeper:
 		err = keep(ctx, c, m.Spec, files)
+	case roleGuard:
+		err = runGuard(c, files)
 	case roleRoom:
 		err = runRoom(c, m.Spec, files)
 	case roleInit:

@@ -66,8 +66,9 @@ type Room struct {
 	lock     *os.File
 	keeper   *process
 	keepLine *control
-	room     *process
+	room     *process // in place, its guard
 	line     *control
+	stop     func() error  // ends it, and says why processes may be left
 	done     chan struct{} // the room has ended and its sandboxes know
 	stderr   sync.WaitGroup
 	close    func() error
@@ -152,7 +153,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 			}
 			return nil
 		}
-		r.endRoom()
+		_ = r.endRoom() // why the rung could not be started says more
 		if ctx.Err() != nil {
 			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
 		}
@@ -187,6 +188,11 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
+	if rung == Restricted && r.options.Isolation == Auto && !r.ids.ranged {
+		if err := keepsSignals(); err != nil {
+			return err
+		}
+	}
 	if err := r.makePlaces(); err != nil {
 		return err
 	}
@@ -208,17 +214,17 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
 	var err error
 	if r.lock, err = lockInstance(spec); err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	line, fd3, err := controlPair(maxMessage)
 	if err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
 	fd3.Close() // the child's is the only one now, so that its end is seen
 	if err != nil {
-		return errors.Join(err, spec.removeGroups(ctx))
+		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
 	err = line.greet(ctx, roleKeeper, spec, r.lock)
 	if err == nil {
@@ -226,7 +232,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.kill() // whatever it is, it keeps nothing
-		return errors.Join(notAnAgent(err), spec.removeGroups(context.WithoutCancel(ctx)))
+		return errors.Join(notAnAgent(err), removeGroups(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
 	return nil
@@ -250,11 +256,13 @@ func (r *Room) startRoom(ctx context.Context) error {
 		fd3.Close()
 		return err
 	}
-	attr := roomAttr(r.ids)
-	if r.rung != Full {
-		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
+	var process *process
+	var guard *control
+	if r.rung == Full {
+		process, err = start(r.binary, fd3, to, roomAttr(r.ids), birthplace{})
+	} else {
+		process, guard, err = r.startGuard(ctx, fd3, to)
 	}
-	process, err := start(r.binary, fd3, to, attr, birthplace{})
 	to.Close()
 	fd3.Close()
 	if err != nil {
@@ -264,6 +272,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.line, r.done, r.closed = process, line, nil, false
+	r.stop = sync.OnceValue(func() error { return stopRoom(process, line, guard) })
 	home, err := r.groups.openHome()
 	if err != nil {
 		return err
@@ -304,13 +313,16 @@ func (r *Room) serve() {
 		m, files, err := r.line.receive(1)
 		if err != nil {
 			// The room is gone, or has lost its senses and ends with its socket.
-			r.stopRoom()
+			ended := message{Kind: kindExited}
+			if err := r.stop(); err != nil {
+				ended.Error = err.Error()
+			}
 			r.mu.Lock()
 			r.closed = true
 			left := slices.Collect(maps.Values(r.sandboxes))
 			r.mu.Unlock()
 			for _, s := range left {
-				s.roomSaid(message{Kind: kindExited}, nil, ErrRoomEnded)
+				s.roomSaid(ended, nil, ErrRoomEnded)
 			}
 			return
 		}
@@ -366,9 +378,10 @@ func (r *Room) Report() Report {
 // Done is closed when the room has ended, by Close or by itself.
 func (r *Room) Done() <-chan struct{} { return r.done }
 
-// Close ends all sandboxes and the room. When it returns their processes are
-// dead, and control groups and the instance directory are gone. Later calls
-// return what the first returned.
+// Close ends all sandboxes and the room. When it returns nil their processes are
+// dead, and control groups and the instance directory are gone. An error that Is
+// [ErrProcessesLeft] says that processes may still run, which only happens without
+// namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
@@ -383,7 +396,7 @@ func (r *Room) end() error {
 		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
 	}
 	closing.Wait()
-	r.endRoom()
+	left := r.endRoom()
 	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
@@ -398,31 +411,41 @@ func (r *Room) end() error {
 		<-r.keeper.done
 	}
 	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("runtime: close the room: %s was not removed", r.options.Dir)
+		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
+	}
+	if left != nil {
+		return fmt.Errorf("runtime: close the room: %w", left)
 	}
 	return nil
 }
 
 // stopRoom ends the room's process. The kernel ends what is in its namespaces;
-// without them it does that itself when its socket closes.
-func (r *Room) stopRoom() {
-	r.line.close()
-	if r.rung == Full {
-		r.room.kill()
+// without them the room does that when its socket closes, and then the guard,
+// which says whether anything is left.
+func stopRoom(room *process, line, guard *control) error {
+	line.close()
+	if guard == nil {
+		room.kill()
+		return nil
 	}
-	<-r.room.done
+	<-room.done
+	return verdict(guard)
 }
 
 // endRoom ends the room's process, and all in it.
-func (r *Room) endRoom() {
+func (r *Room) endRoom() error {
 	if r.line == nil {
-		return
+		return nil
 	}
-	r.stopRoom()
+	err := r.stop()
 	if r.done != nil {
 		<-r.done
 	}
 	r.stderr.Wait()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProcessesLeft, err)
+	}
+	return nil
 }
 
 func (r *Room) fillReport(notes, hidden []string) {
@@ -457,10 +480,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 	case r.rung == Full:
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
 	case r.rung == Restricted:
-		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, the Python environment is read-only, and modes and times of the server's own files can be changed")
-		if version, err := landlockVersion(); err == nil && version < 6 {
-			r.note(fmt.Sprintf("Landlock version %d does not stop signals to other processes of the server's user", version))
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
+		if !r.ids.ranged {
+			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
 		}
+		r.noteLandlock()
 	case r.rung == None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
 	}

@@ -31,6 +31,8 @@ type roomProcess struct {
 
 	mu      sync.Mutex
 	running map[uint64]*os.Process
+
+	sweeping sync.Mutex
 }
 
 func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
@@ -173,12 +175,16 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()
-		if r.InPlace {
-			r.sweep()
-		}
 		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-		// When this fails the server is gone, and the receiver sees that.
-		_ = r.server.send(message{Kind: kindExited, ID: m.ID, Status: int(status)})
+		exited := message{Kind: kindExited, ID: m.ID, Status: int(status)}
+		// When a send fails the server is gone, and the receiver sees that.
+		if r.InPlace {
+			_ = r.server.send(message{Kind: kindEnding, ID: m.ID})
+			if err := r.sweep(); err != nil {
+				exited.Error = err.Error()
+			}
+		}
+		_ = r.server.send(exited)
 	})
 	return err
 }

@@ -55,6 +55,7 @@ type Sandbox struct {
 	exited  chan struct{} // its processes are gone
 	gone    func()        // closes exited
 	status  syscall.WaitStatus
+	left    error // what the room could not end
 
 	streams  chan struct{} // one for each open stream
 	dialling chan struct{} // one for each way out that is not connected yet
@@ -65,6 +66,7 @@ type Sandbox struct {
 	change   func(Egress) // sets it
 	refusing atomic.Bool  // connections were refused, and that was said
 	kernels  allowance    // of kernels that may be forked for it
+	ttys     terminals    // that were opened for it
 	flows    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -105,6 +107,9 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		closeAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
+	case m.Kind == kindEnding:
+		closeAll(files)
+		s.group.stopForks()
 	case m.Kind == kindExited:
 		closeAll(files)
 		select {
@@ -113,6 +118,9 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		default:
 		}
 		s.status = syscall.WaitStatus(m.Status)
+		if m.Error != "" {
+			s.left = fmt.Errorf("%w: %s", ErrProcessesLeft, m.Error)
+		}
 		if ended != nil {
 			s.fail(ended)
 		}
@@ -154,8 +162,9 @@ func (s *Sandbox) OOMKills() int {
 	return s.group.oomKills()
 }
 
-// Close ends the sandbox. When it returns, everything in it is dead. It is nil
-// for one that has ended by itself.
+// Close ends the sandbox. When it returns nil, everything in it is dead, also when it
+// had ended by itself. An error that Is [ErrProcessesLeft] says that processes of it
+// may still run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
 	s.fail(ErrClosed)
 	return s.close()
@@ -179,9 +188,13 @@ func (s *Sandbox) end() error {
 	if s.pidfd != nil {
 		s.pidfd.Close()
 	}
-	var err error
+	err := s.left
 	if s.group != nil {
-		err = s.group.remove()
+		removed := s.group.remove()
+		if removed == nil && len(s.group.dirs) > 0 {
+			err = nil // there was nothing left in it
+		}
+		err = errors.Join(err, removed)
 	}
 	if s.place != nil {
 		err = errors.Join(err, removePlace(s.place.Dir))

@@ -19,12 +19,9 @@ const (
 	offsetArgs   = 16
 )
 
-const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
-	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-
 // applySeccomp puts the filter on this thread, to be inherited by all that it
 // executes. Without shared, what reaches other processes of the same id is refused
-// too: sockets and System V objects. It needs no_new_privs or CAP_SYS_ADMIN.
+// too: see inPlaceRules. It needs no_new_privs or CAP_SYS_ADMIN.
 func applySeccomp(shared bool) error {
 	program := seccompProgram(shared)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
@@ -50,82 +47,73 @@ func seccompBytes(shared bool) []byte {
 // is newer than it, or another architecture's, answers ENOSYS, so that programs
 // fall back to what they did before it existed.
 func seccompProgram(shared bool) []unix.SockFilter {
-	var p []unix.SockFilter
-	stmt := func(code uint16, k uint32) { p = append(p, unix.SockFilter{Code: code, K: k}) }
-	jump := func(op uint16, k uint32, yes, no uint8) {
-		p = append(p, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: yes, Jf: no, K: k})
-	}
-	load := func(offset uint32) { stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
-	ret := func(action uint32) { stmt(unix.BPF_RET|unix.BPF_K, action) }
-	const (
-		allow  = unix.SECCOMP_RET_ALLOW
-		eperm  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-		enosys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-		eafnos = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
-	)
-
-	load(offsetArch)
-	jump(unix.BPF_JEQ, auditArch, 1, 0)
-	ret(enosys)
-	load(offsetNumber)
-
-	// clone makes processes and threads, not namespaces. clone3 has its flags in
-	// memory, where a filter cannot look.
-	jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4)
-	load(offsetArgs)
-	jump(unix.BPF_JSET, cloneNamespaces, 0, 1)
-	ret(eperm)
-	ret(allow)
-	jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1)
-	ret(enosys)
-
+	var f filter
+	f.load(offsetArch)
+	f.jump(unix.BPF_JEQ, auditArch, 1, 0)
+	f.answer(answerENOSYS)
+	f.load(offsetNumber)
+	rules := everywhereRules
 	if !shared {
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 1)
-		ret(eafnos)
+		rules = slices.Concat(inPlaceRules, rules)
 	}
-	// Families of sockets that end at the sandbox's own network namespace or are
-	// of no use without capabilities; vsock, for one, reaches the hypervisor.
-	families := []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
-	jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, uint8(1+2*len(families)+5))
-	load(offsetArgs)
-	for _, family := range families {
-		jump(unix.BPF_JEQ, family, 0, 1)
-		ret(allow)
+	for _, r := range rules {
+		f.rule(r)
 	}
-	jump(unix.BPF_JEQ, unix.AF_NETLINK, 0, 3)
-	load(offsetArgs + 16)
-	jump(unix.BPF_JEQ, unix.NETLINK_ROUTE, 0, 1)
-	ret(allow)
-	ret(eafnos)
-
-	// Typing into the terminal of another.
-	jump(unix.BPF_JEQ, unix.SYS_IOCTL, 0, 5)
-	load(offsetArgs + 8)
-	jump(unix.BPF_JEQ, unix.TIOCSTI, 1, 0)
-	jump(unix.BPF_JEQ, unix.TIOCLINUX, 0, 1)
-	ret(eperm)
-	ret(allow)
-
-	allowed := slices.Concat(allowedSyscalls, archSyscalls)
-	if !shared {
-		allowed = slices.DeleteFunc(allowed, func(n uint32) bool { return slices.Contains(sharedSyscalls, n) })
-	}
-	for _, r := range coalesce(allowed) {
-		jump(unix.BPF_JGE, r.first, 0, 2)
-		jump(unix.BPF_JGT, r.last, 1, 0)
-		ret(allow)
+	for _, r := range coalesce(slices.Concat(allowedSyscalls, archSyscalls)) {
+		f.jump(unix.BPF_JGE, r.first, 0, 2)
+		f.jump(unix.BPF_JGT, r.last, 1, 0)
+		f.answer(unix.SECCOMP_RET_ALLOW)
 	}
 	// Above the last number known here; on amd64 the x32 calls too.
-	jump(unix.BPF_JGT, unix.SYS_LISTNS, 0, 1)
-	ret(enosys)
-	ret(eperm)
-	return p
+	f.jump(unix.BPF_JGT, unix.SYS_LISTNS, 0, 1)
+	f.answer(answerENOSYS)
+	f.answer(answerEPERM)
+	return f
 }
 
-// sharedSyscalls make or open objects that an ipc namespace would keep apart.
-var sharedSyscalls = []uint32{
-	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_MSGCTL, unix.SYS_MSGGET, unix.SYS_MSGRCV, unix.SYS_MSGSND, unix.SYS_SEMCTL,
-	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SHMGET,
+// filter is a seccomp program in the making. No jump in it is longer than 255.
+type filter []unix.SockFilter
+
+func (f *filter) step(code uint16, k uint32) { *f = append(*f, unix.SockFilter{Code: code, K: k}) }
+
+func (f *filter) load(offset uint32) { f.step(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
+
+func (f *filter) answer(action uint32) { f.step(unix.BPF_RET|unix.BPF_K, action) }
+
+func (f *filter) jump(op uint16, k uint32, yes, no int) {
+	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k})
+}
+
+// rule decides about a call, for good, when the number of the call is loaded.
+func (f *filter) rule(r rule) {
+	var decide filter
+	for _, all := range r.allowed {
+		decide.allowIf(all)
+	}
+	decide.answer(r.refusal)
+	f.jump(unix.BPF_JEQ, r.call, 0, len(decide))
+	*f = append(*f, decide...)
+}
+
+// allowIf allows the call if all conditions hold, and otherwise goes on behind.
+func (f *filter) allowIf(all []condition) {
+	if len(all) == 0 {
+		f.answer(unix.SECCOMP_RET_ALLOW)
+		return
+	}
+	var rest filter
+	rest.allowIf(all[1:])
+	c := all[0]
+	f.load(c.half)
+	if c.mask != 0 {
+		f.step(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, c.mask)
+	}
+	if c.not {
+		f.jump(unix.BPF_JEQ, c.value, len(rest), 0)
+	} else {
+		f.jump(unix.BPF_JEQ, c.value, 0, len(rest))
+	}
+	*f = append(*f, rest...)
 }
 
 type numberRange struct{ first, last uint32 }

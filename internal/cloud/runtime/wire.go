@@ -40,13 +40,15 @@ const (
 	kindGo       kind = "go"       // server to the first stage: the limits are in force
 	kindSpawn    kind = "spawn"    // server to room, with the agent's socket
 	kindSpawned  kind = "spawned"  // room to server, with a pidfd
-	kindExited   kind = "exited"   // room to server
+	kindEnding   kind = "ending"   // room to server, in place: the agent has ended, what it left is next
+	kindExited   kind = "exited"   // room to server; with an error when processes are left
 	kindName     kind = "name"     // server to room: the hostname
 	kindNamed    kind = "named"    // room to server
 	kindKill     kind = "kill"     // server to room
 	kindDial     kind = "dial"     // server to agent, with the stream
 	kindEgress   kind = "egress"   // agent to server
 	kindEgressed kind = "egressed" // server to agent, with the stream
+	kindTerminal kind = "terminal" // agent to server; back, with both ends
 	kindKernel   kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
 )
 
@@ -54,6 +56,7 @@ type role string
 
 const (
 	roleKeeper role = "keeper"
+	roleGuard  role = "guard"
 	roleRoom   role = "room"
 	roleInit   role = "init"
 	roleAgent  role = "agent"

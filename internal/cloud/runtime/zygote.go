@@ -263,9 +263,12 @@ func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoZygote
 	}
-	file, err := g.ask(ctx, message{Kind: kindKernel})
+	files, err := g.ask(ctx, message{Kind: kindKernel}, 1)
 	if refused, ok := errors.AsType[*EgressError](err); ok {
 		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
 	}
-	return file, err
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
 }

@@ -5,6 +5,7 @@
 package escapetest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -30,6 +31,8 @@ type host struct {
 	port    int    // of a listener on the loopback
 	process int    // as the host counts it
 	segment int    // of System V memory
+	socket  string // that takes datagrams
+	tty     string // a terminal
 }
 
 func newHost(t testing.TB, process int) host {
@@ -52,7 +55,46 @@ func newHost(t testing.TB, process int) host {
 			t.Error(err)
 		}
 	})
+	h.listen(t)
+	h.openTerminal(t)
 	return h
+}
+
+// listen makes a socket that every id of the host may send to.
+func (h *host) listen(t testing.TB) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // a test's own is too long for the name of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h.socket = filepath.Join(dir, "socket")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: h.socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(h.socket, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openTerminal makes a terminal that every id of the host may open.
+func (h *host) openTerminal(t testing.TB) {
+	t.Helper()
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = controller.Close() })
+	number, err := unix.IoctlGetUint32(int(controller.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	h.tty = fmt.Sprintf("/dev/pts/%d", number)
+	if err := errors.Join(err, os.Chmod(h.tty, 0o666)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // inPython runs a script in which no exception means that it got out.
@@ -90,7 +132,15 @@ func List(t testing.TB, process int) []Escape {
 		{"host interfaces", "grep -v -e lo: -e face -e Inter /proc/net/dev && echo ESCAPED", true},
 		{"host's System V memory", inPython(fmt.Sprintf("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_ssize_t; assert l.shmat(%d, None, 0) != -1", h.segment)), false},
 		{"families of sockets", inPython("import socket\nfor f in (16, 17, 29, 30, 31, 38, 40, 44):\n for p in (0, 9, 12, 15, 16):\n  try:\n   socket.socket(f, 3 if f in (16, 17) else 5, p)\n   assert (f, p) == (16, 0)\n   continue\n  except OSError: continue\n  except AssertionError: raise SystemExit(0)\nraise SystemExit(1)"), false},
-		// Change.
+		{"families of pairs of sockets", inPython("import socket\nfor f in range(2, 46):\n for t in (1, 2, 5, 1 | socket.SOCK_CLOEXEC):\n  try: socket.socketpair(f, t)\n  except OSError as e:\n   if e.errno in (94, 97): continue\n  raise SystemExit(0)\nraise SystemExit(1)"), false},
+		{"host's datagram socket", inPython(`import socket; socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)[0].sendto(b"x", "` + h.socket + `")`), false},
+		{"host's terminal", "(exec 3<>" + h.tty + ") && echo ESCAPED; ls /dev/pts | grep -q '^[0-9]' && echo ESCAPED", false},
+		// Change. Where one of these succeeds it changes nothing.
+		{"host process's limits", inPython(fmt.Sprintf("import resource; n = resource.RLIMIT_CORE; resource.prlimit(%d, n, resource.prlimit(%[1]d, n))", h.process)), false},
+		{"host process's priority", inPython(fmt.Sprintf("import os\nfor which, who in ((0, %d), (1, os.getpgid(%[1]d))):\n try: os.setpriority(which, who, os.getpriority(which, who))\n except OSError: continue\n raise SystemExit(0)\nraise SystemExit(1)", h.process)), false},
+		{"host process's scheduling", inPython(fmt.Sprintf("import os\nfor change in (lambda p: os.sched_setaffinity(p, os.sched_getaffinity(p)), lambda p: os.sched_setscheduler(p, os.sched_getscheduler(p), os.sched_getparam(p)), lambda p: os.sched_setparam(p, os.sched_getparam(p))):\n try: change(%d)\n except OSError: continue\n raise SystemExit(0)\nraise SystemExit(1)", h.process)), false},
+		{"host process's disk priority", inPython(fmt.Sprintf(`import ctypes, os; n = {"x86_64": 251, "aarch64": 30}[os.uname().machine]; assert ctypes.CDLL(None).syscall(n, 1, %d, 2 << 13 | 4) == 0`, h.process)), false},
+		{"attributes of a host file", inPython(`import os; os.setxattr("` + h.secret + `", "user.escaped", b"")`), false},
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED", false},
 		{"sysrq", "echo h > /proc/sysrq-trigger && grep -q . /proc/sysrq-trigger && echo ESCAPED", false},
 		{"agent's executable", "echo x >> /proc/1/exe && echo ESCAPED; cp /bin/true /proc/1/exe && echo ESCAPED", false},

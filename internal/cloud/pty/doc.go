@@ -1,0 +1,2 @@
+// Package pty opens pseudo-terminals, for programs on Linux.
+package pty
