@@ -304,6 +304,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Links:   s.room.links,
 		Disk:    s.limits.DiskBytes,
 		Way:     s.room.way,
+
+		Counters: s.room.counted.inSandbox(),
 	}
 	var err error
 	if spec.Limits, err = s.rlimits(); err != nil {
@@ -327,19 +329,23 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 
 // rlimits are the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]rlimit, error) {
-	// The kernel counts the descriptors that are on their way through sockets by
-	// user, and refuses to send more above the sender's own limit: a
-	// sandbox that shares the server's id could otherwise keep the server from sending any.
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return nil, os.NewSyscallError("getrlimit", err)
+	files, err := openFiles(s.limits.Processes)
+	if err != nil {
+		return nil, err
 	}
-	limits := []rlimit{
+	limits, err := sandboxLimits()
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits,
 		// One byte: a core_pattern that is a pipe runs on the host for any other
 		// limit, zero included, and a file is never written.
-		{unix.RLIMIT_CORE, 1},
-		{unix.RLIMIT_NOFILE, min(files.Max/2, maxOpenFiles)},
-	}
+		rlimit{unix.RLIMIT_CORE, 1},
+		rlimit{unix.RLIMIT_NOFILE, files},
+		// The server may have been given the right to these.
+		rlimit{unix.RLIMIT_RTPRIO, 0},
+		rlimit{unix.RLIMIT_NICE, 0},
+	)
 	if s.room.groups.how("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}

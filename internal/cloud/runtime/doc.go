@@ -43,7 +43,19 @@
 // protocol.
 //
 // What no code in a sandbox may do is the table of TestEscape. To end its own
-// sandbox is not in it: root inside can starve the agent, whose id it has. Where
-// there is one id, what the kernel counts by user (inotify instances, queued
-// signals, locked memory) is shared with the server's other processes.
+// sandbox is not in it: root inside can starve the agent, whose id it has.
+//
+// The kernel counts inotify instances and watches, POSIX message queues and timers,
+// queued signals, locked memory and processes by user. With namespaces a sandbox
+// gets at most an eighth of what the server's user may have, all sandboxes of an
+// ordinary user together at most a half, and those of root count for ids of their
+// own. All processes of all sandboxes are at most half of the machine's, or
+// [Options].Processes; where root has no control group for processes, only each
+// sandbox is limited, and each user in it. The processes of one sandbox
+// together may open half of the machine's files, but each of them 256 in any case.
+// What the kernel counts by the host's id, whatever the namespace, is shared where
+// there is one id: epoll watches, memory of pipes, descriptors on their way
+// through sockets. Without namespaces and an id of its own a sandbox shares all
+// of this with the server's user, and with the other sandboxes: it may take all of
+// that user's inotify instances.
 package runtime

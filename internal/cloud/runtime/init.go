@@ -23,7 +23,9 @@ type initSpec struct {
 	Disk    int64             `json:"disk"`            // bytes
 	Place   *place            `json:"place,omitempty"` // without namespaces
 	Limits  []rlimit          `json:"limits"`
-	Way     way               `json:"way,omitempty"` // out of the network namespace
+	// Counters are the maxima of the sandbox's own user namespace.
+	Counters counters `json:"counters,omitempty"`
+	Way      way      `json:"way,omitempty"` // out of the network namespace
 }
 
 // rlimit is a limit of every process, by its number, and its value.

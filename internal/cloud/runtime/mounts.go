@@ -72,7 +72,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := mountDevices(host, spec.Ranged); err != nil {
 		return nil, err
 	}
-	if err := mountProc(); err != nil {
+	if err := mountProc(spec.Counters); err != nil {
 		return nil, err
 	}
 	if err := os.Chdir("root"); err != nil {
@@ -235,7 +235,7 @@ var (
 	procReadOnly = []string{"sys", "fs", "irq", "tty"}
 )
 
-func mountProc() error {
+func mountProc(maxima counters) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
@@ -245,6 +245,9 @@ func mountProc() error {
 		if err := os.WriteFile("root/proc/sys/net/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
+	}
+	if err := maxima.write("root"); err != nil {
+		return err
 	}
 	for _, name := range procHidden {
 		path := "root/proc/" + name

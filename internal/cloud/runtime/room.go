@@ -36,6 +36,9 @@ type Options struct {
 	Trees []string
 	// Path is the PATH of login shells; "" is [DefaultPath].
 	Path string
+	// Processes is how many processes and threads all sandboxes together may have; 0
+	// is half of what the machine has, or of what the server's user may have.
+	Processes int64
 	// Spare are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
 	// memory of an idle agent.
@@ -72,6 +75,7 @@ type Room struct {
 	stderr   sync.WaitGroup
 	close    func() error
 
+	counted  counters // what this user may have, to be shared out
 	mappings mappings
 	spares   spares
 	flows    flowBudget
@@ -98,6 +102,12 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	if o.Path == "" {
 		o.Path = DefaultPath
+	}
+	if o.Processes == 0 {
+		var err error
+		if o.Processes, err = cloudProcesses(); err != nil {
+			return nil, fmt.Errorf("runtime: start a room: %w", err)
+		}
 	}
 	if o.Spare != nil {
 		if err := o.Spare.WithDefaults().check(); err != nil {
@@ -203,7 +213,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err := reapStale(ctx, r.options.Dir); err != nil {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
-	r.groups = createGroups("e2bctl-" + rand.Text())
+	r.groups = createGroups("e2bctl-"+rand.Text(), r.options.Processes)
 	r.places = planPlaces(r.options.Dir)
 	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
 	var err error
@@ -250,11 +260,13 @@ func (r *Room) startRoom(ctx context.Context) error {
 		fd3.Close()
 		return err
 	}
-	attr := roomAttr(r.ids)
+	attr, at := roomAttr(r.ids), birthplace{}
 	if r.rung != Full {
 		attr = &syscall.SysProcAttr{Setsid: true} // it ends its children itself before it ends
+	} else if r.ids.ranged {
+		at.owner = idBase
 	}
-	process, err := start(r.binary, fd3, to, attr, birthplace{})
+	process, err := start(r.binary, fd3, to, attr, at)
 	to.Close()
 	fd3.Close()
 	if err != nil {
@@ -264,11 +276,15 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.line, r.done, r.closed = process, line, nil, false
+	spec, err := r.roomSpec()
+	if err != nil {
+		return err
+	}
 	home, err := r.groups.openHome()
 	if err != nil {
 		return err
 	}
-	err = line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}, home...)
+	err = line.greet(ctx, roleRoom, spec, home...)
 	closeAll(home)
 	if err != nil {
 		return err
@@ -279,6 +295,23 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.done = make(chan struct{})
 	go r.serve()
 	return nil
+}
+
+// roomSpec is what the room is told.
+func (r *Room) roomSpec() (spec roomSpec, err error) {
+	if r.rung != Full {
+		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
+	}
+	if r.counted, err = readCounters(); err != nil {
+		return roomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
+	}
+	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.part(cloudPart), Processes: uint64(r.options.Processes)}
+	spec.Limits, err = countedLimits(cloudPart)
+	if r.ids.ranged { // a maximum is one of each sandbox, whose owner is its own
+		spec.Counters = r.counted.part(sandboxPart)
+		spec.Limits, err = sandboxLimits()
+	}
+	return spec, err
 }
 
 // logStderr passes on what the room and the agents write there, which is what a
@@ -450,6 +483,9 @@ func (r *Room) fillReport(notes, hidden []string) {
 		}
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
+	}
+	if r.groups.unbounded != nil {
+		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.unbounded))
 	}
 	switch {
 	case r.ranged():

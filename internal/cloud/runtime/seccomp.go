@@ -78,6 +78,9 @@ func seccompProgram(shared bool) []unix.SockFilter {
 	ret(allow)
 	jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1)
 	ret(enosys)
+	// One process could take all asynchronous requests that the machine has.
+	jump(unix.BPF_JEQ, unix.SYS_IO_SETUP, 0, 1)
+	ret(enosys)
 
 	if !shared {
 		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 1)

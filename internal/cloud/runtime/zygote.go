@@ -182,6 +182,7 @@ func (z *zygote) end() {
 // kernelOrder is what a kernel has to become: what the agent is.
 type kernelOrder struct {
 	Ranged bool     `json:"ranged"`
+	Owner  int      `json:"owner"` // of the sandbox's user namespace, as an id of the room
 	CPUs   int      `json:"cpus"`
 	Limits []rlimit `json:"limits"`
 	Keep   uint64   `json:"keep"`   // capabilities
@@ -229,10 +230,18 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	}
 	ranged := s.room.ranged()
 	order := kernelOrder{
-		Ranged: ranged, CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
+		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
 		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccompBytes(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)
+}
+
+// owner is the user of the room that made the sandbox's user namespace.
+func (s *Sandbox) owner() int {
+	if s.room.ranged() {
+		return firstID(s.slot)
+	}
+	return 0
 }
 
 // A sandbox may have this many kernels forked at once, and one more each time
