@@ -26,6 +26,13 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
+	var private []string
+	if last := len(mounts) - 1; spec.Private && last >= 0 {
+		if private, err = readPrivate(mounts[last]); err != nil {
+			return nil, err
+		}
+		mounts = mounts[:last]
+	}
 	// The trees come first: the staging directory is mounted over a directory of
 	// the host, which hides what is below it.
 	trees, err := openTrees(spec, mounts)
@@ -60,17 +67,17 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := writeSkeleton(spec); err != nil {
 		return nil, err
 	}
+	if err := mountDevices(host, spec.Ranged); err != nil { // the first: what is hidden may become one
+		return nil, err
+	}
 	for i, tree := range trees {
-		note, err := mountTree(i, spec, tree)
+		note, err := mountTree(i, spec, tree, below(spec.Trees[i], private))
 		if err != nil {
 			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
 		}
 		if note != "" {
 			notes = append(notes, note)
 		}
-	}
-	if err := mountDevices(host, spec.Ranged); err != nil {
-		return nil, err
 	}
 	if err := mountProc(spec.Counters); err != nil {
 		return nil, err
@@ -123,9 +130,10 @@ func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 	return trees, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay. Where the
-// kernel refuses one it is shown read-only, and the note says so.
-func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
+// mountTree shows the tree at its own path under a writable overlay, without what
+// is private in it. Where the kernel refuses one it is shown read-only, and the note
+// says so.
+func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note string, err error) {
 	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
@@ -165,6 +173,9 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return "", fmt.Errorf("attach: %w", err)
 	}
+	if err := whiteOut(lower, upper, private); err != nil {
+		return "", err
+	}
 	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
 	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 	if overlay == nil {
@@ -175,6 +186,11 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	}
 	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
+	}
+	for _, name := range private {
+		if err := cover(filepath.Join(target, name)); err != nil {
+			return "", fmt.Errorf("overlay: %w; hide %s: %w", overlay, name, err)
+		}
 	}
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
 }
@@ -230,10 +246,27 @@ func mountDevices(host hostFiles, ranged bool) error {
 
 // What of /proc speaks about, or to, the whole machine.
 var (
-	procHidden   = []string{"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg"}
-	procEmptied  = []string{"acpi", "scsi", "asound", "bus", "driver"}
+	procHidden = []string{
+		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
+		"acpi", "scsi", "asound", "bus", "driver",
+	}
 	procReadOnly = []string{"sys", "fs", "irq", "tty"}
 )
+
+// cover puts an empty file or directory over one, if it is there.
+func cover(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555")
+	}
+	return unix.Mount("root/dev/null", path, "", unix.MS_BIND, "")
+}
 
 func mountProc(maxima counters) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -250,21 +283,8 @@ func mountProc(maxima counters) error {
 		return err
 	}
 	for _, name := range procHidden {
-		path := "root/proc/" + name
-		if !exists(path) {
-			continue
-		}
-		if err := unix.Mount("root/dev/null", path, "", unix.MS_BIND, ""); err != nil {
+		if err := cover("root/proc/" + name); err != nil {
 			return fmt.Errorf("hide /proc/%s: %w", name, err)
-		}
-	}
-	for _, name := range procEmptied {
-		path := "root/proc/" + name
-		if !exists(path) {
-			continue
-		}
-		if err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555"); err != nil {
-			return fmt.Errorf("empty /proc/%s: %w", name, err)
 		}
 	}
 	for _, name := range procReadOnly {

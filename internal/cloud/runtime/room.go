@@ -76,6 +76,7 @@ type Room struct {
 	close    func() error
 
 	counted  counters // what this user may have, to be shared out
+	private  private  // what the trees have that sandboxes are not shown
 	mappings mappings
 	spares   spares
 	flows    flowBudget
@@ -196,6 +197,9 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 	}
 	if r.ids, err = planIDs(); err != nil {
 		return err
+	}
+	if rung == Full && r.ids.ranged {
+		r.findPrivate(ctx)
 	}
 	if err := r.makePlaces(); err != nil {
 		return err
@@ -405,6 +409,7 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
+	r.private.end()
 	r.spares.end()
 	r.zygote.end()
 	r.mu.Lock()
@@ -507,7 +512,7 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults(), false)
+	s, err := r.prepare(ctx, Limits{}.WithDefaults(), forProbe)
 	if err != nil {
 		return err
 	}

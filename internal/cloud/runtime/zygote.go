@@ -50,6 +50,9 @@ func (r *Room) keepZygote(ctx context.Context) {
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
 		r.spares.awaitFirst(ctx) // the first sandbox comes before the second kernel
+		if err := r.private.wait(ctx); err != nil {
+			return // nor is there a sandbox
+		}
 		for pause := minZygotePause; ; pause = min(2*pause, maxZygotePause) {
 			began := time.Now()
 			err := r.liveZygote(ctx)
@@ -117,8 +120,8 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	return err
 }
 
-// zygoteTrees makes mounts of the trees where only the server may: with the
-// room's root in place of the host's.
+// zygoteTrees makes mounts of the trees where only the server may, with the room's
+// root in place of the host's, and the list of what is not to be shown of them.
 func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
@@ -136,7 +139,13 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 		}
 		mounts, spec.Mounted[i] = append(mounts, tree), true
 	}
-	return mounts, nil
+	list, err := memoryFile(r.private.list)
+	if err != nil {
+		closeAll(mounts)
+		return nil, err
+	}
+	spec.Private = true
+	return append(mounts, list), nil
 }
 
 func (z *zygote) set(line *control) {
