@@ -141,7 +141,7 @@ func (w *walk) check(ctx context.Context, before []directory) []state {
 	const batch = 256
 	var next atomic.Int64
 	var work sync.WaitGroup
-	for range workers {
+	for range max(1, workers/2) { // the others are left to what goes on beside
 		work.Go(func() {
 			for ctx.Err() == nil {
 				from := int(next.Add(batch)) - batch
