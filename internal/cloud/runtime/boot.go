@@ -326,6 +326,15 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 			spec.Mounted[i] = true
 		}
 	}
+	if s.room.ranged() {
+		devices, err := makeDevices()
+		if err != nil {
+			return err
+		}
+		if spec.Devices = devices != nil; spec.Devices {
+			mounts = append(mounts, devices)
+		}
+	}
 	if s.room.ranged() && s.purpose != forProbe {
 		list, err := memoryFile(s.room.private.list)
 		if err != nil {

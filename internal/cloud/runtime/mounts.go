@@ -33,17 +33,21 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 		}
 		mounts = mounts[:last]
 	}
+	var made *os.File
+	if last := len(mounts) - 1; spec.Devices && last >= 0 {
+		made, mounts = mounts[last], mounts[:last]
+	}
 	// The trees come first: the staging directory is mounted over a directory of
 	// the host, which hides what is below it.
 	trees, err := openTrees(spec, mounts)
 	if err != nil {
 		return nil, err
 	}
-	host, err := openHost()
+	nodes, err := openNodes(hostDevices)
 	if err != nil {
 		return nil, err
 	}
-	defer host.close()
+	defer func() { closeAll(nodes) }()
 	stage, err := stagingDirectory()
 	if err != nil {
 		return nil, err
@@ -67,7 +71,13 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := writeSkeleton(spec); err != nil {
 		return nil, err
 	}
-	if err := mountDevices(host, spec.Ranged); err != nil { // the first: what is hidden may become one
+	if made != nil {
+		closeAll(nodes)
+		if nodes, err = openMade(made); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountDevices(nodes, spec.Ranged); err != nil { // the first: what is hidden may become one
 		return nil, err
 	}
 	for i, tree := range trees {
@@ -193,55 +203,6 @@ func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note str
 		}
 	}
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
-}
-
-// hostFiles are descriptors of what the sandbox takes from the host's /dev,
-// opened before the staging directory covers anything.
-type hostFiles struct{ devices map[string]int }
-
-var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
-
-func openHost() (hostFiles, error) {
-	h := hostFiles{devices: make(map[string]int)}
-	for _, name := range deviceNames {
-		fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/"+name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-		if err != nil {
-			h.close()
-			return hostFiles{}, fmt.Errorf("open /dev/%s: %w", name, err)
-		}
-		h.devices[name] = fd
-	}
-	return h, nil
-}
-
-func (h hostFiles) close() {
-	for _, fd := range h.devices {
-		closeFD(fd)
-	}
-}
-
-// maxTerminals is how many pseudoterminals a sandbox may have.
-const maxTerminals = 256
-
-func mountDevices(host hostFiles, ranged bool) error {
-	for name, fd := range host.devices {
-		path := "root/dev/" + name
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
-			return err
-		}
-		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("show /dev/%s: %w", name, err)
-		}
-	}
-	// The kernel has a few thousand terminals for the whole machine.
-	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
-	if ranged {
-		options += ",gid=5" // tty; a single id has no such group
-	}
-	if err := unix.Mount("devpts", "root/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
-		return fmt.Errorf("mount /dev/pts: %w", err)
-	}
-	return nil
 }
 
 // What of /proc speaks about, or to, the whole machine.
