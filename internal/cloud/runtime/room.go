@@ -32,7 +32,8 @@ type Options struct {
 	// Isolation is the rung wanted; Auto takes the best one the machine gives.
 	Isolation Isolation
 	// Trees are host directories that sandboxes show at the same path, each under
-	// a writable overlay that vanishes with the sandbox. /usr always is one.
+	// a writable overlay that vanishes with the sandbox. /usr always is one. What is
+	// closed to others in them may be left out; see the package's comment.
 	Trees []string
 	// Path is the PATH of login shells; "" is [DefaultPath].
 	Path string
