@@ -285,11 +285,15 @@ func copyParents(lower, upper, name string) (made []string, err error) {
 		}
 		parent := name[:i]
 		var stat unix.Stat_t
-		if err := unix.Lstat(filepath.Join(lower, parent), &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-			return made, nil
+		err := unix.Lstat(filepath.Join(lower, parent), &stat)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+			break
+		}
+		if err != nil {
+			return made, fmt.Errorf("look at %s: %w", parent, err)
 		}
 		to := filepath.Join(upper, parent)
-		err := unix.Mkdir(to, 0o700)
+		err = unix.Mkdir(to, 0o700)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}

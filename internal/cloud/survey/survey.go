@@ -254,7 +254,7 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	case err != nil:
 		return directory{}, nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
 	var own unix.Stat_t
 	if err := unix.Fstat(fd, &own); err != nil {
 		return directory{}, nil, &fs.PathError{Op: "stat", Path: path, Err: err}
