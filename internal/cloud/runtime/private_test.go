@@ -73,6 +73,9 @@ func TestPrivateLater(t *testing.T) {
 	tree := privateTree(t)
 	r := startRoom(t, Options{Trees: []string{tree}})
 	dir := r.options.Dir
+	if err := r.private.wait(t.Context()); err != nil {
+		t.Error(err)
+	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
