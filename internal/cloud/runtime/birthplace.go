@@ -87,7 +87,7 @@ func lendProcesses(limit uint64) (restore func(), err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
 	}
-	lent := unix.Rlimit{Cur: min(limit, own.Max), Max: own.Max}
+	lent := unix.Rlimit{Cur: min(limit, own.Cur), Max: own.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lent); err != nil {
 		return nil, os.NewSyscallError("setrlimit", err)
 	}
@@ -108,9 +108,9 @@ func asUser(id int, f func() error) error {
 	if err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	var atParentsEnd int32
-	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&atParentsEnd)), 0); errno != 0 {
-		return os.NewSyscallError("prctl", errno)
+	atParentsEnd, err := parentDeathSignal()
+	if err != nil {
+		return err
 	}
 	err = setEffectiveUser(id)
 	if err == nil {
@@ -130,6 +130,14 @@ func asUser(id int, f func() error) error {
 		return errors.Join(err, errAway, back)
 	}
 	return err
+}
+
+// parentDeathSignal returns the signal that this thread gets when its parent ends.
+func parentDeathSignal() (signal int32, err error) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&signal)), 0); errno != 0 {
+		return 0, os.NewSyscallError("prctl", errno)
+	}
+	return signal, nil
 }
 
 // setEffectiveUser changes this thread only, where Go's own calls change them all.

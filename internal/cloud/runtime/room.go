@@ -25,7 +25,8 @@ import (
 // Options configure [Start].
 type Options struct {
 	// Dir is the instance directory. It exists and is private to this user; the
-	// keeper removes it when the server ends.
+	// keeper removes it when the server ends. Files named survey-* beside it are
+	// kept for the next start.
 	Dir string
 	// Agent is the binary to re-execute; "" is this program. It must call [Reexec].
 	Agent string
