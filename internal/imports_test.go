@@ -101,8 +101,9 @@ var imports = map[string]string{
 	"internal/cloud/reexec": "internal/cloud/agent internal/cloud/child internal/cloud/interpreter internal/cloud/kernel" +
 		" internal/cloud/network internal/cloud/runtime",
 	"internal/cloud/requestlog":         "",
-	"internal/cloud/runtime":            "internal/cloud/pty",
+	"internal/cloud/runtime":            "internal/cloud/pty internal/cloud/survey",
 	"internal/cloud/runtime/escapetest": "",
+	"internal/cloud/survey":             "",
 }
 
 // TestImports holds the packages to the picture.

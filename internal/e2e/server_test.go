@@ -123,7 +123,7 @@ func TestServerKilled(t *testing.T) {
 
 	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
 	eventually(t, "the end of its directory", func() bool {
-		left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "run", "*"))
+		left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "run", "cloud-*"))
 		return err == nil && len(left) == 0
 	})
 	eventually(t, "the end of its cgroups", func() bool {

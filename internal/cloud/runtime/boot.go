@@ -45,7 +45,7 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := r.prepare(ctx, limits, false)
+	s, err := r.prepare(ctx, limits, forUse)
 	if err != nil {
 		return nil, err
 	}
@@ -54,17 +54,22 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 
 // prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
 // and its agent started, waiting for its configuration.
-func (r *Room) prepare(ctx context.Context, limits Limits, spare bool) (*Sandbox, error) {
+func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
 		limits:   limits,
-		spare:    spare,
+		purpose:  as,
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
 		streams:  make(chan struct{}, maxStreams),
 		dialling: make(chan struct{}, maxDialling),
 		done:     make(chan struct{}),
+	}
+	if as != forProbe { // in which nothing runs that could look
+		if err := r.private.wait(ctx); err != nil {
+			return nil, err
+		}
 	}
 	s.gone = sync.OnceFunc(func() { close(s.exited) })
 	s.close = sync.OnceValue(s.end)
@@ -145,7 +150,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		}
 	}
 	files := []*os.File{fd3}
-	if s.group, err = s.makeGroup(); err == nil && s.spare {
+	if s.group, err = s.makeGroup(); err == nil && s.purpose == forSpare {
 		err = s.room.spares.stepBack(s.group)
 	}
 	if err == nil {
@@ -226,7 +231,7 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 func (s *Sandbox) configure(ctx context.Context, as role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if s.spare {
+	if s.purpose == forSpare {
 		if err := s.group.yield(false); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		}
@@ -304,6 +309,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Links:   s.room.links,
 		Disk:    s.limits.DiskBytes,
 		Way:     s.room.way,
+
+		Counters: s.room.counted.inSandbox(),
 	}
 	var err error
 	if spec.Limits, err = s.rlimits(); err != nil {
@@ -319,6 +326,22 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 			spec.Mounted[i] = true
 		}
 	}
+	if s.room.ranged() {
+		devices, err := makeDevices()
+		if err != nil {
+			return err
+		}
+		if spec.Devices = devices != nil; spec.Devices {
+			mounts = append(mounts, devices)
+		}
+	}
+	if s.room.ranged() && s.purpose != forProbe {
+		list, err := memoryFile(s.room.private.list)
+		if err != nil {
+			return err
+		}
+		mounts, spec.Private = append(mounts, list), true
+	}
 	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
@@ -327,19 +350,23 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 
 // rlimits are the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]rlimit, error) {
-	// The kernel counts the descriptors that are on their way through sockets by
-	// user, and refuses to send more above the sender's own limit: a
-	// sandbox that shares the server's id could otherwise keep the server from sending any.
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return nil, os.NewSyscallError("getrlimit", err)
+	files, err := openFiles(s.limits.Processes)
+	if err != nil {
+		return nil, err
 	}
-	limits := []rlimit{
+	limits, err := sandboxLimits()
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits,
 		// One byte: a core_pattern that is a pipe runs on the host for any other
 		// limit, zero included, and a file is never written.
-		{unix.RLIMIT_CORE, 1},
-		{unix.RLIMIT_NOFILE, min(files.Max/2, maxOpenFiles)},
-	}
+		rlimit{unix.RLIMIT_CORE, 1},
+		rlimit{unix.RLIMIT_NOFILE, files},
+		// The server may have been given the right to these.
+		rlimit{unix.RLIMIT_RTPRIO, 0},
+		rlimit{unix.RLIMIT_NICE, 0},
+	)
 	if s.room.groups.how("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}

@@ -24,6 +24,7 @@ import (
 type groups struct {
 	byController map[string]hierarchy // "memory", "cpu", "pids"
 	why          map[string]string    // why a controller is not in byController
+	unbounded    error                // why all processes together are not limited
 }
 
 type hierarchy struct {
@@ -57,9 +58,31 @@ func (g *groups) directories() []string {
 
 // createGroups makes the instance's groups wherever this process may. A machine
 // where it may not is no error: why says what was answered.
-func createGroups(name string) *groups {
+//
+// processes is how many there may be in all of them; half of what this process's
+// own groups allow, if that is less.
+func createGroups(name string, processes int64) *groups {
 	mounts, err := cgroupMounts()
-	return createGroupsIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+	g := createGroupsIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+	if h, ok := g.byController["pids"]; ok {
+		g.unbounded = h.limitProcesses(processes)
+	}
+	return g
+}
+
+// limitProcesses limits those of the instance's group.
+func (h hierarchy) limitProcesses(most int64) error {
+	const name = "pids.max"
+	for dir := filepath.Dir(h.dir); ; dir = filepath.Dir(dir) {
+		allowed, err := readNumber(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			break // the root of the hierarchy
+		}
+		if err == nil { // else it says "max"
+			most = min(most, allowed/cloudPart)
+		}
+	}
+	return os.WriteFile(filepath.Join(h.dir, name), strconv.AppendInt(nil, most, 10), 0)
 }
 
 func createGroupsIn(mounts []cgroupMount, err error, name string, controllers []string) *groups {

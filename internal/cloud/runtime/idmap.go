@@ -77,7 +77,7 @@ func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
 	if f := m.bySlot[slot]; f != nil {
 		return f, nil
 	}
-	f, err := newMapping(binary, idBase+int(slot)*slotSize+userID)
+	f, err := newMapping(binary, idBase+firstID(slot)+userID)
 	if err != nil {
 		return nil, err
 	}

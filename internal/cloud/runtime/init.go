@@ -19,11 +19,15 @@ type initSpec struct {
 	Path    string            `json:"path"`            // PATH of login shells
 	Trees   []string          `json:"trees"`           // host directories to show
 	Mounted []bool            `json:"mounted"`         // which of Trees came as a mount, in order
+	Devices bool              `json:"devices"`         // a mount with the sandbox's own follows those of Trees
+	Private bool              `json:"private"`         // the last file lists what of Trees is not to be shown
 	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`            // bytes
 	Place   *place            `json:"place,omitempty"` // without namespaces
 	Limits  []rlimit          `json:"limits"`
-	Way     way               `json:"way,omitempty"` // out of the network namespace
+	// Counters are the maxima of the sandbox's own user namespace.
+	Counters counters `json:"counters,omitempty"`
+	Way      way      `json:"way,omitempty"` // out of the network namespace
 }
 
 // rlimit is a limit of every process, by its number, and its value.

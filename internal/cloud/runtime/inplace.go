@@ -69,7 +69,7 @@ func (s *Sandbox) makePlace() (place, error) {
 // placeID is the host's id that a restricted sandbox of a server that is root
 // runs as; otherwise it runs as the server does.
 func (r *Room) placeID(slot uint32) (int, bool) {
-	return idBase + int(slot)*slotSize, r.rung == Restricted && r.ids.ranged
+	return idBase + firstID(slot), r.rung == Restricted && r.ids.ranged
 }
 
 // removePlace removes a directory of sandboxes, including directories whose mode keeps their owner out.

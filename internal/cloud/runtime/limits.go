@@ -16,6 +16,8 @@ const agentThreads = 128
 // Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
 // memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,
 // whichever is less: what is written to disk is held in memory and counts as such.
+// Each process may open half of the files of the machine (fs.file-max) divided by
+// Processes, half of what the server may open if that is less, and 256 at least.
 type Limits struct {
 	MemoryBytes int64
 	CPUs        float64

@@ -26,17 +26,28 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
+	var private []string
+	if last := len(mounts) - 1; spec.Private && last >= 0 {
+		if private, err = readPrivate(mounts[last]); err != nil {
+			return nil, err
+		}
+		mounts = mounts[:last]
+	}
+	var made *os.File
+	if last := len(mounts) - 1; spec.Devices && last >= 0 {
+		made, mounts = mounts[last], mounts[:last]
+	}
 	// The trees come first: the staging directory is mounted over a directory of
 	// the host, which hides what is below it.
 	trees, err := openTrees(spec, mounts)
 	if err != nil {
 		return nil, err
 	}
-	host, err := openHost()
+	nodes, err := openNodes(hostDevices)
 	if err != nil {
 		return nil, err
 	}
-	defer host.close()
+	defer func() { closeAll(nodes) }()
 	stage, err := stagingDirectory()
 	if err != nil {
 		return nil, err
@@ -60,8 +71,17 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := writeSkeleton(spec); err != nil {
 		return nil, err
 	}
+	if made != nil {
+		closeAll(nodes)
+		if nodes, err = openMade(made); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountDevices(nodes, spec.Ranged); err != nil { // the first: what is hidden may become one
+		return nil, err
+	}
 	for i, tree := range trees {
-		note, err := mountTree(i, spec, tree)
+		note, err := mountTree(i, spec, tree, below(spec.Trees[i], private))
 		if err != nil {
 			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
 		}
@@ -69,10 +89,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 			notes = append(notes, note)
 		}
 	}
-	if err := mountDevices(host, spec.Ranged); err != nil {
-		return nil, err
-	}
-	if err := mountProc(); err != nil {
+	if err := mountProc(spec.Counters); err != nil {
 		return nil, err
 	}
 	if err := os.Chdir("root"); err != nil {
@@ -123,9 +140,10 @@ func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 	return trees, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay. Where the
-// kernel refuses one it is shown read-only, and the note says so.
-func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
+// mountTree shows the tree at its own path under a writable overlay, without what
+// is private in it. Where the kernel refuses one it is shown read-only, and the note
+// says so.
+func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note string, err error) {
 	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
@@ -165,6 +183,9 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return "", fmt.Errorf("attach: %w", err)
 	}
+	if err := whiteOut(lower, upper, private); err != nil {
+		return "", err
+	}
 	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
 	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 	if overlay == nil {
@@ -176,66 +197,39 @@ func mountTree(i int, spec *initSpec, tree *os.File) (note string, err error) {
 	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
 	}
+	for _, name := range private {
+		if err := cover(filepath.Join(target, name)); err != nil {
+			return "", fmt.Errorf("overlay: %w; hide %s: %w", overlay, name, err)
+		}
+	}
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
-}
-
-// hostFiles are descriptors of what the sandbox takes from the host's /dev,
-// opened before the staging directory covers anything.
-type hostFiles struct{ devices map[string]int }
-
-var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
-
-func openHost() (hostFiles, error) {
-	h := hostFiles{devices: make(map[string]int)}
-	for _, name := range deviceNames {
-		fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/"+name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-		if err != nil {
-			h.close()
-			return hostFiles{}, fmt.Errorf("open /dev/%s: %w", name, err)
-		}
-		h.devices[name] = fd
-	}
-	return h, nil
-}
-
-func (h hostFiles) close() {
-	for _, fd := range h.devices {
-		closeFD(fd)
-	}
-}
-
-// maxTerminals is how many pseudoterminals a sandbox may have.
-const maxTerminals = 256
-
-func mountDevices(host hostFiles, ranged bool) error {
-	for name, fd := range host.devices {
-		path := "root/dev/" + name
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
-			return err
-		}
-		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("show /dev/%s: %w", name, err)
-		}
-	}
-	// The kernel has a few thousand terminals for the whole machine.
-	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
-	if ranged {
-		options += ",gid=5" // tty; a single id has no such group
-	}
-	if err := unix.Mount("devpts", "root/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
-		return fmt.Errorf("mount /dev/pts: %w", err)
-	}
-	return nil
 }
 
 // What of /proc speaks about, or to, the whole machine.
 var (
-	procHidden   = []string{"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg"}
-	procEmptied  = []string{"acpi", "scsi", "asound", "bus", "driver"}
+	procHidden = []string{
+		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
+		"acpi", "scsi", "asound", "bus", "driver",
+	}
 	procReadOnly = []string{"sys", "fs", "irq", "tty"}
 )
 
-func mountProc() error {
+// cover puts an empty file or directory over one, if it is there.
+func cover(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555")
+	}
+	return unix.Mount("root/dev/null", path, "", unix.MS_BIND, "")
+}
+
+func mountProc(maxima counters) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
@@ -246,22 +240,12 @@ func mountProc() error {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	for _, name := range procHidden {
-		path := "root/proc/" + name
-		if !exists(path) {
-			continue
-		}
-		if err := unix.Mount("root/dev/null", path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("hide /proc/%s: %w", name, err)
-		}
+	if err := maxima.write("root"); err != nil {
+		return err
 	}
-	for _, name := range procEmptied {
-		path := "root/proc/" + name
-		if !exists(path) {
-			continue
-		}
-		if err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555"); err != nil {
-			return fmt.Errorf("empty /proc/%s: %w", name, err)
+	for _, name := range procHidden {
+		if err := cover("root/proc/" + name); err != nil {
+			return fmt.Errorf("hide /proc/%s: %w", name, err)
 		}
 	}
 	for _, name := range procReadOnly {

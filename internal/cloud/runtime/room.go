@@ -25,17 +25,22 @@ import (
 // Options configure [Start].
 type Options struct {
 	// Dir is the instance directory. It exists and is private to this user; the
-	// keeper removes it when the server ends.
+	// keeper removes it when the server ends. Files named survey-* beside it are
+	// kept for the next start.
 	Dir string
 	// Agent is the binary to re-execute; "" is this program. It must call [Reexec].
 	Agent string
 	// Isolation is the rung wanted; Auto takes the best one the machine gives.
 	Isolation Isolation
 	// Trees are host directories that sandboxes show at the same path, each under
-	// a writable overlay that vanishes with the sandbox. /usr always is one.
+	// a writable overlay that vanishes with the sandbox. /usr always is one. What is
+	// closed to others in them may be left out; see the package's comment.
 	Trees []string
 	// Path is the PATH of login shells; "" is [DefaultPath].
 	Path string
+	// Processes is how many processes and threads all sandboxes together may have; 0
+	// is half of what the machine has, or of what the server's user may have.
+	Processes int64
 	// Spare are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
 	// memory of an idle agent.
@@ -73,6 +78,8 @@ type Room struct {
 	stderr   sync.WaitGroup
 	close    func() error
 
+	counted  counters // what this user may have, to be shared out
+	private  private  // what the trees have that sandboxes are not shown
 	mappings mappings
 	spares   spares
 	flows    flowBudget
@@ -99,6 +106,12 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	if o.Path == "" {
 		o.Path = DefaultPath
+	}
+	if o.Processes == 0 {
+		var err error
+		if o.Processes, err = cloudProcesses(); err != nil {
+			return nil, fmt.Errorf("runtime: start a room: %w", err)
+		}
 	}
 	if o.Spare != nil {
 		if err := o.Spare.WithDefaults().check(); err != nil {
@@ -193,6 +206,9 @@ func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
 			return err
 		}
 	}
+	if rung == Full && r.ids.ranged {
+		r.findPrivate(ctx)
+	}
 	if err := r.makePlaces(); err != nil {
 		return err
 	}
@@ -209,7 +225,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err := reapStale(ctx, r.options.Dir); err != nil {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
-	r.groups = createGroups("e2bctl-" + rand.Text())
+	r.groups = createGroups("e2bctl-"+rand.Text(), r.options.Processes)
 	r.places = planPlaces(r.options.Dir)
 	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
 	var err error
@@ -259,7 +275,11 @@ func (r *Room) startRoom(ctx context.Context) error {
 	var process *process
 	var guard *control
 	if r.rung == Full {
-		process, err = start(r.binary, fd3, to, roomAttr(r.ids), birthplace{})
+		at := birthplace{}
+		if r.ids.ranged {
+			at.owner = idBase
+		}
+		process, err = start(r.binary, fd3, to, roomAttr(r.ids), at)
 	} else {
 		process, guard, err = r.startGuard(ctx, fd3, to)
 	}
@@ -273,11 +293,15 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.line, r.done, r.closed = process, line, nil, false
 	r.stop = sync.OnceValue(func() error { return stopRoom(process, line, guard) })
+	spec, err := r.roomSpec()
+	if err != nil {
+		return err
+	}
 	home, err := r.groups.openHome()
 	if err != nil {
 		return err
 	}
-	err = line.greet(ctx, roleRoom, roomSpec{Ranged: r.ids.ranged, InPlace: r.rung != Full}, home...)
+	err = line.greet(ctx, roleRoom, spec, home...)
 	closeAll(home)
 	if err != nil {
 		return err
@@ -288,6 +312,23 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.done = make(chan struct{})
 	go r.serve()
 	return nil
+}
+
+// roomSpec is what the room is told.
+func (r *Room) roomSpec() (spec roomSpec, err error) {
+	if r.rung != Full {
+		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
+	}
+	if r.counted, err = readCounters(); err != nil {
+		return roomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
+	}
+	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.part(cloudPart), Processes: uint64(r.options.Processes)}
+	spec.Limits, err = countedLimits(cloudPart)
+	if r.ids.ranged { // a maximum is one of each sandbox, whose owner is its own
+		spec.Counters = r.counted.part(sandboxPart)
+		spec.Limits, err = sandboxLimits()
+	}
+	return spec, err
 }
 
 // logStderr passes on what the room and the agents write there, which is what a
@@ -385,6 +426,7 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
+	r.private.end()
 	r.spares.end()
 	r.zygote.end()
 	r.mu.Lock()
@@ -474,6 +516,9 @@ func (r *Room) fillReport(notes, hidden []string) {
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
+	if r.groups.unbounded != nil {
+		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.unbounded))
+	}
 	switch {
 	case r.ranged():
 		r.report.IDs = slotSize
@@ -495,7 +540,7 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults(), false)
+	s, err := r.prepare(ctx, Limits{}.WithDefaults(), forProbe)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,10 @@ import (
 type roomSpec struct {
 	Ranged  bool `json:"ranged"`
 	InPlace bool `json:"inPlace,omitempty"` // without namespaces
+	// What bounds the sandboxes of this room: all of them, or each of a ranged one.
+	Counters  counters `json:"counters,omitempty"`
+	Limits    []rlimit `json:"limits,omitempty"`
+	Processes uint64   `json:"processes,omitempty"` // of all of them
 }
 
 // roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
@@ -86,6 +90,9 @@ func (r *roomProcess) prepare() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
+	if err := errors.Join(r.Counters.write("/"), limit(r.Limits)); err != nil {
+		return err
+	}
 	host := os.NewFile(binaryFD, "binary")
 	defer host.Close()
 	var err error
@@ -141,12 +148,18 @@ func privateCopy(host *os.File) (*os.File, error) {
 // spawn starts the first process of a sandbox. A start that fails is the
 // server's to judge; an error here ends the room.
 func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
-	attr := sandboxAttr(r.Ranged, m.Slot)
+	var attr *syscall.SysProcAttr
 	switch {
 	case m.Role == roleZygote:
 		attr = zygoteAttr()
 	case r.InPlace:
 		attr = placeAttr(m)
+	default:
+		attr = sandboxAttr(r.Ranged, m.Slot)
+		at.processes = r.Processes
+		if r.Ranged {
+			at.owner = firstID(m.Slot)
+		}
 	}
 	pidfd := -1
 	attr.PidFD = &pidfd

@@ -40,7 +40,7 @@ type Sandbox struct {
 	room    *Room
 	options SandboxOptions
 	limits  Limits
-	spare   bool // it was made before it was somebody's
+	purpose purpose
 	number  uint64
 	slot    uint32
 	group   *group
@@ -77,6 +77,15 @@ type Sandbox struct {
 	reason atomic.Pointer[error]
 	close  func() error
 }
+
+// purpose is what a sandbox is made for.
+type purpose int
+
+const (
+	forUse   purpose = iota
+	forSpare         // it is made before it is somebody's
+	forProbe         // it is thrown away
+)
 
 // NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds the
 // start only.

@@ -33,7 +33,7 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 		defer close(r.spares.ready)
 		defer tried()
 		for {
-			s, err := r.prepare(ctx, limits, true)
+			s, err := r.prepare(ctx, limits, forSpare)
 			if err != nil {
 				r.options.Logger.DebugContext(ctx, "no spare sandbox could be made", "error", err)
 				return

@@ -99,8 +99,10 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplac
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
 		err := at.start(cmd)
+		if !errors.Is(err, errAway) { // else the thread ends with this goroutine
+			defer runtime.UnlockOSThread()
+		}
 		started <- err
 		if err != nil {
 			return
@@ -228,9 +230,13 @@ func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 // sandboxAttr is how the room starts a sandbox; ids are those of the room.
 func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true}
-	mapIDs(attr, ranged, int(slot)*slotSize, slotSize, 0, 0)
+	mapIDs(attr, ranged, firstID(slot), slotSize, 0, 0)
 	return attr
 }
+
+// firstID is the first id of a slot among those of the room: root of the sandbox
+// and owner of its user namespace.
+func firstID(slot uint32) int { return int(slot) * slotSize }
 
 func mapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
 	if !ranged {

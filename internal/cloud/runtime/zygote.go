@@ -50,6 +50,9 @@ func (r *Room) keepZygote(ctx context.Context) {
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
 		r.spares.awaitFirst(ctx) // the first sandbox comes before the second kernel
+		if err := r.private.wait(ctx); err != nil {
+			return // nor is there a sandbox
+		}
 		for pause := minZygotePause; ; pause = min(2*pause, maxZygotePause) {
 			began := time.Now()
 			err := r.liveZygote(ctx)
@@ -117,8 +120,8 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	return err
 }
 
-// zygoteTrees makes mounts of the trees where only the server may: with the
-// room's root in place of the host's.
+// zygoteTrees makes mounts of the trees where only the server may, with the room's
+// root in place of the host's, and the list of what is not to be shown of them.
 func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
@@ -136,7 +139,13 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 		}
 		mounts, spec.Mounted[i] = append(mounts, tree), true
 	}
-	return mounts, nil
+	list, err := memoryFile(r.private.list)
+	if err != nil {
+		closeAll(mounts)
+		return nil, err
+	}
+	spec.Private = true
+	return append(mounts, list), nil
 }
 
 func (z *zygote) set(line *control) {
@@ -182,6 +191,7 @@ func (z *zygote) end() {
 // kernelOrder is what a kernel has to become: what the agent is.
 type kernelOrder struct {
 	Ranged bool     `json:"ranged"`
+	Owner  int      `json:"owner"` // of the sandbox's user namespace, as an id of the room
 	CPUs   int      `json:"cpus"`
 	Limits []rlimit `json:"limits"`
 	Keep   uint64   `json:"keep"`   // capabilities
@@ -229,10 +239,18 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	}
 	ranged := s.room.ranged()
 	order := kernelOrder{
-		Ranged: ranged, CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
+		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
 		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccompBytes(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)
+}
+
+// owner is the user of the room that made the sandbox's user namespace.
+func (s *Sandbox) owner() int {
+	if s.room.ranged() {
+		return firstID(s.slot)
+	}
+	return 0
 }
 
 // A sandbox may have this many kernels forked at once, and one more each time

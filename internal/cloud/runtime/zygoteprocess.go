@@ -29,15 +29,15 @@ type zygoteSpec struct {
 }
 
 // zygoteAttr is how the room starts the zygote: in the room's own namespaces of
-// users and processes, those of sandboxes being below. Only who is their owner
-// there may join them.
+// users and processes, those of sandboxes being below. Only the user that is the
+// owner of one there may join it.
 func zygoteAttr() *syscall.SysProcAttr {
 	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
 	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
 }
 
 // runZygote makes the file system that every sandbox begins with, gives up all
-// rights but that of being the sandboxes' owner, and executes the program. It
+// rights but that of becoming the owner of a sandbox, and executes the program. It
 // returns only errors.
 func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) error {
 	runtime.LockOSThread()
@@ -63,7 +63,11 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 	if err := c.export(controlFD); err != nil {
 		return err
 	}
-	if err := dropCapabilities(0); err != nil {
+	var keep uint64
+	if spec.Ranged { // else it is the owner of all sandboxes
+		keep = 1 << unix.CAP_SETUID
+	}
+	if err := dropCapabilities(keep); err != nil {
 		return err
 	}
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))

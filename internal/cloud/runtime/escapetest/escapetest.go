@@ -146,6 +146,10 @@ func List(t testing.TB, process int) []Escape {
 		{"agent's executable", "echo x >> /proc/1/exe && echo ESCAPED; cp /bin/true /proc/1/exe && echo ESCAPED", false},
 		{"agent's name", "find / -xdev -name 'e2bctl-agent*' -o -xdev -name agent -type f -size +1M 2>/dev/null | grep . && echo ESCAPED", true},
 		{"a clock", "date -s 2001-01-01 && echo ESCAPED", false},
+		// Take more than a share.
+		{"maxima of the user namespace", "for f in /proc/sys/user/*; do echo 1000000 > $f && echo ESCAPED; done", false},
+		{"a priority above all others", "chrt -f 1 true && echo ESCAPED", false},
+		{"the machine's asynchronous requests", inPython(fmt.Sprintf("import ctypes; assert ctypes.CDLL(None).syscall(%d, 1, ctypes.byref(ctypes.c_ulong())) == 0", unix.SYS_IO_SETUP)), false},
 		// Kill and trace.
 		// Its threads block signals for moments: what it does not handle may kill it then.
 		{"killing the agent", "python3 -c 'import os; [os.kill(1, n) for _ in range(300) for n in range(1, 65)]'; ls / >/dev/null || echo ESCAPED", true},

@@ -1,0 +1,336 @@
+//go:build linux
+
+// Package survey finds what in a directory tree is closed to others: files that
+// not everybody on the machine may read or execute, and directories that not
+// everybody may enter. A tree of hundreds of thousands of files takes seconds to look
+// through when nothing of it is in memory, so a [Snapshot] of an earlier survey
+// saves looking again into directories that have not changed since.
+package survey
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a survey.
+const (
+	// MaxPrivate is how many paths [Snapshot.Private] may return.
+	MaxPrivate     = 10_000
+	maxDirectories = 2_000_000
+)
+
+// ErrTooMany is the error of a tree that is too large, or too private, to be shown.
+var ErrTooMany = errors.New("too many")
+
+// Snapshot is what a survey found. It does not change, and is safe for concurrent use.
+type Snapshot struct {
+	// Made is when every file was looked at for the last time. A directory changes
+	// when a file comes, goes or is renamed, and is looked into then; it does not
+	// change when the mode of a file does, so such a file is found by a survey
+	// without a snapshot only.
+	Made        time.Time
+	directories []directory
+}
+
+// directory is one that was looked at. The private directories in it are not in
+// files: each is in the snapshot itself, because its mode is its own.
+type directory struct {
+	path    string // below the root, which is "."
+	inode   uint64
+	changed int64 // the time of its last change in nanoseconds; 0 is not known
+	private bool
+	files   []string // names of the private ones
+}
+
+// Private returns the paths below the root that are closed to others, in order.
+// What is below such a directory is not among them.
+func (s *Snapshot) Private() []string {
+	var paths []string
+	for _, d := range s.directories {
+		if d.private && d.path != "." {
+			paths = append(paths, d.path)
+		}
+		for _, name := range d.files {
+			paths = append(paths, join(d.path, name))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// Closed reports whether the tree's own directory is closed to others.
+func (s *Snapshot) Closed() bool {
+	return slices.ContainsFunc(s.directories, func(d directory) bool { return d.private && d.path == "." })
+}
+
+// Find surveys the tree at root. It enters no other mount and follows no link.
+// before is an earlier survey of the same tree, or nil. ctx ends the survey early.
+func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, error) {
+	defer runtime.KeepAlive(root)
+	w := &walk{root: int(root.Fd()), now: time.Now(), known: make(map[string]bool)}
+	if before == nil {
+		before = &Snapshot{Made: w.now}
+	}
+	states := w.check(ctx, before.directories)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if len(states) > 0 && !slices.ContainsFunc(states, func(s state) bool { return s != same }) {
+		return before, nil
+	}
+	for i, d := range before.directories {
+		switch states[i] {
+		case same:
+			w.known[d.path] = true
+			w.add(d)
+		case changed:
+			w.known[d.path] = true
+			w.queue = append(w.queue, d.path)
+		}
+	}
+	if !w.known["."] {
+		w.queue = append(w.queue, ".")
+	}
+	if err := w.read(ctx); err != nil {
+		return nil, err
+	}
+	return &Snapshot{Made: before.Made, directories: w.found}, nil
+}
+
+// state is what has become of a directory since an earlier survey.
+type state byte
+
+const (
+	gone state = iota // and its parent has changed
+	same
+	changed
+)
+
+// walk is one survey.
+type walk struct {
+	root  int
+	now   time.Time
+	known map[string]bool // directories of an earlier survey that are still there
+
+	mu      sync.Mutex
+	more    *sync.Cond // the queue or busy has changed
+	queue   []string   // directories to be looked into
+	busy    int        // workers that may add to the queue
+	found   []directory
+	private int
+	err     error
+}
+
+var workers = min(runtime.NumCPU(), 8)
+
+// check returns what has become of each directory.
+func (w *walk) check(ctx context.Context, before []directory) []state {
+	states := make([]state, len(before))
+	const batch = 256
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range max(1, workers/2) { // the others are left to what goes on beside
+		work.Go(func() {
+			for ctx.Err() == nil {
+				from := int(next.Add(batch)) - batch
+				if from >= len(before) {
+					return
+				}
+				for i := from; i < min(from+batch, len(before)); i++ {
+					states[i] = w.compare(&before[i])
+				}
+			}
+		})
+	}
+	work.Wait()
+	return states
+}
+
+func (w *walk) compare(d *directory) state {
+	var stat unix.Stat_t
+	err := unix.Fstatat(w.root, d.path, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return gone
+	case d.changed != 0 && d.changed == stat.Ctim.Nano() && d.inode == stat.Ino:
+		return same
+	}
+	return changed
+}
+
+// read looks into the queued directories, and those that it finds there.
+func (w *walk) read(ctx context.Context) error {
+	w.more = sync.NewCond(&w.mu)
+	defer context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })()
+	var work sync.WaitGroup
+	for range workers {
+		work.Go(w.readAll)
+	}
+	work.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *walk) readAll() {
+	buffer := make([]byte, 32<<10)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(w.queue) == 0 && w.busy > 0 && w.err == nil {
+			w.more.Wait()
+		}
+		if len(w.queue) == 0 || w.err != nil {
+			w.more.Broadcast()
+			return
+		}
+		path := w.queue[len(w.queue)-1]
+		w.queue = w.queue[:len(w.queue)-1]
+		w.busy++
+		w.mu.Unlock()
+		d, below, err := w.look(path, buffer)
+		w.mu.Lock()
+		w.busy--
+		if err == nil {
+			w.add(d)
+			w.queue = append(w.queue, below...)
+		} else if !errors.Is(err, errGone) && w.err == nil {
+			w.err = err
+		}
+		w.more.Broadcast()
+	}
+}
+
+func (w *walk) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.more.Broadcast()
+}
+
+// add is called with the lock held, or before there are others.
+func (w *walk) add(d directory) {
+	w.found = append(w.found, d)
+	w.private += len(d.files)
+	if d.private {
+		w.private++
+	}
+	if w.private > MaxPrivate && w.err == nil {
+		w.err = fmt.Errorf("%w: more than %d files and directories are closed to others, %s among them", ErrTooMany, MaxPrivate, d.path)
+	}
+	if len(w.found) > maxDirectories && w.err == nil {
+		w.err = fmt.Errorf("%w: more than %d directories", ErrTooMany, maxDirectories)
+	}
+}
+
+// errGone: a path is no directory any longer, and its parent has another time.
+var errGone = errors.New("no directory")
+
+// look reads a directory. below are the directories in it that are not known.
+func (w *walk) look(path string, buffer []byte) (d directory, below []string, err error) {
+	fd, err := unix.Openat2(w.root, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return directory{}, nil, errGone
+	case errors.Is(err, fs.ErrPermission): // not even this process may see what is in it
+		return directory{path: path, private: true}, nil, nil
+	case err != nil:
+		return directory{}, nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	var own unix.Stat_t
+	if err := unix.Fstat(fd, &own); err != nil {
+		return directory{}, nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	d = directory{path: path, inode: own.Ino, changed: w.settled(own.Ctim.Nano()), private: closed(own.Mode)}
+	if d.private && path != "." {
+		return d, nil, nil
+	}
+	for {
+		n, err := unix.Getdents(fd, buffer)
+		if err != nil {
+			return directory{}, nil, &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n <= 0 {
+			return d, below, nil
+		}
+		for entries := buffer[:n]; len(entries) > 0; {
+			var name string
+			var typ byte
+			name, typ, entries = nextEntry(entries)
+			if typ == unix.DT_LNK || name == "." || name == ".." {
+				continue
+			}
+			var stat unix.Stat_t
+			if typ != unix.DT_DIR {
+				if err := unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+					d.changed = 0 // it went meanwhile
+					continue
+				}
+			}
+			switch isDirectory := typ == unix.DT_DIR || stat.Mode&unix.S_IFMT == unix.S_IFDIR; {
+			case isDirectory:
+				at := join(path, name)
+				if !w.known[at] {
+					below = append(below, at)
+				}
+			case closed(stat.Mode):
+				d.files = append(d.files, name)
+			}
+		}
+	}
+}
+
+// settled returns the time of a change, or 0 if it is so recent that the next change
+// could have the same one.
+func (w *walk) settled(changed int64) int64 {
+	if w.now.Sub(time.Unix(0, changed)) < 2*time.Second {
+		return 0
+	}
+	return changed
+}
+
+// nextEntry takes the first of the entries as getdents64 writes them.
+func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
+	const length, kind, text = 16, 18, 19 // offsets in struct linux_dirent64
+	n := binary.NativeEndian.Uint16(entries[length:])
+	name, _, _ = strings.Cut(string(entries[text:n]), "\x00")
+	return name, entries[kind], entries[n:]
+}
+
+// closed reports whether a mode keeps out those that are neither owner nor group:
+// of a directory, because they cannot enter it; of a file, because they can neither
+// read nor execute it. What everybody may execute is a program, and no secret.
+func closed(mode uint32) bool {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return mode&0o001 == 0
+	case unix.S_IFLNK:
+		return false
+	}
+	return mode&0o005 == 0
+}
+
+func join(path, name string) string {
+	if path == "." {
+		return name
+	}
+	return path + "/" + name
+}

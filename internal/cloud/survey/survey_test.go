@@ -1,0 +1,248 @@
+//go:build linux
+
+package survey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// write makes the files, with their modes, and the directories that end in "/".
+func write(t *testing.T, root string, files map[string]os.FileMode) {
+	t.Helper()
+	for name, mode := range files {
+		path := filepath.Join(root, name)
+		directory := path
+		if name[len(name)-1] != '/' {
+			directory = filepath.Dir(path)
+		}
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if directory != path {
+			if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// age makes the times of all directories ones of which the next change differs.
+func age(s *Snapshot, root string, t *testing.T) {
+	t.Helper()
+	for i, d := range s.directories {
+		info, err := os.Lstat(filepath.Join(root, d.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.directories[i].changed = changeOf(info)
+	}
+}
+
+func find(t *testing.T, root string, before *Snapshot) *Snapshot {
+	t.Helper()
+	f, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := Find(t.Context(), f, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func want(t *testing.T, s *Snapshot, paths ...string) {
+	t.Helper()
+	if diff := cmp.Diff(paths, s.Private()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]os.FileMode{
+		"public": 0o644, "program": 0o711, "secret": 0o600, "group": 0o640, "helper": 0o750 | os.ModeSetuid,
+		"closed/in": 0o644, "deep/er/key": 0o400, "deep/er/cert": 0o444, "passage/hidden": 0o600, "passage/known": 0o644,
+	})
+	write(t, root, map[string]os.FileMode{"closed/": 0o770, "passage/": 0o711})
+	if err := os.Symlink("/", filepath.Join(root, "deep", "link")); err != nil {
+		t.Fatal(err)
+	}
+	s := find(t, root, nil)
+	want(t, s, "closed", "deep/er/key", "group", "helper", "passage/hidden", "secret")
+	if s.Closed() {
+		t.Error("the root is closed")
+	}
+	if err := os.Chmod(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s := find(t, root, nil); !s.Closed() || len(s.Private()) != 6 {
+		t.Errorf("closed: %v, %q", s.Closed(), s.Private())
+	}
+}
+
+// TestSince: what came, went and changed since the last survey is found, and
+// directories that have not changed are not read.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]os.FileMode{"a/secret": 0o600, "a/file": 0o644, "b/c/file": 0o644, "d/key": 0o600, "e/x/key": 0o600})
+	before := find(t, root, nil)
+	want(t, before, "a/secret", "d/key", "e/x/key")
+	age(before, root, t)
+
+	// The mode of a file is not that of its directory.
+	write(t, root, map[string]os.FileMode{"a/file": 0o600})
+	want(t, find(t, root, before), "a/secret", "d/key", "e/x/key")
+	want(t, find(t, root, nil), "a/file", "a/secret", "d/key", "e/x/key")
+
+	write(t, root, map[string]os.FileMode{"b/c/new": 0o600, "b/f/g/new": 0o600, "d/": 0o700})
+	if err := os.Rename(filepath.Join(root, "e"), filepath.Join(root, "b", "e")); err != nil {
+		t.Fatal(err)
+	}
+	after := find(t, root, before)
+	want(t, after, "a/secret", "b/c/new", "b/e/x/key", "b/f/g/new", "d")
+	age(after, root, t)
+	if err := errors.Join(os.RemoveAll(filepath.Join(root, "b")), os.Chmod(filepath.Join(root, "d"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	// A link in the place of a directory leads nowhere.
+	if err := os.Symlink("d", filepath.Join(root, "b")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, find(t, root, after), "a/secret", "d/key")
+	if !after.Made.Equal(before.Made) {
+		t.Error("a survey that did not look at all files says so")
+	}
+}
+
+// TestRecent: a change that may be followed by one at the same time is not relied on.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, root, map[string]os.FileMode{"file": 0o644})
+	before := find(t, root, nil)
+	write(t, root, map[string]os.FileMode{"file": 0o600})
+	want(t, find(t, root, before), "file")
+}
+
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for n := range MaxPrivate + 1 {
+		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(n)), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	f, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := Find(t.Context(), f, nil); !errors.Is(err, ErrTooMany) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f, err := os.Open("/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := Find(ctx, f, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMarshal(t *testing.T) {
+	t.Parallel()
+	s := &Snapshot{Made: time.Unix(1, 2), directories: []directory{
+		{path: ".", inode: 2, changed: 1 << 60}, {path: "a/b\n", inode: 1 << 63, changed: -1, private: true}, {path: "c", files: []string{"x", "y\x00"}},
+	}}
+	data, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Snapshot
+	if err := got.UnmarshalBinary(data); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(*s, got, cmp.AllowUnexported(Snapshot{}, directory{})); diff != "" {
+		t.Error(diff)
+	}
+	if err := got.UnmarshalBinary([]byte("x")); !errors.Is(err, ErrFormat) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzUnmarshal: no bytes make it fail otherwise, or take more memory than their length.
+func FuzzUnmarshal(f *testing.F) {
+	data, err := (&Snapshot{directories: []directory{{path: "a", files: []string{"x"}}}}).MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(magic + "\x00\x01a\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var s Snapshot
+		if err := s.UnmarshalBinary(data); err != nil && !errors.Is(err, ErrFormat) {
+			t.Error(err)
+		}
+		s.Private()
+	})
+}
+
+// BenchmarkFind is a survey of the machine's programs, with a snapshot and without.
+func BenchmarkFind(b *testing.B) {
+	root, err := os.Open("/usr")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer root.Close()
+	var s *Snapshot
+	b.Run("anew", func(b *testing.B) {
+		for b.Loop() {
+			if s, err = Find(b.Context(), root, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		for b.Loop() {
+			if s, err = Find(b.Context(), root, s); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		data, err := s.MarshalBinary()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			var read Snapshot
+			if err := read.UnmarshalBinary(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
