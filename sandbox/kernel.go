@@ -52,7 +52,7 @@ type kernel struct {
 	current *execution
 	seen    sequence
 	used    bool // it may have variables of this handle's
-	doomed  bool // replace ends it, and tells the next call
+	doomed  bool // stop replaces it, tells the next call, and hangs up
 }
 
 func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
@@ -183,9 +183,12 @@ func (k *kernel) unread(m *jupyter.Message) {
 		return
 	}
 	k.mu.Lock()
-	untold := k.used && !k.doomed
+	used, doomed := k.used, k.doomed
 	k.mu.Unlock()
-	if untold {
+	if doomed {
+		return
+	}
+	if used {
 		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}
 	k.hangUp()

@@ -246,6 +246,7 @@ func TestStopEscalates(t *testing.T) {
 			s := newService(t)
 			var mu sync.Mutex
 			var steps []string
+			hanging, ran := make(chan *fakeKernel, 1), make(chan struct{}, 2)
 			s.rest = func(w http.ResponseWriter, r *http.Request) {
 				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 				if r.Method == http.MethodDelete {
@@ -255,6 +256,11 @@ func TestStopEscalates(t *testing.T) {
 				steps = append(steps, step)
 				mu.Unlock()
 				if step == "restart" {
+					(<-hanging).status(nil, "restarting")
+					select {
+					case <-ran: // too early: it is not told yet
+					case <-time.After(100 * time.Millisecond):
+					}
 					w.WriteHeader(test.restart)
 					return
 				}
@@ -263,9 +269,11 @@ func TestStopEscalates(t *testing.T) {
 			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
 				k.begin(m)
 				if code(m) == "hang" {
+					hanging <- k
 					k.stream(m, "stdout", "x")
 					return
 				}
+				ran <- struct{}{}
 				k.reply(m, "ok")
 				k.status(m, "idle")
 			})
