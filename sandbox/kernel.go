@@ -53,6 +53,7 @@ type kernel struct {
 	seen    sequence
 	used    bool // it may have variables of this handle's
 	doomed  bool // stop replaces it, tells the next call, and hangs up
+	spent   bool // its kernel ended, and the websocket is about to
 }
 
 func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
@@ -184,6 +185,7 @@ func (k *kernel) unread(m *jupyter.Message) {
 	}
 	k.mu.Lock()
 	used, doomed := k.used, k.doomed
+	k.spent = !doomed
 	k.mu.Unlock()
 	if doomed {
 		return

@@ -269,8 +269,8 @@ func TestStopEscalates(t *testing.T) {
 			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
 				k.begin(m)
 				if code(m) == "hang" {
-					hanging <- k
 					k.stream(m, "stdout", "x")
+					hanging <- k
 					return
 				}
 				ran <- struct{}{}
