@@ -57,7 +57,8 @@ type kernel struct {
 	current *execution
 	seen    sequence
 	used    bool // it may have variables of this handle's
-	doomed  bool // replace ends it, and tells the next call
+	doomed  bool // stop replaces it, tells the next call, and hangs up
+	spent   bool // its kernel ended, and the websocket is about to
 }
 
 func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
@@ -190,9 +191,13 @@ func (k *kernel) unread(m *jupyter.Message) {
 		return
 	}
 	k.mu.Lock()
-	untold := k.used && !k.doomed
+	used, doomed := k.used, k.doomed
+	k.spent = !doomed
 	k.mu.Unlock()
-	if untold {
+	if doomed {
+		return
+	}
+	if used {
 		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}
 	k.hangUp()

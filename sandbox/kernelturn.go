@@ -41,6 +41,14 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 		k.release()
 		return jupyter.ExecuteReply{}, err
 	}
+	k.mu.Lock()
+	spent := k.spent
+	k.mu.Unlock()
+	if spent {
+		<-k.done // until then others would be given this connection
+		k.release()
+		return jupyter.ExecuteReply{}, errStale
+	}
 	if h.ready != nil {
 		if err := h.ready(); err != nil {
 			k.release()

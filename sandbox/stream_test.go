@@ -246,6 +246,7 @@ func TestStopEscalates(t *testing.T) {
 			s := newService(t)
 			var mu sync.Mutex
 			var steps []string
+			hanging, ran := make(chan *fakeKernel, 1), make(chan struct{}, 2)
 			s.rest = func(w http.ResponseWriter, r *http.Request) {
 				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 				if r.Method == http.MethodDelete {
@@ -255,6 +256,11 @@ func TestStopEscalates(t *testing.T) {
 				steps = append(steps, step)
 				mu.Unlock()
 				if step == "restart" {
+					(<-hanging).status(nil, "restarting")
+					select {
+					case <-ran: // too early: it is not told yet
+					case <-time.After(100 * time.Millisecond):
+					}
 					w.WriteHeader(test.restart)
 					return
 				}
@@ -264,8 +270,10 @@ func TestStopEscalates(t *testing.T) {
 				k.begin(m)
 				if code(m) == "hang" {
 					k.stream(m, "stdout", "x")
+					hanging <- k
 					return
 				}
+				ran <- struct{}{}
 				k.reply(m, "ok")
 				k.status(m, "idle")
 			})
