@@ -27,7 +27,6 @@ type codeRunner struct {
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
-	overtake, begin       time.Duration // interruptOvertake and beginPatience
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -40,16 +39,18 @@ type codeRunner struct {
 	dead      map[string]deadContext
 	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn // over HTTP, by context or language
+
+	overtake, begin time.Duration // interruptOvertake and beginPatience
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause, again: answerAgain, overtake: interruptOvertake, begin: beginPatience,
+		silence: maxSilence, pause: interruptPause, again: answerAgain,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, lost: map[string]string{},
-		requests: map[string]*requestTurn{},
+		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
 	}
 	if sb.created {
 		r.envs = merge(nil, cfg.envs)
