@@ -31,7 +31,6 @@ type codeRunner struct {
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
 	moment, grace         time.Duration // cancelGrace and runhost.LimitGrace
-	overtake, begin       time.Duration // interruptOvertake and beginPatience
 
 	opening chan struct{} // held by who opens a connection or looks up a context
 
@@ -44,17 +43,18 @@ type codeRunner struct {
 	dead      map[string]deadContext
 	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn // over HTTP, by context or language
+
+	overtake, begin time.Duration // interruptOvertake and beginPatience
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
 		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: runhost.LimitGrace,
-		overtake: interruptOvertake, begin: beginPatience,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, lost: map[string]string{},
-		requests: map[string]*requestTurn{},
+		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
 	}
 	if sb.created {
 		r.envs = merge(nil, cfg.envs)

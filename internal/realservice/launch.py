@@ -1,16 +1,19 @@
 """Runs a Jupyter server that ends when its stdin does: whatever becomes of the
-tests, it does not outlive them. Kernels end when their server is gone."""
+tests, neither it nor its kernels outlive them."""
 
 import os
 import sys
 import threading
 
+import psutil
 from jupyter_server.serverapp import main
 
 
 def follow():
     while os.read(0, 4096):
         pass
+    for kernel in psutil.Process().children():
+        kernel.kill()
     os._exit(0)
 
 
