@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,8 +127,7 @@ type SuperChart struct {
 // UnknownChart is a figure that says nothing known.
 type UnknownChart struct {
 	Title string
-	// Type is what it calls itself; mostly "unknown", empty when nothing could
-	// be read out of the figure.
+	// Type is what it calls itself, mostly "unknown".
 	Type string
 	// Raw is all that came.
 	Raw json.RawMessage
@@ -143,14 +143,20 @@ func (*BoxAndWhiskerChart) chart() {}
 func (*SuperChart) chart()         {}
 func (*UnknownChart) chart()       {}
 
-// Chart is the figure's data; ok is false when there is none. Data that is not
-// as it should be is an [*UnknownChart] that says so.
+// Chart is the figure's data; ok is false when there is none. E2B's service sends
+// an empty object for a figure out of which it could read nothing: that is none.
+// Data that is not as it should be is an [*UnknownChart] that says so.
 func (r Result) Chart() (chart Chart, ok bool) {
 	data, ok := r.Data[mimeChart]
-	if !ok {
+	if !ok || isEmptyObject(data) {
 		return nil, false
 	}
 	return parseChart(data, true), true
+}
+
+func isEmptyObject(data []byte) bool {
+	rest, ok := bytes.CutPrefix(bytes.TrimSpace(data), []byte("{"))
+	return ok && string(bytes.TrimSpace(rest)) == "}"
 }
 
 // chartJSON is a chart of any type. What is null is as what is absent.

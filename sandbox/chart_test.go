@@ -53,7 +53,7 @@ func TestChart(t *testing.T) {
 				&UnknownChart{Type: "superchart", Raw: json.RawMessage(`{"type":"superchart","elements":[]}`), Err: cmpopts.AnyError},
 			}},
 		},
-		"nothing read":       {`{}`, &UnknownChart{Raw: json.RawMessage(`{}`)}},
+		"no type":            {`{"title":"T"}`, &UnknownChart{Title: "T", Raw: json.RawMessage(`{"title":"T"}`)}},
 		"no object":          {`[1]`, &UnknownChart{Raw: json.RawMessage(`[1]`), Err: cmpopts.AnyError}},
 		"no elements":        {`{"type":"pie","elements":null}`, &UnknownChart{Type: "pie", Raw: json.RawMessage(`{"type":"pie","elements":null}`), Err: cmpopts.AnyError}},
 		"a point too short":  {`{"type":"line","elements":[{"points":[[1]]}]}`, &UnknownChart{Type: "line", Raw: json.RawMessage(`{"type":"line","elements":[{"points":[[1]]}]}`), Err: cmpopts.AnyError}},
@@ -67,6 +67,12 @@ func TestChart(t *testing.T) {
 	}
 	if _, ok := (Result{}).Chart(); ok {
 		t.Error("a chart of nothing")
+	}
+	// What the service sends for a figure of which it could read nothing.
+	for _, data := range []string{`{}`, " { }\n"} {
+		if chart, ok := (Result{Data: map[string]json.RawMessage{mimeChart: json.RawMessage(data)}}).Chart(); ok || chart != nil {
+			t.Errorf("%q is the chart %+v", data, chart)
+		}
 	}
 }
 
@@ -107,8 +113,8 @@ func FuzzChart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := Result{Data: map[string]json.RawMessage{mimeChart: data, mimeTable: data}}
 		chart, ok := r.Chart()
-		if !ok || chart == nil {
-			t.Fatal("no chart")
+		if ok == (chart == nil) {
+			t.Fatalf("%v with the chart %+v", ok, chart)
 		}
 		if table, ok := r.Table(); ok {
 			for _, name := range table.Columns {

@@ -25,7 +25,8 @@ const (
 	CodeTransportWebsocket CodeTransport = "websocket"
 	// CodeTransportHTTP is one request a call. What it cannot do is
 	// [ErrNeedsWebsocket]; updates of displays do not come over it, and code that
-	// heeds no interrupt keeps its context busy until RestartContext.
+	// heeds no interrupt keeps its context busy until RestartContext. When E2B's
+	// service has given up a kernel, calls for its context wait until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 

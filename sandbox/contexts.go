@@ -52,8 +52,9 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 	return made, nil
 }
 
-// Contexts gives the contexts there are, in the order they were made in. The
-// default one may not exist before the first code runs.
+// Contexts returns the contexts there are, in the order they were made in. The
+// default one may not exist before the first code runs. Those whose kernel died for
+// good are left out once this handle has noticed.
 func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -70,7 +71,8 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 // RestartContext gives a context a fresh kernel under the same id, and its
 // variables are lost; an empty id is the default context. Code that runs in it
 // fails with [ErrKernelDied] or [ErrKernelLost]; code that waits for its turn
-// runs in the fresh one.
+// runs in the fresh one. It works after the kernel died for good, too; see
+// [ErrKernelDied].
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, restart, http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }

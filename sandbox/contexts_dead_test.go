@@ -37,7 +37,7 @@ func newMortalKernels(t *testing.T) *mortalKernels {
 		service: newService(t), dead: map[string]bool{}, sockets: map[string][]*fakeKernel{}, runs: map[string][]string{},
 		contexts: []CodeContext{{ID: "python-0", Language: "python", Cwd: "/home/user"}, {ID: "javascript-0", Language: "javascript", Cwd: "/home/user"}},
 	}
-	m.service.contexts, m.service.rest, m.service.socket = m.serveContexts, m.serveKernels, m.serveSocket
+	m.service.contexts, m.rest, m.socket = m.serveContexts, m.serveKernels, m.serveSocket
 	return m
 }
 
@@ -359,14 +359,14 @@ func TestDeadContextForAnotherHandle(t *testing.T) {
 func TestAllContextsAreDead(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
-	m.service.socket = http.NotFound
-	m.service.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
+	m.socket = http.NotFound
+	m.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
 	sb := m.sandbox()
 	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrRetryable) || sb.CodeTransport() != CodeTransportAuto {
 		t.Errorf("%v, over %q", err, sb.CodeTransport())
 	}
 	// Where that is no server of kernels, there is another way.
-	m.service.rest = http.NotFound
+	m.rest = http.NotFound
 	m.service.execute = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
 	}

@@ -161,7 +161,8 @@
 // Code goes over one websocket for each context, kept open. Where it is cut under
 // running code another takes its place, and the execution is complete if its
 // messages show that none is missing; else it is [ErrKernelLost], after what
-// came. Code is never sent twice. Where there is no websocket to be had, code goes
+// came. The local cloud keeps what is said in between; on E2B's service that is
+// lost, for a client of the service's own stays connected. Code is never sent twice. Where there is no websocket to be had, code goes
 // over HTTP: [Sandbox.CodeTransport] tells which, and what needs the websocket
 // is [ErrNeedsWebsocket].
 //

@@ -19,12 +19,20 @@ var (
 	// there; others are those that its template has or that are installed in it,
 	// such as with the packages bash_kernel and deno.
 	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
-	// ErrKernelDied: the kernel ended in the middle of a call. Its variables are
-	// lost; the next call finds a fresh one.
+	// ErrKernelDied: the kernel ended in the middle of a call, by itself or because
+	// a client restarted or removed its context, which the error then says. Its
+	// variables are lost; the next call finds a fresh kernel, unless the context was
+	// removed.
+	//
+	// A kernel that dies six times in a row is not started again by E2B's service.
+	// Then this handle creates a context in place of the one that it used or
+	// created, with the same language and directory, and under the same id for its
+	// calls. Other handles do not find that id any longer ([api.ErrNotFound]), and
+	// use the next context of the language as the default one.
 	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
 	// ErrKernelRestarted: between two calls the context got a fresh kernel: code
-	// that was given up heeded no interrupt, it died, or another client restarted
-	// it. The call that is told, once, has not run its code.
+	// that was given up ignored the interrupt, the kernel died, or another client
+	// restarted it. One call returns this error, and has not run its code.
 	ErrKernelRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
 	// ErrNeedsWebsocket: the call needs the kernel's websocket, which this
 	// sandbox does not have, or which [WithCodeTransport] ruled out.

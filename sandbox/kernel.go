@@ -87,24 +87,14 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 			}
 			return
 		}
-		fate := fateOf(m)
-		if fate.deadly() {
-			k.primed.Store(false)
-		}
 		fresh := k.seen.note(m.Header.MsgID, e != nil && e.resumed)
-		ours, used := e != nil && e.concerns(m), k.used
-		if fate.deadly() {
-			k.used = false // one loss is told once
-		}
+		ours := e != nil && e.concerns(m)
 		k.mu.Unlock()
 		switch {
 		case fresh && ours:
 			k.hand(e, m)
-		case e == nil && (used || !fate.deadly()):
+		case e == nil:
 			k.unread(m)
-		}
-		if fate.ended {
-			_ = conn.Close() // the server would take code, and drop it
 		}
 	}
 }
@@ -200,11 +190,15 @@ func (k *kernel) unread(m *jupyter.Message) {
 		return
 	}
 	k.mu.Lock()
-	doomed := k.doomed
+	used, doomed := k.used, k.doomed
 	k.mu.Unlock()
-	if !doomed {
+	if doomed {
+		return // whoever waits must not move to another websocket before replace has told why
+	}
+	if used {
 		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}
+	k.hangUp()
 }
 
 // resume makes another websocket in place of one that was cut under an
@@ -298,8 +292,9 @@ func (k *kernel) write(channel, kind string, parent jupyter.Header, content json
 	return err == nil
 }
 
-// hangUp ends the websocket, for receive to find: the next call opens another, or
-// finds out that there is no kernel.
+// hangUp ends the websocket, for receive to find. When its kernel ended the next call
+// needs another: the server would go on taking code for a kernel that is gone, and of
+// a fresh one this websocket may miss the first messages.
 func (k *kernel) hangUp() {
 	k.mu.Lock()
 	conn := k.conn

@@ -278,8 +278,6 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	switch state := k.state(ctx); {
 	case state == "dead":
 		e.over = true
-		k.primed.Store(false)
-		k.hangUp() // the server leaves a websocket open that has no kernel
 		return ErrKernelDied
 	case state != "idle":
 		e.suspected = false

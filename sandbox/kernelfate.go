@@ -46,7 +46,7 @@ func fateOf(m *jupyter.Message) fate {
 		if reply.Restart {
 			return fate{restarted: true, byClient: true, reason: "a client restarted its context"}
 		}
-		return fate{ended: true, byClient: true, reason: "a client removed its context"}
+		return fate{ended: true, byClient: true, reason: "a client removed its context, and only a default one comes back"}
 	}
 	return fate{}
 }

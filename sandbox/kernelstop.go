@@ -62,6 +62,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
 					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.hangUp()
 				}
 				return true
 			}

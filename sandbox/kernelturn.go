@@ -205,22 +205,24 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 
 // once runs a request. The execution is nil when it was not sent; it is over
 // unless it still runs.
-func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (*execution, error) {
+func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
 	request.AllowStdin = h.input != nil
 	if request.UserExpressions == nil {
 		request.UserExpressions = map[string]string{}
 	}
-	e, err := k.send(request)
-	if err != nil {
+	if e, err = k.send(request); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if e.over {
 			k.leave(e)
 		}
+		if errors.Is(err, ErrKernelDied) {
+			k.hangUp()
+		}
 	}()
-	if err := k.follow(ctx, e, h); err != nil {
-		return e, err
+	if err = k.follow(ctx, e, h); err == nil {
+		err = k.afterwards(ctx, e)
 	}
-	return e, k.afterwards(ctx, e)
+	return e, err
 }

@@ -1,0 +1,330 @@
+//go:build linux
+
+package realservice_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// suicide ends the kernel without a word.
+const suicide = "import os; os._exit(1)"
+
+// patiently bounds what takes seconds, so that a call that hangs fails the test.
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// exhaust has a context's kernel die until Jupyter gives it up, and returns how
+// often that was.
+func exhaust(t *testing.T, sb *sandbox.Sandbox, in *sandbox.RunCodeParams) (deaths int) {
+	t.Helper()
+	for before := kernels(t, sb); ; deaths++ {
+		if deaths > 12 {
+			t.Fatal("the kernel is not given up")
+		}
+		_, err := sb.RunCode(patiently(t), suicide, in)
+		if !errors.Is(err, sandbox.ErrKernelDied) && !errors.Is(err, sandbox.ErrKernelRestarted) {
+			t.Fatalf("death %d: %v", deaths+1, err)
+		}
+		if kernels(t, sb) < before {
+			return deaths + 1
+		}
+	}
+}
+
+// kernels returns how many the Jupyter server has, which forgets the dead ones.
+func kernels(t *testing.T, sb *sandbox.Sandbox) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8888/api/kernels", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: sb.Transport(8888)}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var all []json.RawMessage
+	if err := json.NewDecoder(response.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// After six deaths the service does not use a kernel again. The handle does not
+// hang: it puts another context in its place, the default one and one of its own.
+func TestKernelIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := realservice.Start(t)
+	sb := connect(t, s)
+	made, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Cwd: s.Home})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]*sandbox.RunCodeParams{"default": {}, "created": {Context: made.ID}} {
+		if _, err := sb.RunCode(t.Context(), "x = 1", in); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Logf("%s: given up after %d deaths", name, exhaust(t, sb, in))
+		for _, test := range []struct{ code, want string }{{"'x' in globals()", "False"}, {"x = 2; x", "2"}, {"x + 1", "3"}} {
+			if e, err := sb.RunCode(patiently(t), test.code, in); err != nil || e.Text() != test.want {
+				t.Errorf("%s, then %s: %+v, %v", name, test.code, e, err)
+			}
+		}
+		if err := sb.RestartContext(patiently(t), in.Context); err != nil {
+			t.Errorf("%s: restart what took its place: %v", name, err)
+		}
+		if e, err := sb.RunCode(patiently(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
+			t.Errorf("%s, after its restart: %+v, %v", name, e, err)
+		}
+	}
+	// A handle that comes later finds the default context where this one has it.
+	if _, err := sb.RunCode(t.Context(), "shared = 42", nil); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := connect(t, s).RunCode(patiently(t), "shared", nil); err != nil || e.Text() != "42" {
+		t.Errorf("another handle: %+v, %v", e, err)
+	}
+}
+
+// RestartContext works where the interpreter has only a 500 to say.
+func TestRestartContextThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	s := realservice.Start(t)
+	sb := connect(t, s)
+	exhaust(t, sb, nil)
+	if err := sb.RestartContext(patiently(t), ""); err != nil {
+		t.Error(err)
+	}
+	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// What another client does to a context is told as what it is: to the code that
+// runs there, or to the next.
+func TestContextIsEndedByAnotherClient(t *testing.T) {
+	t.Parallel()
+	s := realservice.Start(t)
+	sb, other := connect(t, s), connect(t, s)
+	const forever = "print('begun', flush=True)\nwhile True: pass"
+	const stubborn = "import time\nprint('begun', flush=True)\nwhile True:\n  try: time.sleep(60)\n  except KeyboardInterrupt: pass"
+	for _, test := range []struct {
+		name, code string
+		end        func(ctx context.Context, id string) error
+		want       string
+	}{
+		{"restarted", forever, other.RestartContext, "a client restarted its context"},
+		{"restarted, heeding no interrupt", stubborn, other.RestartContext, "a client restarted its context"},
+		{"removed", forever, other.RemoveContext, "a client removed its context"},
+	} {
+		made, err := sb.CreateContext(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patiently(t), made.ID) }() })
+		in := &sandbox.RunCodeParams{Context: made.ID, Stdout: writer(func([]byte) { begun() })}
+		e, err := sb.RunCode(patiently(t), test.code, in)
+		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) || e == nil || e.Stdout != "begun\n" {
+			t.Errorf("%s: %+v, %v", test.name, e, err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		switch e, err := sb.RunCode(patiently(t), "6 * 7", &sandbox.RunCodeParams{Context: made.ID}); {
+		case test.name == "removed" && !errors.Is(err, api.ErrNotFound):
+			t.Errorf("the next after %s: %v", test.name, err)
+		case test.name != "removed" && (err != nil || e.Text() != "42"):
+			t.Errorf("the next after %s: %+v, %v", test.name, e, err)
+		}
+	}
+	// Between two calls: the next is told, once.
+	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.RestartContext(patiently(t), ""); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := sb.RunCode(patiently(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
+		t.Errorf("after a restart between calls: %v", err)
+	}
+	if e, err := sb.RunCode(patiently(t), "'x' in globals()", nil); err != nil || e.Text() != "False" {
+		t.Errorf("the one after that: %+v, %v", e, err)
+	}
+}
+
+type writer func([]byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
+// The service does not keep what is said while a websocket is cut, for the
+// interpreter has one of its own. An execution goes on over another websocket, and
+// is complete when nothing was said meanwhile; else it is an error.
+func TestCutWebsocket(t *testing.T) {
+	t.Parallel()
+	s := realservice.Start(t)
+	relay := newRelay(t, strings.TrimPrefix(s.URL, "http://"))
+	sb := connect(t, s, sandbox.WithSandboxURL("http://"+relay.listener.Addr().String()))
+	if err := runCut(t, s, sb, relay, "print('missed', flush=True)"); !errors.Is(err, sandbox.ErrKernelLost) {
+		t.Errorf("output was missed: %v", err)
+	}
+	// When the kernel speaks to the new websocket does not show from outside: what it
+	// says too early is missed.
+	for tries := 1; ; tries++ {
+		err := runCut(t, s, sb, relay, "time.sleep(1)")
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, sandbox.ErrKernelLost) || tries == 10 {
+			t.Fatalf("nothing was missed: %v", err)
+		}
+	}
+}
+
+// runCut runs code whose websocket is cut in its middle, and which goes on with
+// meanwhile while there is none, or with the next.
+func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string) error {
+	t.Helper()
+	wait := func(name string) string {
+		return fmt.Sprintf("\nwhile not os.path.exists(%q): time.sleep(0.01)\nos.remove(%[1]q)\n", filepath.Join(s.Home, name))
+	}
+	touch := func(name string) {
+		if err := os.WriteFile(filepath.Join(s.Home, name), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	said := filepath.Join(s.Home, "said")
+	code := "import os, time\nprint('before', flush=True)" + wait("cut") + meanwhile + fmt.Sprintf("\nopen(%q, 'w').close()", said) + wait("again") + "print('after')\n42"
+	var out strings.Builder
+	var steps sync.WaitGroup
+	cut := sync.OnceFunc(func() {
+		steps.Go(func() {
+			relay.cut()
+			touch("cut")
+			for err := errors.New("not yet"); err != nil && t.Context().Err() == nil; {
+				_, err = os.Stat(said)
+			}
+			select {
+			case <-relay.reopen():
+			case <-t.Context().Done():
+			}
+			touch("again")
+		})
+	})
+	e, err := sb.RunCode(patiently(t), code, &sandbox.RunCodeParams{Stdout: writer(func(p []byte) { out.Write(p); cut() })})
+	steps.Wait()
+	if complete := out.String() == "before\nafter\n" && e.Text() == "42"; err == nil && !complete || strings.Count(out.String(), "before") != 1 {
+		t.Errorf("wrote %q, %+v, %v", out.String(), e, err)
+	}
+	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
+		t.Errorf("the next: %+v, %v", e, err)
+	}
+	_ = os.Remove(said)
+	return err
+}
+
+// relay passes connections on, until they are cut.
+type relay struct {
+	listener net.Listener
+	to       string
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	shut  bool
+	again chan struct{} // closed when a connection is passed on after a cut
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, to: to, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
+	r.work.Go(r.serve)
+	t.Cleanup(func() {
+		listener.Close()
+		r.cut()
+		r.work.Wait()
+	})
+	return r
+}
+
+func (r *relay) serve() {
+	for {
+		from, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := new(net.Dialer).Dial("tcp", r.to)
+		r.mu.Lock()
+		if err != nil || r.shut {
+			r.mu.Unlock()
+			from.Close()
+			if to != nil {
+				to.Close()
+			}
+			continue
+		}
+		r.conns[from], r.conns[to] = struct{}{}, struct{}{}
+		select {
+		case <-r.again:
+		default:
+			close(r.again)
+		}
+		r.mu.Unlock()
+		r.pass(from, to)
+		r.pass(to, from)
+	}
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	r.work.Go(func() {
+		_, _ = io.Copy(to, from)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, c := range []net.Conn{from, to} {
+			c.Close()
+			delete(r.conns, c)
+		}
+	})
+}
+
+// cut ends all connections, and new ones until reopen.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.Close()
+	}
+	r.shut, r.again = true, make(chan struct{})
+}
+
+// reopen lets connections pass again; the channel is closed by the first.
+func (r *relay) reopen() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shut = false
+	return r.again
+}
