@@ -195,7 +195,7 @@ func (k *kernel) unread(m *jupyter.Message) {
 	k.spent = !doomed
 	k.mu.Unlock()
 	if doomed {
-		return
+		return // whoever waits must not move to another websocket before replace has told why
 	}
 	if used {
 		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))

@@ -46,6 +46,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
 					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.hangUp()
 				}
 				return err
 			}

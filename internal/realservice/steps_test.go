@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
@@ -61,14 +62,15 @@ func TestStepTimeout(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
 	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+	_, err := sb.RunCode(t.Context(), "kept = 42\n1/0", nil) // the first traceback takes its time
+	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
+		t.Fatal(err)
+	}
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 3 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if s, err := r.Exec(t.Context(), "kept = 42\n1/0"); err != nil || s.Error == nil { // the first traceback takes its time
-		t.Fatalf("%+v, %v", s, err)
-	}
 	for _, code := range []string{"import time\ntime.sleep(600)", "pass\nwaits()", "pass\nwhile True: pass"} {
 		_, where, _ := strings.Cut(code, "\n")
 		s, err := r.Exec(t.Context(), code)
