@@ -20,6 +20,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -214,7 +215,7 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 
 // attempt makes the request once.
 func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
-	request := c.resty.R().SetContext(ctx).SetHeader("X-API-KEY", string(c.key)).SetQueryParamsFromValues(r.query)
+	request := c.resty.R().SetContext(ctx).SetHeader(protocol.HeaderAPIKey, string(c.key)).SetQueryParamsFromValues(r.query)
 	if body != nil {
 		request.SetHeader("Content-Type", "application/json").SetBody(body)
 	}

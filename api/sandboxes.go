@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // DefaultLifetime is what a sandbox gets when no timeout is given.
@@ -302,7 +304,7 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get("X-Next-Token")
+	page.NextToken = head.header.Get(protocol.HeaderNextToken)
 	return page, nil
 }
 

@@ -16,13 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
-)
-
-// The ports of what serves a sandbox.
-const (
-	daemonPort      = 49983
-	interpreterPort = 49999
-	jupyterPort     = 8888
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // hosted are the domains that have one host for all sandboxes.
@@ -63,16 +57,16 @@ type portClient struct {
 
 // header is what routes and admits a request.
 func (p portClient) header(h http.Header) {
-	h.Set("E2b-Sandbox-Id", p.sb.ID())
-	h.Set("E2b-Sandbox-Port", strconv.Itoa(p.port))
+	h.Set(protocol.HeaderSandboxID, p.sb.ID())
+	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(p.port))
 	h.Set("User-Agent", p.sb.client.api.UserAgent())
 	// A user's server has no business with the daemon's token.
-	own := p.port == daemonPort || p.port == interpreterPort || p.port == jupyterPort
+	own := p.port == protocol.PortEnvd || p.port == protocol.PortInterpreter || p.port == protocol.PortJupyter
 	if token := p.sb.remote.AccessToken; token != "" && own {
-		h.Set("X-Access-Token", string(token))
+		h.Set(protocol.HeaderAccess, string(token))
 	}
-	if token := p.sb.remote.TrafficToken; token != "" && p.port != daemonPort {
-		h.Set("E2b-Traffic-Access-Token", string(token))
+	if token := p.sb.remote.TrafficToken; token != "" && p.port != protocol.PortEnvd {
+		h.Set(protocol.HeaderTraffic, string(token))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // CodeContext is a kernel with its variables. Code in different contexts runs
@@ -107,7 +108,7 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 	}
 	defer open()
 	var nothing any
-	interpreter := portClient{sb, interpreterPort}
+	interpreter := portClient{sb, protocol.PortInterpreter}
 	if err := interpreter.json(ctx, method, "/contexts/"+id+route, nil, &nothing); err != nil {
 		if err = sb.code.endDead(ctx, id, verb, err); err != nil {
 			return sb.failed(ctx, verb+" context "+id, err)
@@ -121,7 +122,7 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 // are left out.
 func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
 	var contexts []CodeContext
-	interpreter := portClient{r.sb, interpreterPort}
+	interpreter := portClient{r.sb, protocol.PortInterpreter}
 	if err := interpreter.json(ctx, http.MethodGet, "/contexts", nil, &contexts); err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func unknownLanguage(err error) error {
 // create makes a context and notes its language.
 func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
 	var made CodeContext
-	interpreter := portClient{r.sb, interpreterPort}
+	interpreter := portClient{r.sb, protocol.PortInterpreter}
 	if err := interpreter.json(ctx, http.MethodPost, "/contexts", wanted, &made); err != nil {
 		return nil, unknownLanguage(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // maxDead bounds how many dead contexts are remembered: the sandbox says how many
@@ -42,7 +43,7 @@ func (r *codeRunner) bury(ctx context.Context) (found bool, err error) {
 	var kernels []struct {
 		ID string `json:"id"`
 	}
-	server := portClient{r.sb, jupyterPort}
+	server := portClient{r.sb, protocol.PortJupyter}
 	err = server.json(ctx, http.MethodGet, "/api/kernels", nil, &kernels)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.StatusCode != 0 {
 		return false, nil

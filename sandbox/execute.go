@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 type executeRequest struct {
@@ -42,7 +43,7 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 // request makes the request, and notes in its turn when it ends before its answer
 // does.
 func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	interpreter := portClient{r.sb, interpreterPort}
+	interpreter := portClient{r.sb, protocol.PortInterpreter}
 	body, err := json.Marshal(executeRequest{code, p.Context, p.Language, p.Envs})
 	if err != nil {
 		return false, err

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // failed gives the error of a call: what was tried, in which sandbox, and the
@@ -118,7 +119,7 @@ var rpcStatus = map[connect.Code]int{
 func (sb *Sandbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	daemon := portClient{sb, daemonPort}
+	daemon := portClient{sb, protocol.PortEnvd}
 	r, err := daemon.request(ctx, http.MethodGet, "/health", nil)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -273,12 +274,12 @@ func (f *Files) request(ctx context.Context, method, path, user string, body io.
 	if user != "" {
 		query.Set("username", user)
 	}
-	return portClient{f.sb, daemonPort}.request(ctx, method, "/files?"+query.Encode(), body)
+	return portClient{f.sb, protocol.PortEnvd}.request(ctx, method, "/files?"+query.Encode(), body)
 }
 
 // do sends a request; an answer but 200 is an error.
 func (f *Files) do(request *http.Request) (*http.Response, error) {
-	response, err := portClient{f.sb, daemonPort}.Do(request)
+	response, err := portClient{f.sb, protocol.PortEnvd}.Do(request)
 	if err != nil {
 		return nil, err
 	}

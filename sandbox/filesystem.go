@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // maxListing bounds one answer about files: a listing of some 200,000.
@@ -82,7 +83,7 @@ type ListFilesParams struct {
 }
 
 func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
+	return filesystemconnect.NewFilesystemClient(rpcClient{portClient{sb, protocol.PortEnvd}}, sb.baseURL(protocol.PortEnvd),
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain, boundedProto(maxListed))
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
@@ -167,7 +168,7 @@ func (r *codeRunner) kill(ctx context.Context, id, why string) error {
 
 // control asks the kernels' server to do something with one.
 func (r *codeRunner) control(ctx context.Context, method, id, verb string) error {
-	server := portClient{r.sb, jupyterPort}
+	server := portClient{r.sb, protocol.PortJupyter}
 	path := "/api/kernels/" + id + verb
 	request, err := server.request(ctx, method, path, nil)
 	if err != nil {
@@ -203,7 +204,7 @@ func (r *codeRunner) environment(ctx context.Context) map[string]string {
 		return r.envs
 	}
 	var envs map[string]string
-	daemon := portClient{r.sb, daemonPort}
+	daemon := portClient{r.sb, protocol.PortEnvd}
 	if err := daemon.json(ctx, http.MethodGet, "/envs", nil, &envs); err != nil {
 		r.sb.client.api.Logger().DebugContext(ctx, "the sandbox's environment is not known", "sandbox", r.sb.ID(), "error", err)
 		return nil
@@ -354,8 +355,8 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 // dial opens a websocket to a kernel. The server sends what it kept for the
 // session since an earlier websocket of it was cut.
 func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
-	server := portClient{r.sb, jupyterPort}
-	address := "ws" + strings.TrimPrefix(r.sb.baseURL(jupyterPort), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
+	server := portClient{r.sb, protocol.PortJupyter}
+	address := "ws" + strings.TrimPrefix(r.sb.baseURL(protocol.PortJupyter), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
 	header := http.Header{}
 	server.header(header)
 	conn, err := jupyter.Dial(ctx, r.dialer, address, header)

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -300,7 +301,7 @@ func (k *kernel) state(ctx context.Context) string {
 	var model struct {
 		State string `json:"execution_state"`
 	}
-	server := portClient{k.runner.sb, jupyterPort}
+	server := portClient{k.runner.sb, protocol.PortJupyter}
 	if err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
 		return "dead"
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -302,7 +303,7 @@ func asUser(h http.Header, user string) {
 }
 
 func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
-	return processconnect.NewProcessClient(rpcClient{portClient{sb, daemonPort}}, sb.baseURL(daemonPort),
+	return processconnect.NewProcessClient(rpcClient{portClient{sb, protocol.PortEnvd}}, sb.baseURL(protocol.PortEnvd),
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundedProto(maxProcessMessages))
 }
 

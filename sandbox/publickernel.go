@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/e2bctl/e2bctl/internal/httpwait"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // ErrPublicKernel is what agent.Begin with tools returns for a sandbox whose kernels
@@ -23,12 +24,12 @@ func (sb *Sandbox) private(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, sb.baseURL(jupyterPort)+"/api/kernels", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, sb.baseURL(protocol.PortJupyter)+"/api/kernels", nil)
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
 	}
-	r.Header.Set("E2b-Sandbox-Id", sb.ID())
-	r.Header.Set("E2b-Sandbox-Port", strconv.Itoa(jupyterPort))
+	r.Header.Set(protocol.HeaderSandboxID, sb.ID())
+	r.Header.Set(protocol.HeaderSandboxPort, strconv.Itoa(protocol.PortJupyter))
 	r.Header.Set("User-Agent", sb.client.api.UserAgent())
 	response, err := httpwait.Do(sb.client.http.Do, r, httpwait.Limits{Head: restHead})
 	if err != nil {

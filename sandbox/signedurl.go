@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // SignedURLParams say for whom and how long a URL is good.
@@ -70,7 +72,7 @@ func (f *Files) signedURL(op, operation, path string, p *SignedURLParams) (strin
 		}
 	}
 	if base == "" {
-		base = "https://" + f.sb.Host(daemonPort)
+		base = "https://" + f.sb.Host(protocol.PortEnvd)
 	}
 	return base + "/files?" + query.Encode(), nil
 }

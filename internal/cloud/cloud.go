@@ -19,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/agent"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
@@ -28,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // Bounds of the listener.
@@ -147,7 +147,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	c.address = listener.Addr()
 	c.sandboxes = lifecycle.New(lifecycle.Options{MaxSandboxes: o.MaxSandboxes, Launch: c.launch, Logger: o.Logger})
 	api := control.New(control.Options{
-		Key: o.Key, Domain: c.Domain(), EnvdVersion: agent.Version,
+		Key: o.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})

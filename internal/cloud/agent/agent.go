@@ -21,10 +21,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// Version is the version of envd whose wire this package speaks. Clients decide by
-// it what they may ask for.
-const Version = "0.6.13"
-
 // maxMessage bounds one Connect request. The largest is a SendInput.
 const maxMessage = 32 << 20
 

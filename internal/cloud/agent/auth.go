@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-)
 
-const accessTokenHeader = "X-Access-Token"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
 
 // requireToken refuses requests without the sandbox's token, as plain JSON on
 // every route, also on Connect's. /files is not its business: a signature may
@@ -29,7 +29,7 @@ func (a *Agent) requireToken(next http.Handler) http.Handler {
 	}
 	exempt := map[string]bool{"GET /health": true, "GET /files": true, "POST /files": true}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !exempt[r.Method+" "+r.URL.Path] && !equal(r.Header.Get(accessTokenHeader), a.token) {
+		if !exempt[r.Method+" "+r.URL.Path] && !equal(r.Header.Get(protocol.HeaderAccess), a.token) {
 			writeError(w, http.StatusUnauthorized,
 				"unauthorized access, please provide a valid access token or method signing if supported")
 			return
@@ -80,7 +80,7 @@ func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation strin
 	if a.token == "" {
 		return nil
 	}
-	if token := r.Header.Get(accessTokenHeader); token != "" {
+	if token := r.Header.Get(protocol.HeaderAccess); token != "" {
 		if !equal(token, a.token) {
 			return errors.New("access token present in header but does not match")
 		}

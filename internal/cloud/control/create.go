@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // dialect is what differs between the two generations of create and connect.
@@ -132,20 +133,19 @@ func given(raw json.RawMessage) bool {
 }
 
 const (
-	headerIdempotency = "Idempotency-Key"
-	maxKeyLength      = 255
-	keyCharacters     = "abcdefghijklmnopqrstuvwxyz0123456789-"
+	maxKeyLength  = 255
+	keyCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
 // createOnce creates a sandbox. A client that heard no answer repeats its
 // request with the key of the first, and must not get a second sandbox.
 func (s *Service) createOnce(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
-	key := r.Header.Get(headerIdempotency)
+	key := r.Header.Get(protocol.HeaderIdempotency)
 	if key == "" {
 		return s.sandboxes.Create(r.Context(), request)
 	}
 	if len(key) > maxKeyLength || strings.Trim(key, keyCharacters) != "" {
-		return lifecycle.Sandbox{}, invalid("%s must be 1 to %d lower-case letters, digits and hyphens", headerIdempotency, maxKeyLength)
+		return lifecycle.Sandbox{}, invalid("%s must be 1 to %d lower-case letters, digits and hyphens", protocol.HeaderIdempotency, maxKeyLength)
 	}
 	return s.sandboxes.CreateOnce(r.Context(), key, request)
 }

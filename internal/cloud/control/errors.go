@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // maxMessage bounds what an error answer repeats of a request.
@@ -70,7 +71,7 @@ func answerFor(err error) *apiError {
 	case errors.Is(err, lifecycle.ErrClosed):
 		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
 	case errors.Is(err, lifecycle.ErrKeyReused):
-		return &apiError{Code: http.StatusUnprocessableEntity, Message: headerIdempotency + " was used for a different request"}
+		return &apiError{Code: http.StatusUnprocessableEntity, Message: protocol.HeaderIdempotency + " was used for a different request"}
 	}
 	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
 }

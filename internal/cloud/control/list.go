@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // maxPage is the largest page of a list, and the default.
@@ -54,7 +55,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(found) > q.limit {
 		found = found[:q.limit]
-		w.Header().Set("X-Next-Token", cursorOf(found[q.limit-1]).encode(q.ascending))
+		w.Header().Set(protocol.HeaderNextToken, cursorOf(found[q.limit-1]).encode(q.ascending))
 	}
 	s.writeList(w, found)
 	return nil

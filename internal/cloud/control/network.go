@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // egressRequest is what a sandbox may reach.
@@ -69,8 +70,8 @@ func (n *networkRequest) validate(secure bool) error {
 		return invalid("network.httpsPorts has more than %d ports", maxHTTPSPorts)
 	case slices.ContainsFunc(n.HTTPSPorts, notPort):
 		return invalid("network.httpsPorts must be ports from 1 to 65535")
-	case slices.Contains(n.HTTPSPorts, daemonPort):
-		return invalid("network.httpsPorts must not have %d, the daemon's port", daemonPort)
+	case slices.Contains(n.HTTPSPorts, protocol.PortEnvd):
+		return invalid("network.httpsPorts must not have %d, the daemon's port", protocol.PortEnvd)
 	case n.private() && !secure:
 		return invalid("network.allowPublicTraffic false needs secure true")
 	case n.MaskRequestHost != "" && !validHost(n.MaskRequestHost):
@@ -80,7 +81,6 @@ func (n *networkRequest) validate(secure bool) error {
 }
 
 const (
-	daemonPort    = 49983
 	maxHTTPSPorts = 1024
 )
 

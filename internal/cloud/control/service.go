@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // Bounds of a request.
@@ -74,7 +75,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // authenticate checks the API key. A key that comes as a bearer token is
 // refused: that header is for users, whom a local cloud does not have.
 func (s *Service) authenticate(r *http.Request) error {
-	key := r.Header.Get("X-Api-Key")
+	key := r.Header.Get(protocol.HeaderAPIKey)
 	if key == "" {
 		return errorf(http.StatusUnauthorized, "API key is missing: send it in the X-API-KEY header")
 	}

@@ -17,19 +17,18 @@ import (
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
 	bufferSize = 32 << 10
 	maxHeader  = 1 << 20
-
-	headerTraffic = "E2b-Traffic-Access-Token"
 )
 
 // carry passes a request to a port of a sandbox.
 func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, port int) {
-	if u.TrafficToken != "" && port != PortDaemon {
-		token := r.Header.Get(headerTraffic)
+	if u.TrafficToken != "" && port != protocol.PortEnvd {
+		token := r.Header.Get(protocol.HeaderTraffic)
 		if token == "" {
 			writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTrafficMissing, Code: http.StatusForbidden})
 			return
@@ -58,7 +57,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	// carried, and that cuts the connection to the sandbox. Of a file that is being
 	// uploaded, an early answer is a refusal: the server then waits a while with the
 	// end of the connection, so that who still writes gets to read it.
-	if port != PortDaemon || r.URL.Path != filesPath {
+	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
 	target := &target{upstream: u, port: port, grpc: isGRPC(r)}
@@ -83,7 +82,7 @@ func isGRPC(r *http.Request) bool {
 // transport has the connections for the request.
 func (t *target) transport() *http.Transport {
 	switch t.port {
-	case PortDaemon, portInterpreter, portJupyter:
+	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
 		return t.own
 	}
 	if t.grpc {
@@ -118,7 +117,7 @@ func rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header[name] = values
 		}
 	}
-	if to.MaskHost != "" && to.port != PortDaemon {
+	if to.MaskHost != "" && to.port != protocol.PortEnvd {
 		r.Out.Host = strings.ReplaceAll(to.MaskHost, "${PORT}", port)
 		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -465,8 +467,8 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host, sandbox, port string) {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Host = host
-		r.Header.Set(headerSandbox, sandbox)
-		r.Header.Set(headerPort, port)
+		r.Header.Set(protocol.HeaderSandboxID, sandbox)
+		r.Header.Set(protocol.HeaderSandboxPort, port)
 		to := find(r, "cloud.test")
 		switch to.kind {
 		case forSandbox:

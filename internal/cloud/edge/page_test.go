@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -29,9 +31,9 @@ func TestPages(t *testing.T) {
 		want   []string // in a page; none: JSON
 	}{
 		{"unknown sandbox", ask{header: page(by("inobody", "3000"))}, 502, []string{"502 Bad Gateway", messageNotFound, hints[messageNotFound], "sandbox inobody</small>"}},
-		{"closed port", ask{header: page(by(id, "3000"), headerTraffic, traffic)}, 502, append(html, messagePortClosed, "· port 3000")},
+		{"closed port", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, traffic)}, 502, append(html, messagePortClosed, "· port 3000")},
 		{"token missing", ask{header: page(by(id, "3000"))}, 403, append(html, "Token header &#39;e2b-traffic-access-token&#39; is missing")},
-		{"token wrong", ask{header: page(by(id, "3000"), headerTraffic, "x")}, 403, append(html, "is invalid")},
+		{"token wrong", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, "x")}, 403, append(html, "is invalid")},
 		{"reserved", ask{path: "/init", header: page(by(id, "49983"))}, 404, []string{"<!doctype html>", messageReserved}},
 		{"foreign host", ask{host: "evil.example", header: page(map[string]string{})}, 421, []string{"<!doctype html>", messageHost}},
 		{"an older browser", ask{header: page(by("inobody", "3000"), "Accept", "*/*")}, 502, []string{"<!doctype html>"}},

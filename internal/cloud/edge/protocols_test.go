@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // The listener speaks HTTP/2 without TLS to a client that begins with it, as
@@ -175,7 +177,7 @@ func TestHTTPSPorts(t *testing.T) {
 			t.Errorf("port %s: %s, want %s", port, got, want)
 		}
 	}
-	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), http.Header{headerSandbox: {id}, headerPort: {"8443"}})
+	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), http.Header{protocol.HeaderSandboxID: {id}, protocol.HeaderSandboxPort: {"8443"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,9 +198,9 @@ func TestPrivateWebsocket(t *testing.T) {
 			conn.Close()
 		}
 	}})})
-	header := http.Header{headerSandbox: {id}, headerPort: {"3000"}}
+	header := http.Header{protocol.HeaderSandboxID: {id}, protocol.HeaderSandboxPort: {"3000"}}
 	for token, want := range map[string]int{"": 403, "wrong": 403, traffic: 101} {
-		header.Set(headerTraffic, token)
+		header.Set(protocol.HeaderTraffic, token)
 		conn, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), header)
 		if err == nil {
 			conn.Close()

@@ -6,12 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-)
 
-// Headers that name a sandbox where the Host does not.
-const (
-	headerSandbox = "E2b-Sandbox-Id"
-	headerPort    = "E2b-Sandbox-Port"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // kind says what a request is for.
@@ -38,7 +34,7 @@ type route struct {
 func find(r *http.Request, domain string) route {
 	host := hostname(r.Host)
 	shared := host == "localhost" || isIP(host) || strings.HasPrefix(host, "sandbox.")
-	id, port := r.Header.Get(headerSandbox), r.Header.Get(headerPort)
+	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
 	switch {
 	case shared && (id != "" || port != ""):
 		if id == "" || port == "" {
@@ -46,7 +42,7 @@ func find(r *http.Request, domain string) route {
 		}
 		return parse(port, id)
 	case shared && r.URL.Path == filesPath && r.URL.Query().Has("signature"):
-		return route{kind: forSigned, port: PortDaemon}
+		return route{kind: forSigned, port: protocol.PortEnvd}
 	case host == "localhost", isIP(host), domain != "" && (host == domain || host == "api."+domain):
 		return route{kind: forAPI}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const filesPath = "/files"
@@ -101,7 +102,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, to.reason, to.status)
 		return
 	}
-	if to.port == PortDaemon && slices.Contains(reserved, path.Clean(r.URL.Path)) {
+	if to.port == protocol.PortEnvd && slices.Contains(reserved, path.Clean(r.URL.Path)) {
 		writeError(w, r, reservedRoute{Message: messageReserved, Path: r.URL.Path, Code: http.StatusNotFound})
 		return
 	}

@@ -11,13 +11,6 @@ import (
 	"time"
 )
 
-// Ports of the service's own servers inside every sandbox.
-const (
-	PortDaemon      = 49983
-	portInterpreter = 49999
-	portJupyter     = 8888
-)
-
 // maxRequests bounds the requests in flight to one sandbox, upgraded
 // connections included.
 const maxRequests = 1000

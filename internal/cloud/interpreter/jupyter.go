@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // jupyterVersion is the jupyter_server whose API this is.
@@ -89,7 +90,7 @@ func sameOrigin(r *http.Request) bool {
 }
 
 func (s *Server) hasToken(r *http.Request) bool {
-	given := []string{r.Header.Get("X-Access-Token"), r.URL.Query().Get("token")}
+	given := []string{r.Header.Get(protocol.HeaderAccess), r.URL.Query().Get("token")}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
 		(strings.EqualFold(scheme, "token") || strings.EqualFold(scheme, "bearer")) {
 		given = append(given, strings.TrimSpace(token))

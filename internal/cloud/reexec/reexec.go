@@ -19,13 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
-)
-
-// Ports that the agent serves in every sandbox.
-const (
-	portDaemon      = 49983
-	portInterpreter = 49999
-	portJupyter     = 8888
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -90,9 +84,9 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	}
 
 	handlers := map[int]http.Handler{
-		portDaemon:      daemon.Handler(),
-		portInterpreter: kernels.Interpreter(),
-		portJupyter:     kernels.Jupyter(),
+		protocol.PortEnvd:        daemon.Handler(),
+		protocol.PortInterpreter: kernels.Interpreter(),
+		protocol.PortJupyter:     kernels.Jupyter(),
 	}
 	if g.Egress {
 		handlers[ProxyPort] = newProxy(g)

@@ -1,0 +1,28 @@
+// Package protocol has the facts of E2B's protocol that both the SDK and the
+// local cloud need: ports, headers, and what the daemon in a sandbox is.
+package protocol
+
+// Ports of a sandbox.
+const (
+	PortEnvd        = 49983 // the daemon: processes and files
+	PortInterpreter = 49999 // code over HTTP, and contexts
+	PortJupyter     = 8888  // kernels, over websockets
+)
+
+// Headers of requests to a service.
+const (
+	HeaderAPIKey      = "X-Api-Key"                // for the REST API
+	HeaderIdempotency = "Idempotency-Key"          // of a create request that may be repeated
+	HeaderNextToken   = "X-Next-Token"             // of an answer with more pages
+	HeaderSandboxID   = "E2b-Sandbox-Id"           // which sandbox a request is for,
+	HeaderSandboxPort = "E2b-Sandbox-Port"         // and which port of it
+	HeaderAccess      = "X-Access-Token"           // for the daemon of a secured sandbox
+	HeaderTraffic     = "E2b-Traffic-Access-Token" // for the ports of a private sandbox
+)
+
+// EnvdVersion is the version of envd, the daemon in a sandbox, whose wire the
+// local cloud speaks. Clients decide by it what they may ask for.
+const EnvdVersion = "0.6.13"
+
+// UserID is the id of the account "user" in a sandbox, and of its group.
+const UserID = 1000
