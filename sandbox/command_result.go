@@ -38,9 +38,6 @@ type CommandResult struct {
 	OutputHeld bool
 }
 
-// outputHeldTrailer is what the local cloud's daemon adds to the end of a stream.
-const outputHeldTrailer = "E2bctl-Output-Held"
-
 // signals are the signals of Linux that can end a process, by number, in the words of
 // Go, in which the daemon is written. It calls the ones above these "signal 34".
 var signals = [...]string{

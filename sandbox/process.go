@@ -198,7 +198,7 @@ func (a *attachment) conclude() {
 	if a.events.Receive() {
 		a.cancel()
 	} else {
-		a.outputHeld = a.events.ResponseTrailer().Get(outputHeldTrailer) != ""
+		a.outputHeld = a.events.ResponseTrailer().Get(protocol.TrailerOutputHeld) != ""
 	}
 	_ = a.events.Close()
 	a.cancel()

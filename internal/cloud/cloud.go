@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -45,7 +45,7 @@ type Options struct {
 	Dir          string            // private directory that instances live in; "" is one in the user's cache
 	Isolation    runtime.Isolation // "" is the best the machine gives
 	Agent        string            // program to run as agent; "" is this one
-	Python       *python.Env       // what kernels run; nil looks for one
+	Python       *pyenv.Env        // what kernels run; nil looks for one
 	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Policy       network.Policy    // what sandboxes may reach
@@ -57,9 +57,9 @@ type Options struct {
 // concurrent use. Close ends it.
 type Cloud struct {
 	options   Options
-	python    *python.Env
+	python    *pyenv.Env
 	dialer    *network.Dialer
-	room      room
+	engine      engine
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -71,8 +71,8 @@ type Cloud struct {
 	close     func() error
 }
 
-// room is the machine that sandboxes run on. Tests replace it.
-type room interface {
+// engine is what sandboxes run on. Tests replace it.
+type engine interface {
 	newSandbox(ctx context.Context, o runtime.SandboxOptions) (instance, error)
 	report() runtime.Report
 	done() <-chan struct{}
@@ -90,12 +90,12 @@ type instance interface {
 
 // Start makes a cloud and serves it. ctx bounds the start only. Errors are
 // runtime.ErrNoIsolation when the machine cannot isolate sandboxes, and
-// python.ErrNoPython when it has nothing to run kernels with.
+// pyenv.ErrNoPython when it has nothing to run kernels with.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
 
-func start(ctx context.Context, o Options, open func(context.Context, runtime.Options) (room, error)) (_ *Cloud, err error) {
+func start(ctx context.Context, o Options, open func(context.Context, runtime.Options) (engine, error)) (_ *Cloud, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -105,7 +105,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	o.Limits = o.Limits.WithDefaults()
 	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
-		if c.python, err = python.Find(ctx); err != nil {
+		if c.python, err = pyenv.Find(ctx); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
@@ -129,17 +129,17 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	if err != nil {
 		return nil, err
 	}
-	c.room, err = open(ctx, runtime.Options{
+	c.engine, err = open(ctx, runtime.Options{
 		Zygote: zygote,
 		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	undo = append(undo, c.room.close)
-	if hidden := c.room.report().Hidden; len(hidden) > 0 {
+	undo = append(undo, c.engine.close)
+	if hidden := c.engine.report().Hidden; len(hidden) > 0 {
 		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
-		if c.python, err = python.System(ctx, remedy); err != nil {
+		if c.python, err = pyenv.System(ctx, remedy); err != nil {
 			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
 		}
 	}
@@ -177,7 +177,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.room.close(), os.RemoveAll(dir))
+	return errors.Join(err, c.engine.close(), os.RemoveAll(dir))
 }
 
 // URL is where both the API and the sandboxes are served.
@@ -192,13 +192,13 @@ func (c *Cloud) Domain() string {
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation is the rung that sandboxes run on.
-func (c *Cloud) Isolation() runtime.Isolation { return c.room.report().Isolation }
+func (c *Cloud) Isolation() runtime.Isolation { return c.engine.report().Isolation }
 
 // Report says what the machine gave.
-func (c *Cloud) Report() runtime.Report { return c.room.report() }
+func (c *Cloud) Report() runtime.Report { return c.engine.report() }
 
 // Python is what kernels run.
-func (c *Cloud) Python() *python.Env { return c.python }
+func (c *Cloud) Python() *pyenv.Env { return c.python }
 
 // Requests gives the last requests that were answered, the oldest first.
 func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
@@ -211,7 +211,7 @@ func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 
 // Done is closed when the cloud can have no sandboxes any more, which happens
 // when something outside killed their room. It still has to be closed.
-func (c *Cloud) Done() <-chan struct{} { return c.room.done() }
+func (c *Cloud) Done() <-chan struct{} { return c.engine.done() }
 
 // listen opens the one listener. It is for this machine only: whoever reaches
 // it may run programs here.

@@ -24,7 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
@@ -97,8 +97,8 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 	t.Helper()
 	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	o.Dir = t.TempDir()
-	o.Python = &python.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
-	c, err := start(t.Context(), o, func(_ context.Context, ro runtime.Options) (room, error) {
+	o.Python = &pyenv.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
+	c, err := start(t.Context(), o, func(_ context.Context, ro runtime.Options) (engine, error) {
 		fake.options = ro
 		return fake, nil
 	})
@@ -321,9 +321,9 @@ func TestHTTP2(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	t.Parallel()
-	env := &python.Env{Python: "/usr/bin/python3"}
+	env := &pyenv.Env{Python: "/usr/bin/python3"}
 	dir := t.TempDir()
-	refuse := func(context.Context, runtime.Options) (room, error) { return nil, runtime.ErrNoIsolation }
+	refuse := func(context.Context, runtime.Options) (engine, error) { return nil, runtime.ErrNoIsolation }
 	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, runtime.ErrNoIsolation) {
 		t.Error(err)
 	}

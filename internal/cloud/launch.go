@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
@@ -37,7 +37,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	// Denials come for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.room.newSandbox(ctx, runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
+	sandbox, err := c.engine.newSandbox(ctx, runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 // leads out, where names of the outside are known to another proxy only, and
 // where most is denied, which a proxy can say and a refused connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules) bool {
-	return rules.DenyAll() || c.dialer.Proxy != nil || c.room.report().Egress != runtime.EgressTransparent
+	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != runtime.EgressTransparent
 }
 
 // edgeError says what the room said in the edge's words.
@@ -126,6 +126,6 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 
 // searchPath is the PATH inside: what kernels run comes first, so that pip in a
 // command installs for them.
-func searchPath(env *python.Env) string {
+func searchPath(env *pyenv.Env) string {
 	return filepath.Dir(env.Python) + ":" + runtime.DefaultPath
 }

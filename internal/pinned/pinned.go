@@ -18,18 +18,18 @@ import (
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 // Python returns an interpreter, and the directory with the packages that the
 // requirements.txt of folder pins. name tells this folder from others.
 func Python(t testing.TB, name string, folder fs.FS) (interpreter, packages string) {
 	t.Helper()
-	env, err := python.Ensure(t.Context(), t.Output())
+	env, err := pyenv.Ensure(t.Context(), t.Output())
 	if err != nil {
 		Skip(t, "no Python: %v", err)
 	}
-	if env.Level != python.Venv {
+	if env.Level != pyenv.Venv {
 		Skip(t, "pip is needed: %s", env.Note)
 	}
 	directory := Install(t, name, folder, func(directory string) *exec.Cmd {

@@ -20,6 +20,11 @@ const (
 	HeaderTraffic     = "E2b-Traffic-Access-Token" // for the ports of a private sandbox
 )
 
+// TrailerOutputHeld is what the local cloud's daemon adds to the end of the stream
+// of a command that left its output to processes that go on. E2B's daemon has no
+// such trailer.
+const TrailerOutputHeld = "E2bctl-Output-Held"
+
 // EnvdVersion is the version of envd, the daemon in a sandbox, whose wire the
 // local cloud speaks. Clients decide by it what they may ask for.
 const EnvdVersion = "0.6.13"

@@ -15,7 +15,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/agent"
+	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // What the service answers to, and has one of. The ids are of the form that the service's have.
@@ -49,8 +50,8 @@ func Start(t testing.TB) *Service {
 	t.Helper()
 	home := t.TempDir()
 	server := startJupyter(t, home)
-	daemon, err := agent.New(agent.Options{
-		Users: []agent.User{account("user", home), account("root", home)},
+	daemon, err := envd.New(envd.Options{
+		Users: []envd.User{account("user", home), account("root", home)},
 		Token: accessToken, Path: os.Getenv("PATH"), Scratch: t.TempDir(),
 		System: map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": SandboxID, "E2B_TEMPLATE_ID": "code-interpreter-v1"},
 	})
@@ -87,8 +88,8 @@ func Start(t testing.TB) *Service {
 }
 
 // account is a user of the sandbox, who is always the one of the tests.
-func account(name, home string) agent.User {
-	return agent.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
+func account(name, home string) envd.User {
+	return envd.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
 }
 
 // ClosePort makes the service answer as it does where nothing listens on a port,
@@ -162,7 +163,7 @@ func (s *Service) control(w http.ResponseWriter, r *http.Request) {
 	case create, strings.HasSuffix(r.URL.Path, "/connect"):
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]any{ // the client may be gone
-			"sandboxID": SandboxID, "templateID": "code-interpreter-v1", "clientID": "c", "envdVersion": agent.Version,
+			"sandboxID": SandboxID, "templateID": "code-interpreter-v1", "clientID": "c", "envdVersion": protocol.EnvdVersion,
 			"envdAccessToken": accessToken, "trafficAccessToken": trafficToken,
 		})
 	case r.Method == http.MethodDelete:

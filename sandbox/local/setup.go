@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 // Python is what sandboxes run code with.
@@ -22,15 +22,15 @@ type Python struct {
 // this module that nobody has used for 30 days are removed. One that other users
 // can write to is replaced, and nothing of it is run.
 func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
-	return describe(python.Ensure(ctx, progress))
+	return describe(pyenv.Ensure(ctx, progress))
 }
 
 // FindPython returns what sandboxes would run now. It installs nothing.
 func FindPython(ctx context.Context) (*Python, error) {
-	return describe(python.Find(ctx))
+	return describe(pyenv.Find(ctx))
 }
 
-func describe(env *python.Env, err error) (*Python, error) {
+func describe(env *pyenv.Env, err error) (*Python, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/agent"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -62,7 +62,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	users, homes := accounts(g.Users)
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
-	daemon, err := agent.New(agent.Options{
+	daemon, err := envd.New(envd.Options{
 		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
 		System: config.environment(g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
@@ -116,10 +116,10 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 }
 
 // accounts are the sandbox's for the agent, and their homes by name.
-func accounts(users []runtime.User) (list []agent.User, homes map[string]string) {
+func accounts(users []runtime.User) (list []envd.User, homes map[string]string) {
 	homes = make(map[string]string)
 	for _, u := range users {
-		list = append(list, agent.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential})
+		list = append(list, envd.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential})
 		homes[u.Name] = u.Home
 	}
 	return list, homes

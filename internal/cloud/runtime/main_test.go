@@ -24,7 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 func TestMain(m *testing.M) {
@@ -272,7 +272,7 @@ type left struct {
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
 	o := Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
-	if env, err := python.Find(ctx); err == nil && env.Level != python.Plain {
+	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
 		o.Trees, o.Zygote = env.Trees, encode(env)
 	}
 	r, err := Start(ctx, o)

@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 // BenchmarkStart is the start of a cloud up to where the first sandbox answers,
 // with the trees and the spare that a cloud has.
 func BenchmarkStart(b *testing.B) {
-	env, err := python.Find(b.Context())
+	env, err := pyenv.Find(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
-	"github.com/e2bctl/e2bctl/internal/cloud/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 // warmTests is the zygote of the tests: the real one. Its configuration is the
 // Python that it runs.
 func warmTests(config json.RawMessage, run string) (argv, env []string, err error) {
-	var p python.Env
+	var p pyenv.Env
 	if err := json.Unmarshal(config, &p); err != nil {
 		return nil, nil, err
 	}
@@ -36,11 +36,11 @@ func (z *zygote) isWarm() bool {
 // warmRoom is a room whose zygote is warm.
 func warmRoom(t *testing.T) *Room {
 	t.Helper()
-	env, err := python.Find(t.Context())
+	env, err := pyenv.Find(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if env.Level == python.Plain {
+	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
 	r := startRoom(t, Options{Trees: env.Trees, Zygote: encode(env)})
@@ -90,7 +90,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 // TestZygoteWithoutPython: what cannot be started is not tried for ever.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Zygote: encode(python.Env{Python: "/nowhere/python3"})})
+	r := startRoom(t, Options{Zygote: encode(pyenv.Env{Python: "/nowhere/python3"})})
 	r.zygote.keeping.Wait()
 	if r.zygote.isWarm() {
 		t.Error("there is a zygote")

@@ -1,0 +1,32 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+)
+
+// roomEngine is the engine that isolates by namespaces.
+type roomEngine struct{ *runtime.Room }
+
+func openRoom(ctx context.Context, o runtime.Options) (engine, error) {
+	r, err := runtime.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return roomEngine{r}, nil
+}
+
+func (r roomEngine) newSandbox(ctx context.Context, o runtime.SandboxOptions) (instance, error) {
+	s, err := r.NewSandbox(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r roomEngine) report() runtime.Report { return r.Report() }
+func (r roomEngine) done() <-chan struct{}  { return r.Done() }
+func (r roomEngine) close() error           { return r.Close() }

@@ -1,0 +1,129 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// requireToken refuses requests without the sandbox's token, as plain JSON on
+// every route, also on Connect's. /files is not its business: a signature may
+// stand in for the token there.
+func (a *Agent) requireToken(next http.Handler) http.Handler {
+	if a.token == "" {
+		return next
+	}
+	exempt := map[string]bool{"GET /health": true, "GET /files": true, "POST /files": true}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !exempt[r.Method+" "+r.URL.Path] && !equal(r.Header.Get(protocol.HeaderAccess), a.token) {
+			writeError(w, http.StatusUnauthorized,
+				"unauthorized access, please provide a valid access token or method signing if supported")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type userKey struct{}
+
+// resolveUser puts the user of a Basic header into the context; the password means
+// nothing. An unknown name is refused on every route, before routing.
+func (a *Agent) resolveUser(next http.Handler) http.Handler {
+	writer := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, ok := r.BasicAuth()
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		user, err := a.users.named(name)
+		if err != nil {
+			_ = writer.Write(w, r, connect.NewError(connect.CodeUnauthenticated,
+				fmt.Errorf("invalid username: '%s'", bounded(name))))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+	})
+}
+
+// userOf returns the user of an RPC.
+func (a *Agent) userOf(ctx context.Context) *User {
+	if user, ok := ctx.Value(userKey{}).(*User); ok {
+		return user
+	}
+	return a.users.fallback
+}
+
+// What a signature allows: the word is part of what is signed.
+const (
+	signedRead  = "read"
+	signedWrite = "write"
+)
+
+// authorizeFile checks a request to /files: by the token, else by a signature of
+// the literal query values.
+func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation string) error {
+	if a.token == "" {
+		return nil
+	}
+	if token := r.Header.Get(protocol.HeaderAccess); token != "" {
+		if !equal(token, a.token) {
+			return errors.New("access token present in header but does not match")
+		}
+		return nil
+	}
+	if !query.Has("signature") {
+		return errors.New("missing signature query parameter")
+	}
+	expiration := query.Get("signature_expiration")
+	want := signature(query.Get("path"), operation, query.Get("username"), a.token, expiration)
+	// The newest Python SDK pads its base64, older ones and the others do not.
+	if !equal(strings.TrimRight(query.Get("signature"), "="), want) {
+		return errors.New("invalid signature")
+	}
+	if expiration == "" {
+		return nil
+	}
+	if seconds, err := strconv.ParseInt(expiration, 10, 64); err != nil || seconds < time.Now().Unix() {
+		return errors.New("signature is already expired")
+	}
+	return nil
+}
+
+// signature signs an operation on a path. An empty expiration is not signed.
+func signature(path, operation, username, token, expiration string) string {
+	raw := path + ":" + operation + ":" + username + ":" + token
+	if expiration != "" {
+		raw += ":" + expiration
+	}
+	sum := sha256.Sum256([]byte(raw))
+	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// equal takes a time that tells nothing about where the two differ.
+func equal(got, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+// bounded keeps what a client sent from filling a reply or a log.
+func bounded(s string) string {
+	const limit = 256
+	if len(s) > limit {
+		return s[:limit] + "..."
+	}
+	return s
+}

@@ -1,0 +1,144 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+func TestRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	var inside sync.WaitGroup
+	inside.Add(maxRequests)
+	leave := make(chan struct{})
+	h := boundRequests(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			inside.Done()
+			<-leave
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	ask := func(method, path, contentType string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader("{}"))
+		r.Header.Set("Content-Type", contentType)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var all sync.WaitGroup
+	for range maxRequests {
+		all.Go(func() { ask("PUT", "/", "") })
+	}
+	inside.Wait()
+	const bound = "the bound is 4096"
+	if w := ask("GET", "/health", ""); w.Code != 204 {
+		t.Errorf("/health: %d, want 204", w.Code)
+	}
+	if w := ask("GET", "/files", ""); w.Code != 429 || !strings.Contains(w.Body.String(), `{"code":429,`) || !strings.Contains(w.Body.String(), bound) {
+		t.Errorf("/files: %d %s", w.Code, w.Body)
+	}
+	if w := ask("POST", "/process.Process/List", "application/json"); w.Code != 429 || !strings.Contains(w.Body.String(), `"resource_exhausted"`) || !strings.Contains(w.Body.String(), bound) {
+		t.Errorf("List: %d %s", w.Code, w.Body)
+	}
+	if w := ask("POST", "/process.Process/Start", "application/connect+json"); w.Code != 200 || w.Body.Bytes()[0] != 2 || !strings.Contains(w.Body.String(), bound) {
+		t.Errorf("Start: %d %q", w.Code, w.Body)
+	}
+	close(leave)
+	all.Wait()
+	if w := ask("GET", "/files", ""); w.Code != 204 {
+		t.Errorf("/files afterwards: %d, want 204", w.Code)
+	}
+}
+
+// TestInputIsBounded sends to a process that does not read until it is refused, and
+// the process can be killed all the same.
+func TestInputIsBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "sleep", Args: []string{"600"}}}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	send := func(size int) error {
+		_, err := d.processes().SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
+			Process: byPid(pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: make([]byte, size)}},
+		}))
+		return err
+	}
+	var first sync.WaitGroup
+	first.Go(func() { _ = send(2 * maxWaiting) }) // one may be of any size
+	r, err := d.agent.processes.find(byPid(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "input that waits", func() bool { return r.stdin.waiting.Load() == 2*maxWaiting })
+	if err := send(1); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "the bound of what may wait for it is 1048576 bytes") {
+		t.Errorf("SendInput: %v, want the bound named", err)
+	}
+	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
+	if got, err := collect(s); err != nil || got.end.GetStatus() != "signal: killed" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	first.Wait()
+	if n := r.stdin.waiting.Load(); n != 0 {
+		t.Errorf("%d bytes still count as waiting", n)
+	}
+}
+
+func TestTagIsBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	req := shell("true")
+	req.Tag = proto.String(strings.Repeat("x", maxTag+1))
+	s, err := d.processes().Start(t.Context(), connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument || !strings.Contains(s.Err().Error(), "the bound is 4096") {
+		t.Errorf("%v, want the bound named", s.Err())
+	}
+}
+
+// TestThousandAtOnce runs a thousand processes at the same time, none of which waits
+// in a thread, and ends them by closing their input.
+func TestThousandAtOnce(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	const many = 1000
+	processes := d.processes()
+	streams := make([]startStream, many)
+	pids := make([]uint32, many)
+	for i := range many {
+		streams[i], pids[i] = d.begin(t, connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "cat"}}))
+	}
+	list, err := processes.List(t.Context(), connect.NewRequest(&process.ListRequest{}))
+	if err != nil || len(list.Msg.GetProcesses()) != many {
+		t.Fatalf("%d processes are listed, %v", len(list.Msg.GetProcesses()), err)
+	}
+	if tasks, err := os.ReadDir("/proc/self/task"); err != nil || len(tasks) > many/2 {
+		t.Errorf("%d threads for %d processes, %v", len(tasks), many, err)
+	}
+	for i, pid := range pids {
+		if _, err := processes.CloseStdin(t.Context(), connect.NewRequest(&process.CloseStdinRequest{Process: byPid(pid)})); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := collect(streams[i]); err != nil || r.end.GetStatus() != "exit status 0" {
+			t.Fatalf("%d: %v, %v", i, r.end, err)
+		}
+	}
+	await(t, "an empty list", func() bool {
+		list, err := processes.List(t.Context(), connect.NewRequest(&process.ListRequest{}))
+		return err == nil && len(list.Msg.GetProcesses()) == 0
+	})
+}

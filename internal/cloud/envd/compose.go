@@ -1,0 +1,130 @@
+//go:build linux
+
+package envd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+type composeRequest struct {
+	SourcePaths []string `json:"source_paths"`
+	Destination string   `json:"destination"`
+	Username    string   `json:"username"`
+}
+
+// compose answers POST /files/compose: the sources become one file and are gone.
+func (a *Agent) compose(w http.ResponseWriter, r *http.Request) {
+	const maxRequest = 1 << 20
+	var req composeRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&req); err != nil {
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("error decoding request: %v", err))
+		return
+	}
+	destination, err := a.composeFiles(&req)
+	if err == nil {
+		writeJSON(w, http.StatusOK, written{Name: filepath.Base(destination), Path: destination, Type: "file"})
+		return
+	}
+	status := http.StatusInternalServerError
+	if refusal := (*uploadError)(nil); errors.As(err, &refusal) {
+		status = refusal.status
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		status, err = http.StatusInsufficientStorage, errors.New("not enough disk space available")
+	}
+	writeError(w, status, err.Error())
+}
+
+func (a *Agent) composeFiles(req *composeRequest) (string, error) {
+	user, err := a.users.lookup(req.Username)
+	if err != nil {
+		return "", &uploadError{http.StatusUnauthorized, err}
+	}
+	if len(req.SourcePaths) == 0 {
+		return "", refuse(http.StatusBadRequest, "source_paths must not be empty")
+	}
+	if req.Destination == "" {
+		return "", refuse(http.StatusBadRequest, "destination is required")
+	}
+	destination, err := a.paths.resolve(req.Destination, user)
+	if err != nil {
+		return "", &uploadError{http.StatusBadRequest, err}
+	}
+	sources := make([]string, len(req.SourcePaths))
+	for i, path := range req.SourcePaths {
+		if sources[i], err = a.paths.resolve(path, user); err != nil {
+			return "", &uploadError{http.StatusBadRequest, err}
+		}
+		if filepath.Clean(sources[i]) == filepath.Clean(destination) {
+			return "", refuse(http.StatusBadRequest, "source path equals destination: %s", sources[i])
+		}
+		info, err := os.Stat(sources[i])
+		switch {
+		case isMissing(err):
+			return "", refuse(http.StatusNotFound, "source file not found: %s", sources[i])
+		case err != nil:
+			return "", err
+		case !info.Mode().IsRegular():
+			return "", refuse(http.StatusBadRequest, "source is not a regular file: %s", sources[i])
+		}
+	}
+	if err := makeDirs(filepath.Dir(destination), user); err != nil {
+		return "", fmt.Errorf("error ensuring directories: %w", err)
+	}
+	if err := concatenate(destination, sources, user); err != nil {
+		return "", err
+	}
+	slices.Sort(sources)
+	for _, path := range slices.Compact(sources) {
+		if err := os.Remove(path); err != nil {
+			return "", fmt.Errorf("error removing a source: %w", err)
+		}
+	}
+	return destination, nil
+}
+
+// concatenate writes a sibling of destination and renames it over it.
+func concatenate(destination string, sources []string, user *User) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(destination), ".compose-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+			return
+		}
+		err = os.Rename(f.Name(), destination)
+	}()
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := user.owned(f.Chown(int(user.UID), int(user.GID))); err != nil {
+		return err
+	}
+	for _, path := range sources {
+		if err := appendFile(f, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appendFile(to *os.File, path string) error {
+	from, err := openRegular(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	_, err = io.Copy(to, from)
+	return err
+}

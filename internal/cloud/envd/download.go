@@ -1,0 +1,168 @@
+//go:build linux
+
+package envd
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileTarget is who asks for which file.
+type fileTarget struct {
+	query  url.Values
+	user   *User
+	length int64 // of an upload, as far as it is known
+}
+
+// fileTarget checks what both directions of /files have in common, and answers
+// when something is wrong.
+func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
+	query := r.URL.Query()
+	if expiration := query.Get("signature_expiration"); query.Has("signature_expiration") {
+		if _, err := strconv.ParseInt(expiration, 10, 64); err != nil {
+			http.Error(w, "Invalid format for parameter signature_expiration: not an integer", http.StatusBadRequest)
+			return nil, false
+		}
+	}
+	if err := a.authorizeFile(r, query, operation); err != nil {
+		writeError(w, http.StatusUnauthorized, err.Error())
+		return nil, false
+	}
+	user, err := a.users.lookup(query.Get("username"))
+	if err != nil {
+		writeError(w, http.StatusUnauthorized, err.Error())
+		return nil, false
+	}
+	return &fileTarget{query: query, user: user}, true
+}
+
+// download answers GET /files.
+func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
+	target, ok := a.fileTarget(w, r, signedRead)
+	if !ok {
+		return
+	}
+	path, err := a.paths.resolve(target.query.Get("path"), target.user)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	info, err := os.Stat(path)
+	switch {
+	case isMissing(err):
+		writeError(w, http.StatusNotFound, fmt.Sprintf("path '%s' does not exist", path))
+		return
+	case err != nil:
+		writeError(w, http.StatusInternalServerError, fmt.Sprintf("error checking file '%s': %v", path, err))
+		return
+	case info.IsDir():
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path))
+		return
+	case !info.Mode().IsRegular():
+		// Reading a pipe or a device may never end.
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path))
+		return
+	}
+	coding, err := downloadCoding(r.Header)
+	if err != nil {
+		writeError(w, http.StatusNotAcceptable, fmt.Sprintf("error parsing Accept-Encoding: %v", err))
+		return
+	}
+	f, err := openRegular(path)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, fmt.Sprintf("error opening file '%s': %v", path, err))
+		return
+	}
+	defer f.Close()
+
+	header := w.Header()
+	header.Set("Vary", "Accept-Encoding")
+	header.Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": filepath.Base(path)}))
+	if coding == gzipCoding {
+		sendCompressed(w, f)
+		return
+	}
+	if info.Size() == 0 && sendSizeless(w, f) {
+		return
+	}
+	http.ServeContent(w, r, path, info.ModTime(), f)
+}
+
+// openRegular opens a file for reading. Code in the sandbox may have put a pipe in
+// its place, which would never open, or a terminal.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// downloadCoding forces identity on what asks for a part of the file or for news
+// of it: both speak of its own bytes.
+func downloadCoding(header http.Header) (string, error) {
+	accepted := parseAcceptEncoding(header.Get("Accept-Encoding"))
+	for _, name := range []string{"Range", "If-Modified-Since", "If-None-Match", "If-Range"} {
+		switch {
+		case header.Get(name) == "":
+		case accepted.refusesIdentity():
+			return "", errNotAcceptable
+		default:
+			return identity, nil
+		}
+	}
+	return accepted.coding()
+}
+
+func sendCompressed(w http.ResponseWriter, f *os.File) {
+	kind := mime.TypeByExtension(filepath.Ext(f.Name()))
+	if kind == "" {
+		kind = "application/octet-stream"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Encoding", gzipCoding)
+	// It crosses a socket of this machine: speed counts, size hardly.
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return
+	}
+	if _, err := io.Copy(z, f); err != nil {
+		panic(http.ErrAbortHandler) // the only way left to say that this is not all
+	}
+	_ = z.Close() // the client is gone
+}
+
+// sendSizeless sends what the kernel writes while it is read, as under /proc: such
+// files say that they are empty. It reports whether this was one.
+func sendSizeless(w http.ResponseWriter, f *os.File) bool {
+	head := make([]byte, 512)
+	n, err := f.Read(head)
+	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+		_, _ = f.Seek(0, io.SeekStart)
+		return false
+	}
+	w.Header().Set("Content-Type", http.DetectContentType(head[:n]))
+	if _, err := io.Copy(w, io.MultiReader(bytes.NewReader(head[:n]), f)); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return true
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package envd
+
+import (
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	identity   = "identity"
+	gzipCoding = "gzip"
+)
+
+var errNotAcceptable = errors.New("no acceptable encoding found, supported: [gzip]")
+
+// offer is a coding that a client takes, more gladly the higher its quality.
+type offer struct {
+	coding  string
+	quality float64
+}
+
+// acceptance is a parsed Accept-Encoding header.
+type acceptance struct {
+	offers  []offer // the best first
+	refused map[string]bool
+}
+
+func parseAcceptEncoding(header string) acceptance {
+	a := acceptance{refused: make(map[string]bool)}
+	for item := range strings.SplitSeq(header, ",") {
+		coding, parameters, _ := strings.Cut(item, ";")
+		coding = strings.ToLower(strings.TrimSpace(coding))
+		if coding == "" {
+			continue
+		}
+		quality := 1.0
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			key, value, _ := strings.Cut(parameter, "=")
+			if strings.EqualFold(strings.TrimSpace(key), "q") {
+				// What is no number counts as 0: refused rather than guessed.
+				quality, _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
+			}
+		}
+		if quality > 0 {
+			a.offers = append(a.offers, offer{coding, quality})
+		} else {
+			a.refused[coding] = true
+		}
+	}
+	slices.SortStableFunc(a.offers, func(a, b offer) int { return cmp.Compare(b.quality, a.quality) })
+	return a
+}
+
+// refusesIdentity: identity is welcome unless it is refused, itself or by "*".
+func (a acceptance) refusesIdentity() bool {
+	named := slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
+	return a.refused[identity] || a.refused["*"] && !named
+}
+
+// coding chooses between gzip and identity. It returns errNotAcceptable when both
+// are refused.
+func (a acceptance) coding() (string, error) {
+	for _, o := range a.offers {
+		switch {
+		case o.coding == gzipCoding:
+			return gzipCoding, nil
+		case o.coding == identity, o.coding == "*" && !a.refusesIdentity():
+			return identity, nil
+		case o.coding == "*" && !a.refused[gzipCoding]:
+			return gzipCoding, nil
+		}
+	}
+	if a.refusesIdentity() {
+		return "", errNotAcceptable
+	}
+	return identity, nil
+}
+
+// decode undoes the Content-Encoding of an upload.
+func decode(body io.Reader, contentEncoding string) (io.Reader, error) {
+	switch strings.ToLower(strings.TrimSpace(contentEncoding)) {
+	case "", identity:
+		return body, nil
+	case gzipCoding:
+		r, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, fmt.Errorf("error decompressing request body: %w", err)
+		}
+		return r, nil
+	}
+	return nil, fmt.Errorf("error decompressing request body: unsupported Content-Encoding: %s, supported: [gzip]", bounded(contentEncoding))
+}

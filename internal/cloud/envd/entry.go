@@ -1,0 +1,72 @@
+//go:build linux
+
+package envd
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// entry describes what is at path. Of a symbolic link, type and mode are those of
+// its target and the rest is its own; a broken one has no type.
+func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	entry := &filesystem.EntryInfo{
+		Name:         text(filepath.Base(path)),
+		Path:         text(path),
+		Size:         info.Size(),
+		Permissions:  info.Mode().String(),
+		ModifiedTime: timestamppb.New(info.ModTime()),
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		entry.Owner = text(a.users.owner(stat.Uid))
+		entry.Group = text(a.users.ownerGroup(stat.Gid))
+	}
+	if info.Mode()&fs.ModeSymlink == 0 {
+		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
+		entry.Metadata = readMetadata(path, info)
+		return entry, nil
+	}
+	entry.SymlinkTarget = proto.String(entry.Path)
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		entry.SymlinkTarget = proto.String(text(target))
+	}
+	if info, err := os.Stat(path); err == nil {
+		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
+	}
+	return entry, nil
+}
+
+// text makes a name fit for the wire, where strings are UTF-8: one file with another
+// kind of name must not hide the directory it is in. What cannot be said is U+FFFD.
+func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// entryIfAny is for what may be gone since somebody saw it: then it returns nil.
+func (a *Agent) entryIfAny(path string) *filesystem.EntryInfo {
+	entry, err := a.entry(path)
+	if err != nil {
+		return nil
+	}
+	return entry
+}
+
+func typeOf(info fs.FileInfo) filesystem.FileType {
+	switch {
+	case info.Mode().IsRegular():
+		return filesystem.FileType_FILE_TYPE_FILE
+	case info.IsDir():
+		return filesystem.FileType_FILE_TYPE_DIRECTORY
+	}
+	return filesystem.FileType_FILE_TYPE_UNSPECIFIED
+}

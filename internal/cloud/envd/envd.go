@@ -1,0 +1,149 @@
+//go:build linux
+
+package envd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+// maxMessage bounds one Connect request. The largest is a SendInput.
+const maxMessage = 32 << 20
+
+// Options says what an [Agent] serves.
+type Options struct {
+	Users          []User
+	DefaultUser    string // of a request that names none; "" is the first of Users
+	DefaultWorkdir string // of an empty path or cwd; "" is the user's home
+
+	Token string // the sandbox's access token; "" asks for none
+
+	System map[string]string // variables of the service: Envs cannot override them
+	Envs   map[string]string // variables given when the sandbox was created
+	Path   string            // PATH of processes
+
+	Scratch string // directory of uploads in transit; "" is the system's for temporary files
+
+	MemoryBytes uint64 // what the sandbox may use, for metrics; 0 is what the machine has
+	CPUs        int    // the same
+
+	Memory *child.Memory // tells who was killed for want of it; nil tells nobody
+	// MemoryUse tells how much memory is in use, and how much more is cache, for
+	// metrics. Where it is nil or does not know, the processes' own is added up.
+	MemoryUse func() (used, cache uint64, known bool)
+
+	// Terminal opens a pseudo-terminal; nil opens one of this process's own.
+	Terminal func(context.Context) (controller, tty *os.File, err error)
+
+	Logger *slog.Logger // nil discards
+}
+
+// Agent serves one sandbox. It is safe for concurrent use.
+type Agent struct {
+	users     *users
+	paths     paths
+	token     string
+	envs      map[string]string // System over Envs
+	path      string
+	scratch   string
+	processes *processes
+	watchers  *watchers
+	commits   *commits
+	metrics   *metrics
+	terminal  func(context.Context) (controller, tty *os.File, err error)
+	logger    *slog.Logger
+}
+
+// New checks o and returns an agent that runs nothing yet. [Agent.Close] ends what
+// it will have started.
+func New(o Options) (*Agent, error) {
+	users, err := newUsers(o.Users, o.DefaultUser)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	envs := maps.Clone(o.Envs)
+	if envs == nil {
+		envs = make(map[string]string, len(o.System))
+	}
+	maps.Copy(envs, o.System)
+	if err := checkEnvironment(envs); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	open := o.Terminal
+	if open == nil {
+		open = func(context.Context) (controller, tty *os.File, err error) { return pty.Open() }
+	}
+	return &Agent{
+		users:     users,
+		paths:     paths{workdir: o.DefaultWorkdir},
+		token:     o.Token,
+		envs:      envs,
+		path:      o.Path,
+		scratch:   cmp.Or(o.Scratch, os.TempDir()),
+		processes: newProcesses(o.Memory),
+		watchers:  newWatchers(),
+		commits:   newCommits(),
+		metrics:   newMetrics(&o),
+		terminal:  open,
+		logger:    logger,
+	}, nil
+}
+
+// Handler serves port 49983. Its server should have neither read nor write
+// timeout: streams last as long as a process does.
+func (a *Agent) Handler() http.Handler {
+	r := newRouter()
+	r.handle(http.MethodGet, "/health", a.serveHealth)
+	r.handle(http.MethodGet, "/metrics", a.serveMetrics)
+	r.handle(http.MethodGet, "/envs", a.serveEnvs)
+	r.handle(http.MethodGet, "/files", a.download)
+	r.handle(http.MethodPost, "/files", a.upload)
+	r.handle(http.MethodPost, "/files/compose", a.compose)
+
+	options := []connect.HandlerOption{
+		connect.WithReadMaxBytes(maxMessage),
+		// Requests may be compressed, replies are not: they cross a socket of this
+		// machine, and gzip is ten times slower than that.
+		connect.WithCompressMinBytes(math.MaxInt),
+	}
+	r.mount(processconnect.NewProcessHandler(&processService{a}, options...))
+	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{a},
+		append(options, connect.WithInterceptors(legacyClients{}))...))
+
+	return allowCrossOrigin(boundRequests(a.requireToken(a.resolveUser(r))))
+}
+
+// Close kills every process, ends every stream and waits for them. It is
+// idempotent; requests that come later are refused as unavailable.
+func (a *Agent) Close() error {
+	return errors.Join(a.processes.close(), a.watchers.close())
+}
+
+func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (a *Agent) serveEnvs(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, http.StatusOK, a.envs)
+}

@@ -1,0 +1,313 @@
+//go:build linux
+
+package envd
+
+import (
+	"encoding/base64"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// daemon is an agent that serves.
+type daemon struct {
+	agent *Agent
+	url   string
+	home  string
+	http  *http.Client
+}
+
+// serve starts an agent of one user, "me", who is whoever runs the test.
+func serve(t *testing.T, change ...func(*Options)) *daemon {
+	t.Helper()
+	home := t.TempDir()
+	o := Options{
+		Users: []User{{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}},
+		Path:  "/usr/local/bin:/usr/bin:/bin",
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	a, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableCompression: true}
+	server := httptest.NewServer(a.Handler())
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	return &daemon{agent: a, url: server.URL, home: home, http: &http.Client{Transport: transport}}
+}
+
+func (d *daemon) processes(options ...connect.ClientOption) processconnect.ProcessClient {
+	return processconnect.NewProcessClient(d.http, d.url, options...)
+}
+
+func (d *daemon) files(options ...connect.ClientOption) filesystemconnect.FilesystemClient {
+	return filesystemconnect.NewFilesystemClient(d.http, d.url, options...)
+}
+
+// do sends one request and returns the answer with its whole body.
+func (d *daemon) do(t *testing.T, method, target, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, d.url+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := d.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(text)
+}
+
+func basic(user string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
+}
+
+// envelope frames one message of a Connect stream.
+func envelope(payload string) string {
+	n := len(payload)
+	return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) + payload
+}
+
+func TestNewRefusesBadOptions(t *testing.T) {
+	t.Parallel()
+	user := User{Name: "me", Home: "/"}
+	for name, o := range map[string]Options{
+		"no users":             {},
+		"unknown default user": {Users: []User{user}, DefaultUser: "you"},
+		"bad variable":         {Users: []User{user}, Envs: map[string]string{"A=B": "c"}},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: New succeeded", name)
+		}
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) {
+		o.Envs = map[string]string{"A": "1", "E2B_SANDBOX": "no"}
+		o.System = map[string]string{"E2B_SANDBOX": "true"}
+	})
+	for _, test := range []struct {
+		method, target string
+		status         int
+		body           string
+		header         map[string]string
+	}{
+		{"GET", "/health", 204, "", map[string]string{"Cache-Control": "no-store", "Content-Type": "", "Vary": "Origin"}},
+		{"GET", "/envs", 200, `{"A":"1","E2B_SANDBOX":"true"}` + "\n", map[string]string{"Cache-Control": "no-store"}},
+		{"GET", "/nothing", 404, "404 page not found\n", map[string]string{"Content-Type": "text/plain; charset=utf-8"}},
+		{"GET", "/process.Process/Nothing", 404, "404 page not found\n", nil},
+		{"POST", "/init", 404, "404 page not found\n", nil},
+		{"DELETE", "/health", 405, "", map[string]string{"Allow": "GET"}},
+		{"HEAD", "/files", 405, "", nil},
+		{"GET", "/process.Process/List", 405, "", map[string]string{"Allow": "POST"}},
+	} {
+		res, body := d.do(t, test.method, test.target, "")
+		if res.StatusCode != test.status || body != test.body {
+			t.Errorf("%s %s: %d %q, want %d %q", test.method, test.target, res.StatusCode, body, test.status, test.body)
+		}
+		for key, want := range test.header {
+			if got := res.Header.Get(key); got != want {
+				t.Errorf("%s %s: %s: %q, want %q", test.method, test.target, key, got, want)
+			}
+		}
+	}
+	if res, _ := d.do(t, "HEAD", "/files", ""); len(res.Header.Values("Allow")) != 2 {
+		t.Errorf("Allow of /files: %q, want two headers", res.Header.Values("Allow"))
+	}
+}
+
+func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Token = "secret" })
+	res, _ := d.do(t, "OPTIONS", "/process.Process/Start", "", "Origin", "https://example.com",
+		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "x-access-token,content-type")
+	if res.StatusCode != http.StatusNoContent {
+		t.Errorf("preflight: %d, want 204", res.StatusCode)
+	}
+	for key, want := range map[string]string{
+		"Access-Control-Allow-Origin":  "*",
+		"Access-Control-Allow-Methods": "POST",
+		"Access-Control-Allow-Headers": "x-access-token,content-type",
+		"Access-Control-Max-Age":       "7200",
+	} {
+		if got := res.Header.Get(key); got != want {
+			t.Errorf("preflight: %s: %q, want %q", key, got, want)
+		}
+	}
+	res, _ = d.do(t, "GET", "/health", "", "Origin", "https://example.com")
+	if got := res.Header.Get("Access-Control-Allow-Origin"); got != "*" {
+		t.Errorf("Access-Control-Allow-Origin: %q, want *", got)
+	}
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Token = "secret" })
+	const refusal = `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}` + "\n"
+	for _, test := range []struct {
+		method, target, token, contentType string
+		status                             int
+	}{
+		{"GET", "/health", "", "", 204},
+		{"GET", "/envs", "", "", 401},
+		{"GET", "/envs", "wrong", "", 401},
+		{"GET", "/envs", "secret", "", 200},
+		{"POST", "/files/compose", "", "", 401},
+		{"POST", "/process.Process/List", "", "application/json", 401},
+		{"POST", "/process.Process/Start", "", "application/connect+json", 401},
+	} {
+		header := []string{"Content-Type", test.contentType}
+		if test.token != "" {
+			header = append(header, "X-Access-Token", test.token)
+		}
+		res, body := d.do(t, test.method, test.target, "{}", header...)
+		if res.StatusCode != test.status {
+			t.Errorf("%s %s with %q: %d, want %d", test.method, test.target, test.token, res.StatusCode, test.status)
+		}
+		if test.status != 401 {
+			continue
+		}
+		if body != refusal {
+			t.Errorf("%s %s: %q, want %q", test.method, test.target, body, refusal)
+		}
+		if got := res.Header.Get("Content-Type"); got != "application/json; charset=utf-8" {
+			t.Errorf("%s %s: Content-Type %q", test.method, test.target, got)
+		}
+	}
+}
+
+func TestUnknownUser(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	const message = `{"code":"unauthenticated","message":"invalid username: 'you'"}`
+	for _, test := range []struct {
+		method, target, contentType string
+		status                      int
+		body                        string
+	}{
+		{"GET", "/health", "", 401, message},
+		{"POST", "/process.Process/List", "application/json", 401, message},
+		{"POST", "/process.Process/Start", "application/connect+json", 200,
+			"\x02\x00\x00\x00\x48" + `{"error":` + message + `}`},
+	} {
+		res, body := d.do(t, test.method, test.target, "{}", "Content-Type", test.contentType, "Authorization", basic("you"))
+		if res.StatusCode != test.status || body != test.body {
+			t.Errorf("%s %s: %d %q, want %d %q", test.method, test.target, res.StatusCode, body, test.status, test.body)
+		}
+	}
+	if res, _ := d.do(t, "GET", "/health", "", "Authorization", basic("")); res.StatusCode != 401 {
+		t.Errorf("empty user: %d, want 401", res.StatusCode)
+	}
+	if res, _ := d.do(t, "GET", "/health", "", "Authorization", basic("me")); res.StatusCode != 204 {
+		t.Errorf("known user: %d, want 204", res.StatusCode)
+	}
+}
+
+func TestSignature(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ path, operation, user, token, expiration, want string }{
+		{"/tmp/b.txt", signedRead, "", "deadbeef", "", "v1_tIWP3Kx9pOTBydJr6NhK6AVCrVziGp6TQN4bHh/MDkE"},
+		{"/home/user/a.txt", signedRead, "user", "0123456789abcdef", "1700000000", "v1_7tBnmImUz4OT9m/akKudyCkRsVT00BK8CtkP439xWzM"},
+		{"/home/user/a.txt", signedWrite, "", "0123456789abcdef", "", "v1_xvlQ963AAcGfb56vmq3RqD2lnCrOttksvuQ+wdzvAuI"},
+		{"", signedWrite, "", "0123456789abcdef", "", "v1_vWy40L+F6t8a9aNkeq4zjDQBhkQmfGuV/zwviL9BRZk"},
+	} {
+		if got := signature(test.path, test.operation, test.user, test.token, test.expiration); got != test.want {
+			t.Errorf("signature(%q, %q, %q): %s, want %s", test.path, test.operation, test.user, got, test.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	user := &User{Home: "/home/user"}
+	for _, test := range []struct{ workdir, path, want string }{
+		{"", "", "/home/user"},
+		{"/code", "", "/code"},
+		{"/code", "a/../b", "/home/user/b"},
+		{"", "~", "/home/user"},
+		{"", "~/x", "/home/user/x"},
+		{"", "/a/../b/", "/a/../b/"},
+	} {
+		got, err := paths{test.workdir}.resolve(test.path, user)
+		if err != nil || got != test.want {
+			t.Errorf("resolve(%q) with workdir %q: %q, %v, want %q", test.path, test.workdir, got, err, test.want)
+		}
+	}
+	for _, path := range []string{"~root/x", "a\x00b", strings.Repeat("x", 4096)} {
+		if got, err := (paths{}).resolve(path, user); err == nil {
+			t.Errorf("resolve(%.20q): %q, want an error", path, got)
+		}
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	for _, path := range []string{"", "~", "~/", "~x", "/", "//..", "a/../../b", "\x00"} {
+		f.Add(path)
+	}
+	user := &User{Home: "/home/user"}
+	f.Fuzz(func(t *testing.T, path string) {
+		got, err := paths{}.resolve(path, user)
+		if err == nil && !strings.HasPrefix(got, "/") {
+			t.Errorf("resolve(%q) = %q, which is not absolute", path, got)
+		}
+	})
+}
+
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	a, err := New(Options{
+		Users:  []User{{Name: "root", Home: "/root"}, {Name: "user", Home: "/home/user"}},
+		Path:   "/bin",
+		Envs:   map[string]string{"A": "created", "B": "created", "E2B_SANDBOX": "no"},
+		System: map[string]string{"E2B_SANDBOX": "true"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := a.Environ("user", map[string]string{"B": "given"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "A=created B=given E2B_SANDBOX=true HOME=/home/user LOGNAME=user PATH=/bin USER=user"
+	if strings.Join(got, " ") != want {
+		t.Errorf("Environ: %q, want %q", got, want)
+	}
+	if _, err := a.Environ("nobody", nil); err == nil {
+		t.Error("Environ of an unknown user succeeded")
+	}
+	if _, err := a.Environ("", map[string]string{"X": "a\x00b"}); err == nil {
+		t.Error("Environ with a zero byte succeeded")
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}

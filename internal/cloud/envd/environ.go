@@ -1,0 +1,65 @@
+//go:build linux
+
+package envd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Environ returns the environment of a process of user, sorted, as "key=value":
+// PATH, HOME, USER and LOGNAME, over them the sandbox's variables, over these
+// extra. Nothing is inherited. An empty user is the default one. It fails on an
+// unknown user and on a variable that cannot be one.
+func (a *Agent) Environ(user string, extra map[string]string) ([]string, error) {
+	u, err := a.users.lookup(user)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	env, err := a.environ(u, extra)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	return env, nil
+}
+
+func (a *Agent) environ(user *User, extra map[string]string) ([]string, error) {
+	if err := checkEnvironment(extra); err != nil {
+		return nil, err
+	}
+	env := map[string]string{"HOME": user.Home, "USER": user.Name, "LOGNAME": user.Name}
+	if a.path != "" {
+		env["PATH"] = a.path
+	}
+	maps.Copy(env, a.envs)
+	maps.Copy(env, extra)
+	list := make([]string, 0, len(env))
+	for key, value := range env {
+		list = append(list, key+"="+value)
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+func checkEnvironment(env map[string]string) error {
+	for key, value := range env {
+		switch {
+		case key == "" || strings.ContainsAny(key, "=\x00"):
+			return fmt.Errorf("environment: %q cannot be the name of a variable", bounded(key))
+		case strings.ContainsRune(value, 0):
+			return fmt.Errorf("environment: the value of %s has a zero byte", bounded(key))
+		}
+	}
+	return nil
+}
+
+func variable(env []string, key string) string {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,218 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// maxEntries bounds one listing: about 30 MB on the wire.
+const maxEntries = 100_000
+
+var errTooManyEntries = fmt.Errorf("too many entries: the bound is %d: list with less depth", maxEntries)
+
+// filesystemService is filesystem.Filesystem.
+type filesystemService struct{ agent *Agent }
+
+func (s *filesystemService) resolve(ctx context.Context, path string) (string, error) {
+	resolved, err := s.agent.paths.resolve(path, s.agent.userOf(ctx))
+	if err != nil {
+		return "", connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	return resolved, nil
+}
+
+// entry answers with what is at path now.
+func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
+	entry, err := s.agent.entry(path)
+	if isMissing(err) {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("file not found: %w", err))
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+	}
+	return entry, nil
+}
+
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}
+
+// Stat describes one path without following it.
+func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	entry, err := s.entry(path)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.StatResponse{Entry: entry}), nil
+}
+
+// MakeDir creates a directory and its parents.
+func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+		}
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
+	}
+	if err := makeDirs(path, s.agent.userOf(ctx)); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error creating directory: %w", err))
+	}
+	entry, err := s.entry(path)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entry}), nil
+}
+
+// Move renames, also over a file.
+func (s *filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	source, err := s.resolve(ctx, req.Msg.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	destination, err := s.resolve(ctx, req.Msg.GetDestination())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(source); isMissing(err) {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("source file not found: %w", err))
+	}
+	if err := makeDirs(filepath.Dir(destination), s.agent.userOf(ctx)); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error ensuring directories: %w", err))
+	}
+	if err := os.Rename(source, destination); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error renaming: %w", err))
+	}
+	entry, err := s.entry(destination)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
+}
+
+// Remove removes a tree; what is not there is removed already.
+func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error removing file or directory: %w", err))
+	}
+	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+}
+
+// ListDir lists a directory to a depth, every directory before what is in it.
+func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	root, err := directory(path)
+	if err != nil {
+		return nil, err
+	}
+	found, err := readDir(root)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
+	}
+	l := listing{agent: s.agent}
+	if err := l.add(ctx, root, path, found, max(1, req.Msg.GetDepth())); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.ListDirResponse{Entries: l.entries}), nil
+}
+
+type listing struct {
+	agent   *Agent
+	entries []*filesystem.EntryInfo
+}
+
+// add adds what was found in dir, which the client knows as path, and what is below
+// it. What cannot be read, or is gone by then, is left out.
+func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry, depth uint32) error {
+	for _, d := range found {
+		if ctx.Err() != nil {
+			return contextFailure(ctx)
+		}
+		if len(l.entries) == maxEntries {
+			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
+		}
+		at, name := filepath.Join(dir, d.Name()), filepath.Join(path, d.Name())
+		entry := l.agent.entryIfAny(at)
+		if entry == nil {
+			continue
+		}
+		entry.Path = text(name)
+		l.entries = append(l.entries, entry)
+		if !d.IsDir() || depth == 1 {
+			continue
+		}
+		below, err := readDir(at)
+		if err != nil {
+			continue
+		}
+		if err := l.add(ctx, at, name, below, depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readDir returns what is in dir in the order of names, at most one more than a
+// listing may have: a directory of millions is not to be held in memory.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	f, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, nil
+}
+
+// directory follows path to a directory, or returns a Connect error.
+func directory(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return "", connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("cyclic symlink: %w", err))
+	case isMissing(err):
+		return "", connect.NewError(connect.CodeNotFound, fmt.Errorf("path not found: %w", err))
+	case err != nil:
+		return "", connect.NewError(connect.CodeInternal, fmt.Errorf("error getting file info: %w", err))
+	case !info.IsDir():
+		return "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", path))
+	}
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", connect.NewError(connect.CodeInternal, fmt.Errorf("error resolving symlink: %w", err))
+	}
+	return root, nil
+}

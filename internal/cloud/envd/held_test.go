@@ -1,0 +1,148 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// trailed is a stream with what comes behind its messages.
+type trailed interface {
+	eventStream
+	event() *process.ProcessEvent
+	ResponseTrailer() http.Header
+}
+
+// heldEnd reads the stream to its end, which must say that the output is still held.
+func heldEnd(t *testing.T, s trailed) result {
+	t.Helper()
+	r, err := collect(s)
+	if err != nil || r.end == nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if note := s.ResponseTrailer().Get("E2bctl-Output-Held"); note != "true" {
+		t.Errorf("trailer %v, want that the output is held", s.ResponseTrailer())
+	}
+	return r
+}
+
+// through sends a word to a child by one named pipe and returns its answer on another.
+func through(t *testing.T, dir string) string {
+	t.Helper()
+	if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := os.ReadFile(dir + "/answer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
+}
+
+// TestOutputHeld: a command that leaves a child behind ends, with all that was printed
+// before, and the child can print more than a pipe holds and is not killed for it.
+func TestOutputHeld(t *testing.T) {
+	t.Parallel()
+	for name, pty := range map[string]*process.PTY{"pipes": nil, "terminal": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := serve(t)
+			req := shell(`mkfifo go answer ready; trap '' HUP
+				(head -c 2000 /dev/zero | tr '\0' x; echo >ready
+				 read word <go; if head -c 300000 /dev/zero; then echo alive >answer; else echo dead >answer; fi; exec sleep 600) &
+				read word <ready; echo started; exit 3`)
+			req.Pty = pty
+			s, pid := d.begin(t, connect.NewRequest(req))
+			r := heldEnd(t, s)
+			if got := r.stdout + r.pty; strings.Count(got, "x") != 2000 || !strings.Contains(got, "started") || r.end.GetExitCode() != 3 {
+				t.Errorf("%+v, want 2000 times x, started, and status 3", r)
+			}
+			if late := heldEnd(t, d.attach(t, t.Context(), byPid(pid))); late.end.GetExitCode() != 3 {
+				t.Errorf("late Connect: %+v", late)
+			}
+			if answer := through(t, d.home); answer != "alive\n" {
+				t.Errorf("the child is %q, want that it lives", answer)
+			}
+			if err := d.agent.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestOutputHeldByDetached: neither the end of a command nor that of the agent waits
+// for a process that left the group.
+func TestOutputHeldByDetached(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	s, _ := d.begin(t, connect.NewRequest(shell(`mkfifo pid; setsid sh -c 'echo $$ >pid; exec sleep 600' & read pid <pid; echo $pid`)))
+	r := heldEnd(t, s)
+	detached, err := strconv.Atoi(strings.TrimSpace(r.stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
+	ended := make(chan error, 1)
+	go func() { ended <- d.agent.Close() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("Close waits for a process that holds the output")
+	}
+}
+
+// TestOutputHeldCounts: those that ended and whose output is held are bounded, too, and
+// no longer count when they let go of it.
+func TestOutputHeldCounts(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	s, _ := d.begin(t, connect.NewRequest(shell(`mkfifo go answer; (read word <go; echo done >answer) & exit 0`)))
+	heldEnd(t, s)
+	ps := d.agent.processes
+	open := func() int {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		return len(ps.open)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d are open, want 1", n)
+	}
+	through(t, d.home)
+	await(t, "the end of what is held", func() bool { return open() == 0 })
+}
+
+// TestOutputHeldAfterDeadline: the time limit of a command that ended is not that of
+// what it left behind.
+func TestOutputHeldAfterDeadline(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req := shell(`mkfifo go answer; (read word <go; echo alive >answer) & exit 0`)
+	req.Tag = proto.String("server")
+	s, err := d.processes().Start(ctx, connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	heldEnd(t, startStream{s})
+	<-ctx.Done()
+	if answer := through(t, d.home); answer != "alive\n" {
+		t.Errorf("the child is %q, want that it lives", answer)
+	}
+}

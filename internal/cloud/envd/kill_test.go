@@ -1,0 +1,60 @@
+//go:build linux
+
+package envd
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// TestKillAnswersAtTheEnd: after the answer the process is gone, is not listed and
+// cannot be killed again, whether or not somebody takes its output.
+func TestKillAnswersAtTheEnd(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	d.agent.processes.grace = time.Minute // nobody but the kill ends what is held
+	for name, script := range map[string]string{
+		"quiet":  `exec sleep 600`,
+		"unread": `exec yes`,
+		"ended":  `sleep 600 & exit 0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 60 {
+				s, pid := d.begin(t, connect.NewRequest(shell(script)))
+				_, err := d.processes().SendSignal(t.Context(), connect.NewRequest(&process.SendSignalRequest{
+					Process: byPid(pid), Signal: process.Signal_SIGNAL_SIGKILL,
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if state := stateOf(int(pid)); state != "" {
+					t.Errorf("process %d is in state %s after it was killed", pid, state)
+				}
+				list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range list.Msg.GetProcesses() {
+					if p.GetPid() == pid {
+						t.Errorf("process %d is listed after it was killed", pid)
+					}
+				}
+				_, err = d.processes().SendSignal(t.Context(), connect.NewRequest(&process.SendSignalRequest{
+					Process: byPid(pid), Signal: process.Signal_SIGNAL_SIGKILL,
+				}))
+				if connect.CodeOf(err) != connect.CodeNotFound {
+					t.Errorf("killed again: %v, want not_found", err)
+				}
+				if r, err := collect(d.attach(t, t.Context(), byPid(pid))); err != nil || r.end == nil {
+					t.Errorf("the end of process %d is not known: %+v, %v", pid, r, err)
+				}
+				s.Close()
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package envd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	metadataHeader = "X-Metadata-"
+	metadataPrefix = "user.e2b." // of an extended attribute
+
+	maxMetadataKey = 246  // what is left of an attribute's name
+	maxMetadata    = 4096 // prefixes, keys and values together
+)
+
+// parseMetadata takes the metadata of an upload out of its headers.
+func parseMetadata(header http.Header) (map[string]string, error) {
+	metadata := make(map[string]string)
+	size := 0
+	for name, values := range header {
+		key, ok := strings.CutPrefix(name, metadataHeader)
+		if !ok || len(values) == 0 {
+			continue
+		}
+		key = strings.ToLower(key)
+		value := values[0]
+		switch {
+		case key == "" || len(key) > maxMetadataKey:
+			return nil, fmt.Errorf("invalid metadata: a key has 1 to %d bytes, not %d", maxMetadataKey, len(key))
+		case !printable(key):
+			return nil, fmt.Errorf("invalid metadata: the key %q is not printable ASCII", key)
+		case !printable(value):
+			return nil, fmt.Errorf("invalid metadata: the value of %q is not printable ASCII", key)
+		}
+		if size += len(metadataPrefix) + len(key) + len(value); size > maxMetadata {
+			return nil, fmt.Errorf("invalid metadata: more than %d bytes in all", maxMetadata)
+		}
+		metadata[key] = value
+	}
+	return metadata, nil
+}
+
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
+}
+
+// readMetadata returns the metadata of a file or directory; nil where it has none
+// or the filesystem cannot hold any.
+func readMetadata(path string, info fs.FileInfo) map[string]string {
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		return nil
+	}
+	var metadata map[string]string
+	for _, name := range attributes(func(buf []byte) (int, error) { return unix.Llistxattr(path, buf) }) {
+		value := make([]byte, maxMetadata)
+		n, err := unix.Lgetxattr(path, name, value)
+		if err != nil || !utf8.Valid(value[:n]) || !utf8.ValidString(name) {
+			continue
+		}
+		if metadata == nil {
+			metadata = make(map[string]string)
+		}
+		metadata[strings.TrimPrefix(name, metadataPrefix)] = string(value[:n])
+	}
+	return metadata
+}
+
+// writeMetadata replaces the metadata of f and returns what is there now: nothing,
+// where the filesystem cannot hold any.
+func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, error) {
+	fd := int(f.Fd())
+	for _, name := range attributes(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) }) {
+		if _, stays := metadata[strings.TrimPrefix(name, metadataPrefix)]; !stays {
+			if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) {
+				return nil, fmt.Errorf("remove metadata: %w", err)
+			}
+		}
+	}
+	for key, value := range metadata {
+		switch err := unix.Fsetxattr(fd, metadataPrefix+key, []byte(value), 0); {
+		case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("write metadata: %w", err)
+		}
+	}
+	return metadata, nil
+}
+
+// attributes returns the names that are metadata of what list lists.
+func attributes(list func([]byte) (int, error)) []string {
+	size, err := list(nil)
+	if err != nil || size == 0 {
+		return nil
+	}
+	buf := make([]byte, size)
+	if size, err = list(buf); err != nil {
+		return nil // it grew meanwhile: as if asked before
+	}
+	var names []string
+	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {
+		if bytes.HasPrefix(name, []byte(metadataPrefix)) {
+			names = append(names, string(name))
+		}
+	}
+	return names
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package envd
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// usage is the answer of /metrics.
+type usage struct {
+	Timestamp   int64   `json:"ts"`
+	CPUCount    uint32  `json:"cpu_count"`
+	CPUUsed     float64 `json:"cpu_used_pct"`
+	MemTotalMiB uint64  `json:"mem_total_mib"`
+	MemUsedMiB  uint64  `json:"mem_used_mib"`
+	MemTotal    uint64  `json:"mem_total"`
+	MemUsed     uint64  `json:"mem_used"`
+	MemCache    uint64  `json:"mem_cache"`
+	DiskUsed    uint64  `json:"disk_used"`
+	DiskTotal   uint64  `json:"disk_total"`
+}
+
+// metrics adds up the processes that /proc shows, which are the sandbox's: the
+// kernel's own totals there are the host's.
+type metrics struct {
+	memory    uint64 // what the sandbox may use
+	memoryUse func() (used, cache uint64, known bool)
+	cpus      uint32
+
+	mu      sync.Mutex
+	sampled time.Time
+	used    time.Duration // processor time until then
+}
+
+func newMetrics(o *Options) *metrics {
+	m := &metrics{memory: o.MemoryBytes, memoryUse: o.MemoryUse, cpus: uint32(o.CPUs), sampled: time.Now()}
+	if m.memory == 0 {
+		var info unix.Sysinfo_t
+		if err := unix.Sysinfo(&info); err == nil {
+			m.memory = uint64(info.Totalram) * uint64(info.Unit)
+		}
+	}
+	if m.cpus == 0 {
+		m.cpus = uint32(runtime.NumCPU())
+	}
+	if m.memoryUse == nil {
+		m.memoryUse = func() (used, cache uint64, known bool) { return }
+	}
+	return m
+}
+
+func (a *Agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+	sample, err := a.metrics.sample()
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, http.StatusOK, sample)
+}
+
+func (m *metrics) sample() (usage, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs("/", &disk); err != nil {
+		return usage{}, fmt.Errorf("agent: measure the disk: %w", err)
+	}
+	total := disk.Blocks * uint64(disk.Bsize)
+	used, resident, err := processTotals()
+	if err != nil {
+		return usage{}, err
+	}
+	memory, cache, known := m.memoryUse()
+	if !known {
+		memory = resident
+	}
+	now := time.Now()
+	return usage{
+		Timestamp:   now.Unix(),
+		CPUCount:    m.cpus,
+		CPUUsed:     m.percent(now, used),
+		MemTotalMiB: m.memory >> 20,
+		MemUsedMiB:  memory >> 20,
+		MemTotal:    m.memory,
+		MemUsed:     memory,
+		MemCache:    cache,
+		DiskUsed:    total - disk.Bavail*uint64(disk.Bsize),
+		DiskTotal:   total,
+	}, nil
+}
+
+// percent is of all processors together since the sample before, to two decimals.
+func (m *metrics) percent(now time.Time, used time.Duration) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	spent, passed := used-m.used, now.Sub(m.sampled)
+	m.sampled, m.used = now, used
+	if passed <= 0 || spent <= 0 {
+		return 0
+	}
+	share := float64(spent) / float64(passed) / float64(m.cpus)
+	return math.Round(min(share, 1)*10000) / 100
+}
+
+// processTotals returns the processor time of all processes, reaped ones included
+// by who waited for them, and the memory that is theirs alone.
+func processTotals() (used time.Duration, resident uint64, err error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return 0, 0, fmt.Errorf("agent: measure processes: %w", err)
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return 0, 0, fmt.Errorf("agent: measure processes: %w", err)
+	}
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		used += processorTime(filepath.Join("/proc", name, "stat"))
+		resident += privateMemory(filepath.Join("/proc", name, "statm"))
+	}
+	return used, resident, nil
+}
+
+// processorTime adds utime, stime, cutime and cstime of a stat file. A process that
+// is gone has none.
+func processorTime(path string) time.Duration {
+	const tick = 10 * time.Millisecond // USER_HZ, which is 100 wherever Linux runs
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold anything; what follows is field 3.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 15 {
+		return 0
+	}
+	var used time.Duration
+	for _, field := range fields[11:15] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0
+		}
+		used += time.Duration(ticks) * tick
+	}
+	return used
+}
+
+// privateMemory is the resident set of a statm file without what is shared.
+func privateMemory(path string) uint64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	var size, resident, shared uint64
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil || shared > resident {
+		return 0
+	}
+	return (resident - shared) * uint64(os.Getpagesize())
+}

@@ -1,0 +1,331 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+const (
+	maxChunk = 32 << 10 // of stdout and stderr, in one event
+	maxPTY   = 16 << 10 // of a terminal, in one event
+
+	// queuedChunks is how far a subscriber may be behind the process.
+	queuedChunks   = 16
+	maxSubscribers = 64
+
+	// stallLimit is how long a subscriber that takes nothing may hold up a process
+	// that others read from.
+	stallLimit = 5 * time.Second
+)
+
+var (
+	errFellBehind         = errors.New("the stream takes no output while others wait for it: connect again")
+	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
+)
+
+// stream says which output a chunk is of.
+type stream int
+
+const (
+	stdout stream = iota
+	stderr
+	terminal
+)
+
+// limit is how much of it one event holds.
+func (s stream) limit() int {
+	if s == terminal {
+		return maxPTY
+	}
+	return maxChunk
+}
+
+// chunk is a piece of output. It is shared by the subscribers and used again when
+// the last one released it.
+type chunk struct {
+	of   stream
+	data []byte
+	refs atomic.Int32
+	buf  [maxChunk]byte
+}
+
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
+
+func newChunk(of stream) *chunk {
+	c := chunks.Get().(*chunk)
+	c.of = of
+	c.refs.Store(1)
+	return c
+}
+
+func (c *chunk) release() {
+	if c.refs.Add(-1) == 0 {
+		chunks.Put(c)
+	}
+}
+
+// event shares the chunk's memory: it must be sent before release.
+func (c *chunk) event() *process.ProcessEvent {
+	data := new(process.ProcessEvent_DataEvent)
+	switch c.of {
+	case stdout:
+		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: c.data}
+	case stderr:
+		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: c.data}
+	case terminal:
+		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: c.data}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
+}
+
+// output hands what a process writes to its subscribers. Memory is bounded by the
+// queues; where these are full the process waits:
+//
+//   - for the oldest subscriber (the Start stream while it is there) as long as it
+//     takes, because a client that reads slowly must get everything;
+//   - for every other one stallLimit, then that one is cut off with an error.
+//
+// Once the process was signalled no one may hold it up longer than that. Without
+// subscribers output is read and dropped.
+type output struct {
+	publishing sync.Mutex // one chunk at a time, and none after the end
+
+	mu          sync.Mutex
+	subscribers []*subscriber // oldest first; replaced, never changed in place
+	ended       bool
+
+	impatient chan struct{} // closed: the process was signalled
+	abandoned chan struct{} // closed: nobody will read any more
+}
+
+type subscriber struct {
+	chunks chan *chunk // closed after the last one
+	gone   chan struct{}
+	cut    bool // set before chunks is closed: there was more
+
+	held *chunk // by gather, for its next call; belongs to who reads
+}
+
+// newOutput returns an output and its first subscriber.
+func newOutput() (*output, *subscriber) {
+	first := newSubscriber()
+	return &output{
+		subscribers: []*subscriber{first},
+		impatient:   make(chan struct{}),
+		abandoned:   make(chan struct{}),
+	}, first
+}
+
+func newSubscriber() *subscriber {
+	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: make(chan struct{})}
+}
+
+// subscribe returns nil when the output has ended.
+func (o *output) subscribe() (*subscriber, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return nil, nil
+	}
+	if len(o.subscribers) >= maxSubscribers {
+		return nil, errTooManySubscribers
+	}
+	s := newSubscriber()
+	o.subscribers = append(slices.Clip(o.subscribers), s)
+	return s, nil
+}
+
+// unsubscribe is called once for each subscriber, by whom reads it.
+func (o *output) unsubscribe(s *subscriber) {
+	close(s.gone)
+	o.remove(s)
+}
+
+// gather returns what is to be sent after c was received: c, and behind it what is
+// queued already, as far as one event may hold it. A reader that keeps up gets every
+// write at once; one that does not gets many small ones for the price of one.
+func (s *subscriber) gather(c *chunk) *chunk {
+	joined := false
+	for {
+		select {
+		case next, more := <-s.chunks:
+			if !more {
+				return c // the next receive says so again
+			}
+			if next.of != c.of || len(c.data)+len(next.data) > c.of.limit() {
+				s.held = next
+				return c
+			}
+			if !joined {
+				// Others may share the one we have.
+				own := newChunk(c.of)
+				own.data = append(own.buf[:0], c.data...)
+				c.release()
+				c, joined = own, true
+			}
+			c.data = append(c.data, next.data...)
+			next.release()
+		default:
+			return c
+		}
+	}
+}
+
+func (o *output) remove(s *subscriber) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.subscribers = slices.DeleteFunc(slices.Clone(o.subscribers), func(other *subscriber) bool { return other == s })
+}
+
+func (o *output) current() []*subscriber {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.subscribers
+}
+
+func (o *output) publish(c *chunk) {
+	o.publishing.Lock()
+	defer o.publishing.Unlock()
+	subscribers := o.current()
+	// The oldest comes last: it is the one that may take its time.
+	for i, s := range slices.Backward(subscribers) {
+		c.refs.Add(1)
+		if !o.deliver(s, c, i == 0) {
+			c.release()
+		}
+	}
+	c.release()
+}
+
+func (o *output) deliver(s *subscriber, c *chunk, oldest bool) bool {
+	select {
+	case s.chunks <- c:
+		return true
+	default:
+	}
+	if oldest {
+		select {
+		case s.chunks <- c:
+			return true
+		case <-s.gone:
+			return false
+		case <-o.abandoned:
+			return false
+		case <-o.impatient:
+		}
+	}
+	stalled := time.NewTimer(stallLimit)
+	defer stalled.Stop()
+	select {
+	case s.chunks <- c:
+		return true
+	case <-s.gone:
+	case <-o.abandoned:
+	case <-stalled.C:
+		o.remove(s)
+		s.cut = true
+		close(s.chunks)
+	}
+	return false
+}
+
+// isAbandoned reports whether nobody will read any longer.
+func (o *output) isAbandoned() bool {
+	select {
+	case <-o.abandoned:
+		return true
+	default:
+		return false
+	}
+}
+
+// end closes every subscriber's channel.
+func (o *output) end() {
+	o.publishing.Lock()
+	defer o.publishing.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	for _, s := range o.subscribers {
+		close(s.chunks)
+	}
+	o.subscribers = nil
+}
+
+// copyFrom publishes what f has until its end, which for a terminal is an EIO. A
+// deadline set on f ends it too, after what is in the pipe by then: it reports whether
+// that was before the end, so that somebody still holds the other side.
+func (o *output) copyFrom(f *os.File, of stream) (held bool) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	for {
+		c, err := readChunk(conn, of, true)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return false
+		}
+		o.publish(c)
+	}
+	if err := f.SetReadDeadline(time.Time{}); err != nil {
+		return false
+	}
+	// More than a pipe can hold was written after the deadline, by a process that
+	// nobody waits for.
+	const maxPipe = 1 << 20
+	for left := maxPipe; left > 0; {
+		c, err := readChunk(conn, of, false)
+		if err != nil {
+			return errors.Is(err, unix.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded)
+		}
+		left -= len(c.data)
+		o.publish(c)
+	}
+	return true
+}
+
+// readChunk holds no buffer while it waits: a quiet process costs none. Without
+// wait it returns [unix.EAGAIN] when nothing is there.
+func readChunk(conn syscall.RawConn, of stream, wait bool) (*chunk, error) {
+	var c *chunk
+	var failed error
+	err := conn.Read(func(fd uintptr) bool {
+		c = newChunk(of)
+		n, err := unix.Read(int(fd), c.buf[:of.limit()])
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Read(int(fd), c.buf[:of.limit()])
+		}
+		if n > 0 {
+			c.data = c.buf[:n]
+			return true
+		}
+		c.release()
+		c = nil
+		if errors.Is(err, unix.EAGAIN) && wait {
+			return false
+		}
+		if failed = err; err == nil {
+			failed = io.EOF
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, failed
+}

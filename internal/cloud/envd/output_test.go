@@ -1,0 +1,148 @@
+//go:build linux
+
+package envd
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func (o *output) put(of stream, text string) {
+	c := newChunk(of)
+	c.data = append(c.buf[:0], text...)
+	o.publish(c)
+}
+
+// drain reads until the end.
+func (s *subscriber) drain() string {
+	var b strings.Builder
+	for {
+		c := s.held
+		if s.held = nil; c == nil {
+			var more bool
+			if c, more = <-s.chunks; !more {
+				return b.String()
+			}
+		}
+		c = s.gather(c)
+		b.Write(c.data)
+		b.WriteByte('|')
+		c.release()
+	}
+}
+
+func TestGather(t *testing.T) {
+	t.Parallel()
+	o, s := newOutput()
+	o.put(stdout, "a")
+	o.put(stdout, "b")
+	o.put(stderr, "c")
+	o.put(terminal, strings.Repeat("d", maxPTY))
+	o.put(terminal, "e")
+	o.put(terminal, "f")
+	o.end()
+	want := "ab|c|" + strings.Repeat("d", maxPTY) + "|ef|"
+	if got := s.drain(); got != want {
+		t.Errorf("%d bytes: %.80q..., want %d: %.80q...", len(got), got, len(want), want)
+	}
+	o.unsubscribe(s)
+}
+
+// TestStalledReader: one that takes nothing holds the others up for stallLimit, is
+// cut off, and they get everything.
+func TestStalledReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, first := newOutput()
+		stalled, err := o.subscribe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan string)
+		go func() { done <- first.drain() }()
+		began := time.Now()
+		for range queuedChunks + 5 {
+			o.put(stdout, "x")
+		}
+		if held := time.Since(began); held != stallLimit {
+			t.Errorf("held up for %v, want %v", held, stallLimit)
+		}
+		o.end()
+		if got := strings.ReplaceAll(<-done, "|", ""); len(got) != queuedChunks+5 {
+			t.Errorf("the reader got %d of %d", len(got), queuedChunks+5)
+		}
+		if got := strings.ReplaceAll(stalled.drain(), "|", ""); len(got) != queuedChunks || !stalled.cut {
+			t.Errorf("the stalled one got %d, cut %v", len(got), stalled.cut)
+		}
+		o.unsubscribe(first)
+		o.unsubscribe(stalled)
+	})
+}
+
+// TestOldestMayTakeItsTime, until the process is signalled.
+func TestOldestMayTakeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, oldest := newOutput()
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for range queuedChunks + 1 {
+				o.put(stdout, "x")
+			}
+		}()
+		time.AfterFunc(time.Hour, func() { close(o.impatient) })
+		began := time.Now()
+		<-published
+		if held := time.Since(began); held != time.Hour+stallLimit {
+			t.Errorf("held up for %v, want an hour and %v", held, stallLimit)
+		}
+		if !oldest.cut {
+			t.Error("not cut off")
+		}
+		o.end()
+	})
+}
+
+// TestSuccessor takes the place of the oldest when that one is gone.
+func TestSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, first := newOutput()
+		second, err := o.subscribe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.unsubscribe(first)
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for range queuedChunks + 1 {
+				o.put(stdout, "x")
+			}
+		}()
+		<-time.After(time.Hour)
+		(<-second.chunks).release()
+		<-published
+		if second.cut {
+			t.Error("cut off")
+		}
+		o.end()
+	})
+}
+
+func TestSubscribersAreBounded(t *testing.T) {
+	t.Parallel()
+	o, _ := newOutput()
+	for range maxSubscribers - 1 {
+		if _, err := o.subscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := o.subscribe(); err == nil || !strings.Contains(err.Error(), "64") {
+		t.Errorf("subscribe: %v, want the bound named", err)
+	}
+	o.end()
+	if s, err := o.subscribe(); s != nil || err != nil {
+		t.Errorf("subscribe after the end: %v, %v", s, err)
+	}
+}

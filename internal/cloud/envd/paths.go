@@ -1,0 +1,45 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+type paths struct {
+	workdir string // what an empty path means; "" is the home
+}
+
+// resolve turns the path of a request into an absolute one, as envd does: relative
+// to the home, not to the working directory; an absolute path stays as it is,
+// uncleaned, because clients compare it with what they sent.
+func (p paths) resolve(path string, user *User) (string, error) {
+	switch {
+	case len(path) >= unix.PathMax:
+		return "", fmt.Errorf("path of %d bytes: the bound is %d", len(path), unix.PathMax-1)
+	case strings.ContainsRune(path, 0):
+		return "", errors.New("path has a zero byte")
+	}
+	if path == "" {
+		if p.workdir == "" {
+			return user.Home, nil
+		}
+		path = p.workdir
+	}
+	switch {
+	case strings.HasPrefix(path, "/"):
+		return path, nil
+	case path == "~":
+		return user.Home, nil
+	case strings.HasPrefix(path, "~/"):
+		return filepath.Join(user.Home, path[2:]), nil
+	case strings.HasPrefix(path, "~"):
+		return "", errors.New("cannot expand user-specific home dir")
+	}
+	return filepath.Join(user.Home, path), nil
+}

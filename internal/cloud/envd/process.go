@@ -1,0 +1,325 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// launch is what it takes to start a process.
+type launch struct {
+	config *process.ProcessConfig
+	tag    *string
+	user   *User
+	env    []string
+	dir    string
+	stdin  bool         // a pipe; else /dev/null
+	pty    *process.PTY // nil: pipes
+	// terminal opens the one that pty asks for.
+	terminal func() (controller, tty *os.File, err error)
+	// deadline ends the process, whoever is connected by then; zero is none.
+	deadline time.Time
+	memory   *child.Memory
+	grace    time.Duration
+}
+
+// running is a process and its output. It leads a session of its own, so that a
+// signal reaches everything it started and did not detach.
+type running struct {
+	pid    uint32
+	config *process.ProcessConfig
+	tag    *string
+
+	group    *child.Group
+	output   *output
+	sources  []*source
+	grace    time.Duration // how long wait reads on for those who still hold the output
+	stdin    *input        // nil: none; the terminal when there is one
+	terminal *os.File      // nil: pipes
+	deadline *time.Timer
+	// starved says whether it was killed for want of memory.
+	starved func(*os.ProcessState) error
+
+	mu        sync.Mutex
+	reaped    bool // the leader; others of its session may go on
+	signalled bool // once the leader is reaped its output is no longer waited for
+	expired   bool // ended by its deadline
+	settled   bool // what is read from now on is dropped
+
+	ended   chan struct{}                  // closed when the process is gone and end is set
+	end     *process.ProcessEvent_EndEvent // how it ended
+	retired bool                           // guarded by the mutex of processes
+	held    bool                           // it ended by itself, and others hold its output; set before that ends
+}
+
+type source struct {
+	file *os.File
+	of   stream
+	held bool // set by wait: not at its end
+}
+
+// start starts the process and subscribes to its output before there is any. The
+// caller calls wait.
+func (l *launch) start() (*running, *subscriber, error) {
+	output, first := newOutput()
+	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch()}
+	stdio, err := l.open(r)
+	defer func() {
+		for _, f := range stdio {
+			f.Close() // the process has its own
+		}
+	}()
+	if err == nil {
+		r.group, err = l.exec(stdio)
+	}
+	if err != nil {
+		r.closeFiles()
+		return nil, nil, err
+	}
+	r.pid = uint32(r.group.PID())
+	if !l.deadline.IsZero() {
+		r.deadline = time.AfterFunc(time.Until(l.deadline), r.expire)
+	}
+	return r, first, nil
+}
+
+// stdio is the process's side of its standard files; a nil one is /dev/null.
+type stdio [3]*os.File
+
+// open opens both sides: r's are in r.
+func (l *launch) open(r *running) (stdio, error) {
+	var theirs stdio
+	if l.pty != nil {
+		controller, tty, err := l.openTerminal()
+		if err != nil {
+			return theirs, err
+		}
+		r.terminal, r.stdin = controller, newInput(controller)
+		r.sources = []*source{{file: controller, of: terminal}}
+		return stdio{tty, tty, tty}, nil
+	}
+	for fd, of := range map[int]stream{1: stdout, 2: stderr} {
+		ours, pipe, err := os.Pipe()
+		if err != nil {
+			return theirs, fmt.Errorf("open a pipe: %w", err)
+		}
+		r.sources = append(r.sources, &source{file: ours, of: of})
+		theirs[fd] = pipe
+	}
+	if l.stdin {
+		pipe, ours, err := os.Pipe()
+		if err != nil {
+			return theirs, fmt.Errorf("open a pipe: %w", err)
+		}
+		r.stdin = newInput(ours)
+		theirs[0] = pipe
+	}
+	return theirs, nil
+}
+
+// exec starts the command. What cannot be executed is left to a shell, which says
+// so on stderr and exits with 127 or 126: to a client that is a process that
+// failed, not a call that did.
+func (l *launch) exec(files stdio) (*child.Group, error) {
+	name := l.config.GetCmd()
+	if path := l.lookPath(name); path != "" {
+		group, err := child.StartGroup(l.command(files, path, append([]string{name}, l.config.GetArgs()...)))
+		if err == nil {
+			return group, nil
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOEXEC) {
+			return nil, l.startError(err)
+		}
+	}
+	group, err := child.StartGroup(l.command(files, "/bin/sh", append([]string{"sh", "-c", `exec "$@"`, "sh", name}, l.config.GetArgs()...)))
+	if err != nil {
+		return nil, l.startError(err)
+	}
+	return group, nil
+}
+
+func (l *launch) startError(err error) error {
+	return fmt.Errorf("start %s as %s in %s: %w", bounded(l.config.GetCmd()), l.user.Name, bounded(l.dir), err)
+}
+
+func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
+	cmd := &exec.Cmd{
+		Path: path,
+		Args: args,
+		Env:  l.env,
+		Dir:  l.dir,
+		SysProcAttr: &syscall.SysProcAttr{
+			Setctty:    l.pty != nil,
+			Credential: l.user.Credential,
+		},
+	}
+	if files[0] != nil {
+		cmd.Stdin = files[0]
+	}
+	cmd.Stdout, cmd.Stderr = files[1], files[2]
+	return cmd
+}
+
+// lookPath searches the PATH of the process, not of the agent. It returns "" when
+// there is nothing to execute.
+func (l *launch) lookPath(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range filepath.SplitList(variable(l.env, "PATH")) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && filepath.IsAbs(path) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// wait returns when the process has ended and its output was published: to its end,
+// or, where other processes hold it open, what they wrote within grace. Once the
+// process was signalled they are not waited for at all. The caller calls finish,
+// which tells the subscribers, and linger.
+func (r *running) wait() {
+	var copies sync.WaitGroup
+	for _, s := range r.sources {
+		copies.Go(func() { s.held = r.output.copyFrom(s.file, s.of) })
+	}
+	err := r.group.Wait()
+	state := r.group.State()
+	r.end = endOf(state, err)
+	if err := r.starved(state); err != nil {
+		r.end.Error = proto.String(r.end.GetStatus() + " (" + err.Error() + ")")
+	}
+	close(r.ended)
+	r.mu.Lock()
+	r.reaped = true
+	if r.signalled {
+		r.stopReading(longAgo)
+	} else {
+		r.stopReading(time.Now().Add(r.grace))
+	}
+	r.mu.Unlock()
+	copies.Wait()
+	if r.deadline != nil {
+		r.deadline.Stop()
+	}
+	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = held && !r.signalled // else they may just be ending by the signal, too
+}
+
+// linger reads and drops the output of the processes that still hold it, so that they
+// neither block nor die of SIGPIPE. It returns when they have closed it or the process
+// is abandoned, and closes everything.
+func (r *running) linger() {
+	var copies sync.WaitGroup
+	r.mu.Lock()
+	r.settled = true
+	for _, s := range r.sources {
+		if s.held && !r.output.isAbandoned() {
+			_ = s.file.SetReadDeadline(time.Time{}) // a failure shows when it is read
+			copies.Go(func() { r.output.copyFrom(s.file, s.of) })
+		}
+	}
+	r.mu.Unlock()
+	if r.terminal == nil && r.stdin != nil {
+		_ = r.stdin.close() // nobody can send input any longer; it is only a descriptor
+	}
+	copies.Wait()
+	r.closeFiles()
+	_ = r.group.Close() // it is a number: nothing is lost
+}
+
+func (r *running) finish() { r.output.end() }
+
+func endOf(state *os.ProcessState, err error) *process.ProcessEvent_EndEvent {
+	if state == nil {
+		return &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "unknown", Error: proto.String(err.Error())}
+	}
+	end := &process.ProcessEvent_EndEvent{
+		ExitCode: int32(state.ExitCode()),
+		Exited:   state.Exited(),
+		Status:   state.String(),
+	}
+	if !state.Success() {
+		end.Error = proto.String(end.Status)
+	}
+	return end
+}
+
+func (r *running) closeFiles() {
+	for _, s := range r.sources {
+		s.file.Close()
+	}
+	if r.stdin != nil {
+		_ = r.stdin.close() // of a terminal: closed above already
+	}
+}
+
+// signal sends sig to the whole session's first process group, which may well
+// outlive its leader.
+func (r *running) signal(sig unix.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.signalled {
+		r.signalled = true
+		close(r.output.impatient)
+	}
+	err := r.group.Signal(sig)
+	if r.reaped && !r.settled {
+		r.stopReading(longAgo)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it has ended, and is about to be known to have
+	}
+	return err
+}
+
+// longAgo, as a deadline, has passed already.
+var longAgo = time.Unix(1, 0)
+
+// stopReading makes the copies end at that time, after what is in the pipes by then.
+func (r *running) stopReading(at time.Time) {
+	for _, s := range r.sources {
+		_ = s.file.SetReadDeadline(at) // closed: ended already
+	}
+}
+
+func (r *running) expire() {
+	r.mu.Lock()
+	r.expired = true
+	r.mu.Unlock()
+	_ = r.signal(unix.SIGKILL)
+}
+
+func (r *running) hasExpired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expired
+}
+
+// abandon kills the process and what is left of its group, for nobody to see. It is
+// called once.
+func (r *running) abandon() {
+	close(r.output.abandoned)
+	_ = r.signal(unix.SIGKILL)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopReading(longAgo) // also for processes that left the group
+}

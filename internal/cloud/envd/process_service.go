@@ -1,0 +1,351 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+var (
+	errInputToTerminal = errors.New("tty assigned to process: input should be written to the pty, not to stdin")
+	errNoTerminal      = errors.New("tty not assigned to process: input should be written to stdin, not to the pty")
+	errCloseTerminal   = errors.New("cannot close stdin for PTY process: send Ctrl+D (0x04) instead")
+)
+
+// processService is process.Process.
+type processService struct{ agent *Agent }
+
+// List lists what runs, in the order of pids.
+func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	return connect.NewResponse(&process.ListResponse{Processes: s.agent.processes.list()}), nil
+}
+
+// Start starts a process and streams its output. The process outlives the stream,
+// not the deadline of the request.
+func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	l, err := s.launch(ctx, req.Msg)
+	if err != nil {
+		return err
+	}
+	r, first, err := s.agent.processes.start(l)
+	if err != nil {
+		return startFailure(err)
+	}
+	return follow(ctx, r, first, req.Header(), stream.ResponseTrailer(), func(event *process.ProcessEvent) error {
+		return stream.Send(&process.StartResponse{Event: event})
+	})
+}
+
+// Connect streams the output of a running process from now on, or the end of one
+// that ended lately.
+func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	send := func(event *process.ProcessEvent) error {
+		return stream.Send(&process.ConnectResponse{Event: event})
+	}
+	if r, err := s.agent.processes.find(req.Msg.GetProcess()); err == nil {
+		subscriber, err := r.output.subscribe()
+		if err != nil {
+			return connect.NewError(connect.CodeResourceExhausted, err)
+		}
+		if subscriber != nil {
+			return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
+		}
+	}
+	old, err := s.agent.processes.findRetired(req.Msg.GetProcess())
+	if err != nil {
+		return selectFailure(err)
+	}
+	if err := send(startEvent(old.pid)); err != nil {
+		return err
+	}
+	noteHeld(stream.ResponseTrailer(), old.held)
+	return send(endEvent(old.end))
+}
+
+func (s *processService) launch(ctx context.Context, msg *process.StartRequest) (*launch, error) {
+	if n := len(msg.GetTag()); n > maxTag {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("tag of %d bytes: the bound is %d", n, maxTag))
+	}
+	user := s.agent.userOf(ctx)
+	env, err := s.agent.environ(user, msg.GetProcess().GetEnvs())
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	dir, err := s.agent.paths.resolve(msg.GetProcess().GetCwd(), user)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' does not exist", dir))
+	} else if err == nil && !info.IsDir() {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("cwd '%s' is not a directory", dir))
+	}
+	deadline, _ := ctx.Deadline()
+	return &launch{
+		config:   msg.GetProcess(),
+		tag:      msg.Tag,
+		user:     user,
+		env:      env,
+		dir:      dir,
+		stdin:    msg.Stdin == nil || msg.GetStdin(),
+		pty:      msg.GetPty(),
+		terminal: func() (controller, tty *os.File, err error) { return s.agent.terminal(ctx) },
+		deadline: deadline,
+	}, nil
+}
+
+func startFailure(err error) error {
+	code := connect.CodeInternal
+	switch {
+	case errors.Is(err, errClosed):
+		code = connect.CodeUnavailable
+	case errors.Is(err, errTooManyProcesses), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM),
+		errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		code = connect.CodeResourceExhausted
+	case errors.Is(err, fs.ErrPermission):
+		code = connect.CodePermissionDenied
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.E2BIG):
+		code = connect.CodeInvalidArgument
+	}
+	return connect.NewError(code, err)
+}
+
+func selectFailure(err error) error {
+	if errors.Is(err, errNoSelector) {
+		return connect.NewError(connect.CodeUnimplemented, err)
+	}
+	return connect.NewError(connect.CodeNotFound, err)
+}
+
+// follow sends the start event, the output and the end event of r.
+func follow(ctx context.Context, r *running, from *subscriber, header, trailer http.Header, send func(*process.ProcessEvent) error) error {
+	defer r.output.unsubscribe(from)
+	if err := send(startEvent(r.pid)); err != nil {
+		return err
+	}
+	interval := keepaliveInterval(header)
+	keepalive := time.NewTimer(interval)
+	defer keepalive.Stop()
+	for {
+		var err error
+		c := from.held
+		if from.held = nil; c == nil {
+			var more bool
+			select {
+			case c, more = <-from.chunks:
+				if !more {
+					return conclude(r, from, trailer, send)
+				}
+			case <-keepalive.C:
+			case <-ctx.Done():
+				return contextFailure(ctx)
+			}
+		}
+		if c == nil {
+			err = send(keepaliveEvent())
+		} else {
+			c = from.gather(c)
+			err = send(c.event())
+			c.release()
+		}
+		if err != nil {
+			return err
+		}
+		keepalive.Reset(interval)
+	}
+}
+
+// conclude says how the stream ended. A deadline is the caller's own: its error
+// comes instead of the end that it caused.
+func conclude(r *running, from *subscriber, trailer http.Header, send func(*process.ProcessEvent) error) error {
+	switch {
+	case from.cut:
+		return connect.NewError(connect.CodeResourceExhausted, errFellBehind)
+	case r.hasExpired():
+		return connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+	}
+	noteHeld(trailer, r.held)
+	return send(endEvent(r.end))
+}
+
+// noteHeld adds to the end of a stream that the process's output is still held open.
+// It is a trailer, which clients of the service do not look at, because the messages
+// of the wire have no place for it.
+func noteHeld(trailer http.Header, held bool) {
+	if held {
+		trailer.Set(protocol.TrailerOutputHeld, "true")
+	}
+}
+
+func contextFailure(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
+	}
+	return connect.NewError(connect.CodeCanceled, ctx.Err())
+}
+
+// keepaliveInterval reads what the client asked for, in seconds.
+func keepaliveInterval(header http.Header) time.Duration {
+	const fallback = 90 * time.Second
+	const longest = 24 * 60 * 60
+	seconds, err := strconv.Atoi(header.Get("Keepalive-Ping-Interval"))
+	if err != nil || seconds <= 0 || seconds > longest {
+		return fallback
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func startEvent(pid uint32) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+}
+
+func keepaliveEvent() *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
+}
+
+func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
+}
+
+// Update resizes a terminal.
+func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	if err != nil {
+		return nil, selectFailure(err)
+	}
+	if req.Msg.GetPty() != nil {
+		if r.terminal == nil {
+			return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error resizing tty: %w", errNoTerminal))
+		}
+		if err := resizeTerminal(r.terminal, req.Msg.GetPty().GetSize()); err != nil {
+			return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error resizing tty: %w", err))
+		}
+	}
+	return connect.NewResponse(&process.UpdateResponse{}), nil
+}
+
+// SendInput writes to a process and returns when it was taken.
+func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	if err != nil {
+		return nil, selectFailure(err)
+	}
+	if err := r.send(ctx, req.Msg.GetInput()); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.SendInputResponse{}), nil
+}
+
+// StreamInput is SendInput without a round trip each: the first message selects
+// the process.
+func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+	var r *running
+	for stream.Receive() {
+		switch event := stream.Msg().GetEvent().(type) {
+		case *process.StreamInputRequest_Start:
+			var err error
+			if r, err = s.agent.processes.find(event.Start.GetProcess()); err != nil {
+				return nil, selectFailure(err)
+			}
+		case *process.StreamInputRequest_Data:
+			if r == nil {
+				return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("data before the start event: no process is selected"))
+			}
+			if err := r.send(ctx, event.Data.GetInput()); err != nil {
+				return nil, err
+			}
+		case *process.StreamInputRequest_Keepalive:
+		default:
+			return nil, connect.NewError(connect.CodeUnimplemented, errNoSelector)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&process.StreamInputResponse{}), nil
+}
+
+// send returns a Connect error.
+func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
+	var where string
+	var err error
+	switch in := in.GetInput().(type) {
+	case *process.ProcessInput_Stdin:
+		where = "stdin"
+		switch {
+		case r.terminal != nil:
+			err = errInputToTerminal
+		case r.stdin == nil:
+			err = errStdinClosed
+		default:
+			err = r.stdin.write(ctx, in.Stdin)
+		}
+	case *process.ProcessInput_Pty:
+		where = "tty"
+		if err = errNoTerminal; r.terminal != nil {
+			err = r.stdin.write(ctx, in.Pty)
+		}
+	default:
+		return connect.NewError(connect.CodeUnimplemented, errNoSelector)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return contextFailure(ctx)
+	case errors.Is(err, errInputFull):
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error writing to %s: %w", where, err))
+	}
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
+}
+
+// SendSignal signals the process and what it started. After a kill it answers when the
+// process is gone.
+func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	if err != nil {
+		return nil, selectFailure(err)
+	}
+	switch req.Msg.GetSignal() {
+	case process.Signal_SIGNAL_SIGKILL:
+		err = s.agent.processes.kill(ctx, r)
+	case process.Signal_SIGNAL_SIGTERM:
+		err = r.signal(unix.SIGTERM)
+	default:
+		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("invalid signal: %s", req.Msg.GetSignal()))
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error sending signal: %w", err))
+	}
+	return connect.NewResponse(&process.SendSignalResponse{}), nil
+}
+
+// CloseStdin closes a process's standard input, once more too.
+func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	if err != nil {
+		return nil, selectFailure(err)
+	}
+	if r.terminal != nil {
+		return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("error closing stdin: %w", errCloseTerminal))
+	}
+	if r.stdin != nil {
+		if err := r.stdin.close(); err != nil {
+			return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("error closing stdin: %w", err))
+		}
+	}
+	return connect.NewResponse(&process.CloseStdinResponse{}), nil
+}

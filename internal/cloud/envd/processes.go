@@ -1,0 +1,230 @@
+//go:build linux
+
+package envd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+const (
+	// maxProcesses counts those that ended but whose output others still hold, too.
+	maxProcesses = 1024
+	// outputGrace is how long after the end of a process the end of its output is
+	// waited for. The service's daemon waits for as long as it takes, so that a server
+	// that a command left in the background hangs that command's client.
+	outputGrace = 500 * time.Millisecond
+	// killLimit is how long a kill waits for the end of the process.
+	killLimit = 5 * time.Second
+	// retention is how long the end of a process can still be asked for.
+	retention  = 30 * time.Second
+	maxRetired = 1024
+	// maxTag is how long a label may be: those of what ended are kept too.
+	maxTag = 4096
+)
+
+var (
+	errTooManyProcesses = fmt.Errorf("too many processes, or outputs that processes left behind hold open: the bound is %d", maxProcesses)
+	errClosed           = errors.New("the sandbox is shutting down")
+	errNoSelector       = errors.New("invalid input type <nil>")
+)
+
+// processes is every process that was started by a client.
+type processes struct {
+	memory *child.Memory
+	grace  time.Duration // outputGrace, but for tests
+	waits  sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	starting int
+	open     map[*running]struct{} // live, or ended while others hold its output
+	live     map[uint32]*running
+	retired  []retired // oldest first
+}
+
+// retired is what stays of a process for a while.
+type retired struct {
+	pid  uint32
+	tag  *string
+	end  *process.ProcessEvent_EndEvent
+	held bool // others held its output
+	at   time.Time
+}
+
+func newProcesses(memory *child.Memory) *processes {
+	return &processes{memory: memory, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
+}
+
+func (ps *processes) start(l *launch) (*running, *subscriber, error) {
+	ps.mu.Lock()
+	switch {
+	case ps.closed:
+		ps.mu.Unlock()
+		return nil, nil, errClosed
+	case len(ps.open)+ps.starting >= maxProcesses:
+		ps.mu.Unlock()
+		return nil, nil, errTooManyProcesses
+	}
+	ps.starting++
+	ps.waits.Add(1)
+	ps.mu.Unlock()
+
+	l.memory, l.grace = ps.memory, ps.grace
+	r, first, err := l.start()
+
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.starting--
+	if err != nil {
+		ps.waits.Done()
+		return nil, nil, err
+	}
+	ps.open[r] = struct{}{}
+	ps.live[r.pid] = r
+	// The number is taken again: who asks for it means the new one.
+	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
+	if ps.closed {
+		r.abandon()
+	}
+	go func() {
+		defer ps.waits.Done()
+		r.wait()
+		ps.retire(r, r.held)
+		r.finish()
+		r.linger()
+		ps.forget(r)
+	}()
+	return r, first, nil
+}
+
+// retire makes r one that ended. It is called before its subscribers learn of that; of
+// several calls the first one counts.
+func (ps *processes) retire(r *running, held bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if r.retired {
+		return
+	}
+	r.retired = true
+	// A process that starts now may have got the number already.
+	if ps.live[r.pid] == r {
+		delete(ps.live, r.pid)
+	}
+	now := time.Now()
+	ps.retired = append(ps.retired, retired{pid: r.pid, tag: r.tag, end: r.end, held: held, at: now})
+	drop := max(0, len(ps.retired)-maxRetired)
+	for drop < len(ps.retired) && now.Sub(ps.retired[drop].at) > retention {
+		drop++
+	}
+	ps.retired = slices.Delete(ps.retired, 0, drop)
+}
+
+// kill ends r, and returns when it is gone and no longer listed: what a client does
+// after the answer sees that. It does not wait longer than ctx lasts or killLimit for a
+// process that the kernel cannot end yet.
+func (ps *processes) kill(ctx context.Context, r *running) error {
+	if err := r.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	limit := time.NewTimer(killLimit)
+	defer limit.Stop()
+	select {
+	case <-r.ended:
+		// Its output may still be on its way to a slow client.
+		ps.retire(r, false)
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// forget drops r when nothing of it is left to close.
+func (ps *processes) forget(r *running) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.open, r)
+}
+
+// selected says whether a selector means a process.
+func selected(s *process.ProcessSelector, pid uint32, tag *string) bool {
+	switch selector := s.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return selector.Pid == pid
+	case *process.ProcessSelector_Tag:
+		return tag != nil && selector.Tag == *tag
+	}
+	return false
+}
+
+func notFound(s *process.ProcessSelector) error {
+	switch selector := s.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return fmt.Errorf("process with pid %d not found", selector.Pid)
+	case *process.ProcessSelector_Tag:
+		return fmt.Errorf("process with tag %s not found", bounded(selector.Tag))
+	}
+	return errNoSelector
+}
+
+// find returns a live process; of those with one tag, the one with the lowest pid.
+func (ps *processes) find(s *process.ProcessSelector) (*running, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var found *running
+	for pid, r := range ps.live {
+		if selected(s, pid, r.tag) && (found == nil || pid < found.pid) {
+			found = r
+		}
+	}
+	if found == nil {
+		return nil, notFound(s)
+	}
+	return found, nil
+}
+
+// findRetired returns a process that ended lately.
+func (ps *processes) findRetired(s *process.ProcessSelector) (retired, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, old := range slices.Backward(ps.retired) {
+		if selected(s, old.pid, old.tag) && time.Since(old.at) <= retention {
+			return old, nil
+		}
+	}
+	return retired{}, notFound(s)
+}
+
+func (ps *processes) list() []*process.ProcessInfo {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	infos := make([]*process.ProcessInfo, 0, len(ps.live))
+	for _, r := range ps.live {
+		infos = append(infos, &process.ProcessInfo{Config: r.config, Pid: r.pid, Tag: r.tag})
+	}
+	slices.SortFunc(infos, func(a, b *process.ProcessInfo) int { return cmp.Compare(a.Pid, b.Pid) })
+	return infos
+}
+
+func (ps *processes) close() error {
+	ps.mu.Lock()
+	if !ps.closed {
+		ps.closed = true
+		for r := range ps.open {
+			r.abandon()
+		}
+	}
+	ps.mu.Unlock()
+	ps.waits.Wait()
+	return nil
+}

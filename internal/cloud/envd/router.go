@@ -1,0 +1,71 @@
+//go:build linux
+
+package envd
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// router is stricter than [http.ServeMux], as envd's is: GET does not bring HEAD
+// with it, and a wrong method is a 405 without a body.
+type router struct {
+	routes   map[string]map[string]http.HandlerFunc // path -> method
+	services map[string]http.Handler                // path prefix
+}
+
+func newRouter() *router {
+	return &router{
+		routes:   make(map[string]map[string]http.HandlerFunc),
+		services: make(map[string]http.Handler),
+	}
+}
+
+func (r *router) handle(method, path string, h http.HandlerFunc) {
+	if r.routes[path] == nil {
+		r.routes[path] = make(map[string]http.HandlerFunc)
+	}
+	r.routes[path][method] = h
+}
+
+// mount takes what a generated NewXxxHandler returns.
+func (r *router) mount(prefix string, h http.Handler) { r.services[prefix] = h }
+
+func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if methods, ok := r.routes[req.URL.Path]; ok {
+		if h, ok := methods[req.Method]; ok {
+			h(w, req)
+			return
+		}
+		for method := range methods {
+			w.Header().Add("Allow", method)
+		}
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	if end := strings.IndexByte(strings.TrimPrefix(req.URL.Path, "/"), '/'); end > 0 {
+		if h, ok := r.services[req.URL.Path[:end+2]]; ok {
+			h.ServeHTTP(w, req)
+			return
+		}
+	}
+	http.NotFound(w, req)
+}
+
+// writeError answers a plain route: a numeric code, unlike Connect's words.
+func writeError(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	writeJSON(w, status, struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}{status, message})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // the client is gone: nobody is left to tell
+}

@@ -1,0 +1,130 @@
+//go:build linux
+
+package envd
+
+import (
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// TestUploadToPipe: a pipe passes on what comes; one that nobody reads is refused,
+// and neither becomes a file or another's.
+func TestUploadToPipe(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	pipe := d.home + "/pipe"
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	upload := func(body string) (int, string) {
+		res, answer := d.do(t, "POST", "/files?path=pipe", body, "Content-Type", "application/octet-stream")
+		return res.StatusCode, answer
+	}
+	if status, answer := upload("lost"); status != http.StatusBadRequest || !strings.Contains(answer, "nobody reads the pipe: "+pipe) {
+		t.Errorf("without a reader: %d %s", status, answer)
+	}
+	much := strings.Repeat("0123456789abcdef", 3*block/16) + "end"
+	read := make(chan string, 1)
+	go func() {
+		text, err := os.ReadFile(pipe)
+		if err != nil {
+			t.Error(err)
+		}
+		read <- string(text)
+	}()
+	// The reader may still be about to open it.
+	status, answer := upload(much)
+	for deadline := time.Now().Add(20 * time.Second); status != http.StatusOK && time.Now().Before(deadline); {
+		status, answer = upload(much)
+	}
+	if status != http.StatusOK || !strings.Contains(answer, pipe) {
+		t.Fatalf("%d %s", status, answer)
+	}
+	if got := <-read; got != much {
+		t.Errorf("%d bytes came out of %d", len(got), len(much))
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("it is %v now, %v", info.Mode(), err)
+	}
+	// A reader that goes away, and one that stops.
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	f, _, err := openExisting(pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if n, err := (patient{f, 10 * time.Millisecond}).Write(make([]byte, block)); err == nil || n == block || !strings.Contains(err.Error(), "nobody reads") {
+		t.Errorf("%d bytes went into a pipe that is full: %v", n, err)
+	}
+	reader.Close()
+	if _, err := (patient{f, patience}).Write([]byte("x")); err == nil || !strings.Contains(err.Error(), "nobody reads") {
+		t.Errorf("a pipe whose reader left: %v", err)
+	}
+}
+
+// TestUploadToDevice: what keeps nothing takes any amount, whatever the disk has room for.
+func TestUploadToDevice(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	if err := d.agent.roomFor("/dev/null", 1<<60); err != nil {
+		t.Error(err)
+	}
+	res, answer := d.do(t, "POST", "/files?path=/dev/null", strings.Repeat("x", 2*block), "Content-Type", "application/octet-stream")
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", res.StatusCode, answer)
+	}
+	info, err := os.Stat("/dev/null")
+	if err != nil || info.Mode().Type() != fs.ModeDevice|fs.ModeCharDevice {
+		t.Errorf("/dev/null is %v, %v", info.Mode(), err)
+	}
+}
+
+// TestPipesInTheWay: a pipe or a device where the agent looks for a file or
+// a directory does not hold it up.
+func TestPipesInTheWay(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	pipe := d.home + "/pipe"
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"compose": appendFile(nil, pipe),
+		"list":    func() error { _, err := readDir(pipe); return err }(),
+		"device":  appendFile(nil, "/dev/zero"),
+	} {
+		if err == nil {
+			t.Errorf("%s opened it", name)
+		}
+	}
+	d.agent.users.passwd.file = pipe
+	put(t, d.home+"/x", "x")
+	stat, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "x"}))
+	if err != nil || stat.Msg.GetEntry().GetName() != "x" {
+		t.Errorf("%v, %v", stat, err)
+	}
+}
+
+// TestHugePasswd: of a file of names no more is read than names are kept of.
+func TestHugePasswd(t *testing.T) {
+	t.Parallel()
+	name := t.TempDir() + "/passwd"
+	put(t, name, "first:x:7:7\n"+strings.Repeat("-\n", 1<<20)+"last:x:8:8\n")
+	n := idNames{file: name}
+	if n.name(7) != "first" || n.name(8) != "8" {
+		t.Errorf("%q, %q", n.name(7), n.name(8))
+	}
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxWaiting bounds the bytes that wait for a process to read them, but for one
+// message, which may be of any size.
+const maxWaiting = 1 << 20
+
+var (
+	errStdinClosed = errors.New("stdin not enabled or closed")
+	errInputFull   = fmt.Errorf("the process does not read: the bound of what may wait for it is %d bytes", maxWaiting)
+)
+
+// input is the writing end of a process's standard input, or of its terminal.
+type input struct {
+	turn chan struct{} // holds one token: writes do not mix, and wait with a context
+
+	mu     sync.Mutex
+	file   *os.File
+	closed bool
+
+	waiting atomic.Int64 // bytes
+}
+
+func newInput(file *os.File) *input {
+	in := &input{turn: make(chan struct{}, 1), file: file}
+	in.turn <- struct{}{}
+	return in
+}
+
+// write writes all of data, or ends with ctx when the process does not read. It
+// returns [errInputFull] when too much waits already.
+func (in *input) write(ctx context.Context, data []byte) error {
+	size := int64(len(data))
+	defer in.waiting.Add(-size)
+	if all := in.waiting.Add(size); all > size && all > maxWaiting {
+		return errInputFull
+	}
+	select {
+	case <-in.turn:
+		defer func() { in.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// The first deadline of a previous writer must not be ours.
+	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
+		return errStdinClosed
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = in.file.SetWriteDeadline(time.Unix(1, 0))
+	})
+	_, err := in.file.Write(data)
+	if !stop() {
+		<-interrupted
+		if err != nil {
+			return ctx.Err()
+		}
+	}
+	if errors.Is(err, os.ErrClosed) {
+		return errStdinClosed
+	}
+	return err
+}
+
+// close is idempotent and ends a write in progress.
+func (in *input) close() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed {
+		return nil
+	}
+	in.closed = true
+	return in.file.Close()
+}

@@ -1,0 +1,288 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// block is what is read before anything is written. An upload that fits is written
+// by one write, which is one event to who watches.
+const block = 256 << 10
+
+var blocks = sync.Pool{New: func() any { return new([block]byte) }}
+
+// received is a body that is here as a whole.
+type received struct {
+	head []byte
+	rest *os.File // the head too; nil when that is all
+	size int64
+}
+
+func (c *received) writeTo(w io.Writer) error {
+	if c.rest == nil {
+		_, err := w.Write(c.head)
+		return err
+	}
+	if _, err := c.rest.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, c.rest)
+	return err
+}
+
+// storeFile writes body to path and gives the file to user. It returns the
+// metadata that the filesystem took.
+//
+// An upload that is cut off leaves the old file whole, and no new one. A new file
+// is written where it belongs and removed when the body fails. An existing file is
+// overwritten in place, because hard links, permissions, open descriptors and
+// watches are to go on seeing it, but only once the whole body is here: in memory
+// when it fits a block, else in a nameless file of the scratch directory: watches of
+// the file's own would see it. Of several uploads to one file the last one to be
+// complete stays, as a whole.
+//
+// A pipe or a device gets the body as it comes, and stays whose it is.
+func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+	if err := makeDirs(filepath.Dir(path), user); err != nil {
+		return nil, fmt.Errorf("error ensuring directories: %w", err)
+	}
+	head := blocks.Get().(*[block]byte)
+	defer blocks.Put(head)
+	n, err := fill(body, head[:])
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, bodyError(err)
+	}
+	whole := err != nil // the end came within the block
+	write := func(w io.Writer) error {
+		if _, err := w.Write(head[:n]); err != nil || whole {
+			return err
+		}
+		return copyBody(w, body, head)
+	}
+
+	kept, err := a.create(path, user, metadata, func(f *os.File) error { return write(f) })
+	if !errors.Is(err, errTaken) {
+		return kept, err
+	}
+	f, info, err := openExisting(path) // what cannot be written need not be received
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(write(patient{f, patience}), f.Close())
+	}
+	f.Close()
+	c := &received{head: head[:n], size: int64(n)}
+	if !whole {
+		if c.rest, err = nameless(a.scratch); err != nil {
+			return nil, err
+		}
+		defer c.rest.Close()
+		if err := write(c.rest); err != nil {
+			return nil, err
+		}
+		if c.size, err = c.rest.Seek(0, io.SeekCurrent); err != nil {
+			return nil, err
+		}
+	}
+	return a.overwrite(path, c, user, metadata)
+}
+
+// errTaken is create's when there is something at path.
+var errTaken = errors.New("there is a file already")
+
+// create makes a new file of what write writes.
+func (a *Agent) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
+	f, node, err := a.commits.create(path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, errTaken
+	}
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	kept, err := adopt(f, user, metadata)
+	if err == nil {
+		err = write(f)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, errors.Join(err, a.commits.discard(path, node))
+	}
+	a.commits.finish(node)
+	return kept, nil
+}
+
+// overwrite makes c the content of the file at path.
+func (a *Agent) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+	const tries = 16 // each lost to an upload that was faster
+	for range tries {
+		f, info, err := openExisting(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, errors.Join(c.writeTo(patient{f, patience}), f.Close())
+		}
+		superseded, err := a.commits.supersede(path, inodeOf(info))
+		if err == nil && !superseded {
+			kept, err := a.replace(f, c, user, metadata)
+			return kept, errors.Join(err, f.Close())
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		kept, err := a.create(path, user, metadata, func(f *os.File) error { return c.writeTo(f) })
+		if !errors.Is(err, errTaken) {
+			return kept, err
+		}
+	}
+	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
+}
+
+// openExisting opens what is at path, which may be a pipe or a device.
+func openExisting(path string) (*os.File, fs.FileInfo, error) {
+	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads;
+	// O_NOCTTY for a terminal, whose end must not be this process's.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
+	if errors.Is(err, unix.ENXIO) {
+		return nil, nil, noReader(path)
+	}
+	if err != nil {
+		return nil, nil, openError(path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// replace writes c over what f holds.
+func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	turn := a.commits.turn(inodeOf(info))
+	turn.Lock()
+	defer turn.Unlock()
+	if info, err = f.Stat(); err != nil { // whose turn it was changed the size
+		return nil, err
+	}
+	kept, err := adopt(f, user, metadata)
+	if err != nil {
+		return nil, err
+	}
+	// While the old content is still there, make sure that the new one fits.
+	if c.size > info.Size() {
+		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, c.size); errors.Is(err, unix.ENOSPC) {
+			return nil, err
+		}
+	}
+	err = c.writeTo(f)
+	if err == nil && c.size < info.Size() {
+		err = f.Truncate(c.size)
+	}
+	return kept, err
+}
+
+// adopt gives f to user and sets its metadata.
+func adopt(f *os.File, user *User, metadata map[string]string) (map[string]string, error) {
+	if err := user.owned(f.Chown(int(user.UID), int(user.GID))); err != nil {
+		return nil, fmt.Errorf("error changing file ownership: %w", err)
+	}
+	return writeMetadata(f, metadata)
+}
+
+// nameless opens a file in dir that nobody sees and that goes with its descriptor.
+func nameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), dir), nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return nil, fmt.Errorf("error opening a temporary file in %s: %w", dir, err)
+	}
+	f, err := os.CreateTemp(dir, "upload-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// copyBody writes what is left of body, whole blocks at a time.
+func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
+	for ended := false; !ended; {
+		n, err := fill(body, buf[:])
+		if ended = errors.Is(err, io.EOF); err != nil && !ended {
+			return bodyError(err)
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patience is how long a pipe may keep an upload waiting.
+const patience = 10 * time.Second
+
+// patient is a pipe or a device, which is written to as the body comes.
+type patient struct {
+	file  *os.File
+	limit time.Duration
+}
+
+func (p patient) Write(data []byte) (int, error) {
+	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only what can keep one waiting takes it
+	n, err := p.file.Write(data)
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) {
+		err = noReader(p.file.Name())
+	}
+	return n, err
+}
+
+func noReader(path string) error {
+	return refuse(http.StatusBadRequest, "nobody reads the pipe: %s", path)
+}
+
+// fill reads until buf is full, or returns [io.EOF] when body ends before. Unlike
+// [io.ReadFull] it tells that end from a body that was cut off, which is an
+// [io.ErrUnexpectedEOF].
+func fill(body io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = body.Read(buf[n:])
+		n += m
+	}
+	if n == len(buf) {
+		return n, nil // an end or an error comes again
+	}
+	return n, err
+}
+
+func bodyError(err error) error {
+	return refuse(http.StatusBadRequest, "error reading request body: %w", err)
+}
+
+func openError(path string, err error) error {
+	if errors.Is(err, unix.EISDIR) {
+		return refuse(http.StatusBadRequest, "path is a directory: %s", path)
+	}
+	return fmt.Errorf("error opening file: %w", err)
+}

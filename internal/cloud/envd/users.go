@@ -1,0 +1,149 @@
+//go:build linux
+
+package envd
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// User is an account of the sandbox.
+type User struct {
+	Name     string
+	UID, GID uint32
+	Home     string
+	Shell    string
+	// Credential is what processes of the user run with; nil keeps the agent's own
+	// id, where a sandbox has only one.
+	Credential *syscall.Credential
+}
+
+type users struct {
+	list     []User
+	fallback *User // of a request that names no user
+	passwd   idNames
+	group    idNames
+}
+
+func newUsers(list []User, fallback string) (*users, error) {
+	if len(list) == 0 {
+		return nil, errors.New("no users given")
+	}
+	u := &users{list: append([]User(nil), list...), passwd: idNames{file: "/etc/passwd"}, group: idNames{file: "/etc/group"}}
+	if fallback == "" {
+		fallback = list[0].Name
+	}
+	var err error
+	if u.fallback, err = u.named(fallback); err != nil {
+		return nil, fmt.Errorf("default user: %w", err)
+	}
+	return u, nil
+}
+
+func (u *users) named(name string) (*User, error) {
+	for i := range u.list {
+		if u.list[i].Name == name {
+			return &u.list[i], nil
+		}
+	}
+	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
+}
+
+// lookup is named with the default for an empty name, in the words of the file routes.
+func (u *users) lookup(name string) (*User, error) {
+	if name == "" {
+		return u.fallback, nil
+	}
+	user, err := u.named(name)
+	if err != nil {
+		return nil, fmt.Errorf("error looking up user '%s': %w", bounded(name), err)
+	}
+	return user, nil
+}
+
+// owner returns the name of a user id, or the id as text. Where several users are
+// one id, it is the default user's.
+func (u *users) owner(uid uint32) string {
+	if u.fallback.UID == uid {
+		return u.fallback.Name
+	}
+	for i := range u.list {
+		if u.list[i].UID == uid {
+			return u.list[i].Name
+		}
+	}
+	return u.passwd.name(uid)
+}
+
+// ownerGroup returns the name of a group id, or the id as text. A sandbox's
+// accounts have groups of their own names.
+func (u *users) ownerGroup(gid uint32) string {
+	if u.fallback.GID == gid {
+		return u.fallback.Name
+	}
+	for i := range u.list {
+		if u.list[i].GID == gid {
+			return u.list[i].Name
+		}
+	}
+	return u.group.name(gid)
+}
+
+// idNames reads names from a file of the form of /etc/passwd and /etc/group, again
+// whenever the file changed: packages add accounts while a sandbox runs.
+type idNames struct {
+	file string
+
+	mu     sync.Mutex
+	readAt syscall.Stat_t
+	names  map[uint32]string
+}
+
+func (n *idNames) name(id uint32) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refresh()
+	if name, ok := n.names[id]; ok {
+		return name
+	}
+	return strconv.FormatUint(uint64(id), 10)
+}
+
+func (n *idNames) refresh() {
+	// As much as a sandbox may make us read, and remember.
+	const maxSize, maxNames = 1 << 20, 4096
+	var now syscall.Stat_t
+	if err := syscall.Stat(n.file, &now); err != nil {
+		n.names = nil
+		return
+	}
+	if n.names != nil && now.Mtim == n.readAt.Mtim && now.Ino == n.readAt.Ino && now.Size == n.readAt.Size {
+		return
+	}
+	f, err := openRegular(n.file)
+	if err != nil {
+		n.names = nil
+		return
+	}
+	defer f.Close()
+	n.readAt, n.names = now, make(map[uint32]string)
+	for lines := bufio.NewScanner(io.LimitReader(f, maxSize)); lines.Scan() && len(n.names) < maxNames; {
+		fields := strings.SplitN(lines.Text(), ":", 4)
+		if len(fields) < 3 {
+			continue
+		}
+		id, err := strconv.ParseUint(fields[2], 10, 32)
+		if err != nil {
+			continue
+		}
+		if _, taken := n.names[uint32(id)]; !taken {
+			n.names[uint32(id)] = fields[0]
+		}
+	}
+}

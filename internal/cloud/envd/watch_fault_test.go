@@ -1,0 +1,202 @@
+//go:build linux
+
+package envd
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+// TestBadNames: a name that is no text hides neither its directory nor the events
+// after it, in both codecs.
+func TestBadNames(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	w := d.watch(t, &filesystem.WatchDirRequest{IncludeEntry: true})
+	put(t, d.home+"/bad\xff", "")
+	put(t, d.home+"/new\nline \u20ac", "")
+	if err := os.Symlink("bad\xff", d.home+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d.home+"/end", "")
+	if got := strings.Join(w.until(t, "end"), "|"); !strings.Contains(got, "CREATE bad\uFFFD|") || !strings.Contains(got, "CREATE new\nline \u20ac|") {
+		t.Errorf("events %q", got)
+	}
+	for codec, options := range map[string][]connect.ClientOption{"proto": nil, "json": {connect.WithProtoJSON()}} {
+		res, err := d.files(options...).ListDir(t.Context(), connect.NewRequest(&filesystem.ListDirRequest{}))
+		if err != nil {
+			t.Errorf("%s: %v", codec, err)
+			continue
+		}
+		var names []string
+		for _, entry := range res.Msg.GetEntries() {
+			names = append(names, entry.GetName()+">"+strings.TrimPrefix(entry.GetSymlinkTarget(), d.home))
+		}
+		if got, want := strings.Join(names, "|"), "bad\uFFFD>|end>|link>/bad\uFFFD|new\nline \u20ac>"; got != want {
+			t.Errorf("%s: %q, want %q", codec, got, want)
+		}
+		if _, err := d.files(options...).Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "new\nline \u20ac"})); err != nil {
+			t.Errorf("%s: Stat: %v", codec, err)
+		}
+	}
+	// What is no text in a request is refused, not guessed.
+	res, body := d.do(t, "POST", "/filesystem.Filesystem/Stat", "{\"path\":\"bad\xff\"}", "Content-Type", "application/json")
+	if res.StatusCode != 400 || !strings.Contains(body, "invalid_argument") {
+		t.Errorf("JSON: %d %s", res.StatusCode, body)
+	}
+	res, body = d.do(t, "POST", "/filesystem.Filesystem/Stat", "\x0a\x04bad\xff", "Content-Type", "application/proto")
+	if res.StatusCode != 400 || !strings.Contains(body, "invalid_argument") {
+		t.Errorf("proto: %d %s", res.StatusCode, body)
+	}
+}
+
+// TestWatchReplaced writes a file by a rename, as editors do, in a directory that
+// was found full: that is news.
+func TestWatchReplaced(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	elsewhere := t.TempDir()
+	if err := os.Mkdir(elsewhere+"/tree", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, elsewhere+"/tree/file", "old")
+	w := d.watch(t, &filesystem.WatchDirRequest{Recursive: true})
+	if err := os.Rename(elsewhere+"/tree", d.home+"/tree"); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "tree/file")
+	put(t, d.home+"/tree/file.new", "new")
+	if err := os.Rename(d.home+"/tree/file.new", d.home+"/tree/file"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d.home+"/end", "")
+	if got := strings.Join(w.until(t, "end"), "|"); !strings.HasSuffix(got, "RENAME tree/file.new|CREATE tree/file") {
+		t.Errorf("events %q, want the creation of tree/file at the end", got)
+	}
+}
+
+// TestWatchedDirectoryRemoved tells of it, and the watch ends with its client.
+func TestWatchedDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	for _, recursive := range []bool{false, true} {
+		if err := os.MkdirAll(d.home+"/dir/sub", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w := d.watch(t, &filesystem.WatchDirRequest{Path: "dir", Recursive: recursive})
+		if err := os.RemoveAll(d.home + "/dir"); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.until(t, "."); len(got) == 0 || got[0] != "REMOVE sub" {
+			t.Errorf("recursive %v: events %q, want the removal of sub first", recursive, got)
+		}
+		w.Close()
+	}
+	await(t, "the end of the watches", func() bool {
+		ws := d.agent.watchers
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		return ws.count == 0
+	})
+}
+
+// TestWatchOverflow makes more events than the kernel keeps for a client that reads
+// none: it is told that some are lost.
+func TestWatchOverflow(t *testing.T) {
+	t.Parallel()
+	limit := 16 << 10
+	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events"); err == nil {
+		limit, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	if limit > 64<<10 {
+		t.Skipf("the kernel keeps %d events", limit)
+	}
+	d := serve(t)
+	w := d.watch(t, &filesystem.WatchDirRequest{})
+	long := d.home + "/" + strings.Repeat("x", 240)
+	put(t, long+"0", "")
+	// Sockets hold some megabytes of what the client does not read.
+	for i := range limit + 40<<10 {
+		if err := os.Rename(long+strconv.Itoa(i), long+strconv.Itoa(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for w.Receive() {
+	}
+	if connect.CodeOf(w.Err()) != connect.CodeInternal || !strings.Contains(w.Err().Error(), "watcher error") {
+		t.Errorf("%v, want internal with watcher error", w.Err())
+	}
+}
+
+// TestAbandonedWatcher gives its place to another one when there is none left.
+func TestAbandonedWatcher(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	client := d.files()
+	create := func() (string, error) {
+		created, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+		if err != nil {
+			return "", err
+		}
+		return created.Msg.GetWatcherId(), nil
+	}
+	id, err := create()
+	if err != nil {
+		t.Skipf("the machine's own bound is lower: %v", err)
+	}
+	ws := d.agent.watchers
+	ws.mu.Lock()
+	ws.count += maxWatchers - 1
+	p := ws.polled[id]
+	ws.mu.Unlock()
+	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Fatalf("one more: %v, want resource_exhausted", err)
+	}
+	p.mu.Lock()
+	p.asked = time.Now().Add(-2 * abandoned)
+	p.mu.Unlock()
+	if _, err := create(); err != nil {
+		t.Errorf("in the place of the abandoned one: %v", err)
+	}
+	_, err = client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("the abandoned one: %v, want not_found", err)
+	}
+	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("yet another one: %v, want resource_exhausted", err)
+	}
+}
+
+// TestKeptEventsAreBounded over all watchers, and free again once they were asked for.
+func TestKeptEventsAreBounded(t *testing.T) {
+	t.Parallel()
+	ws := newWatchers()
+	one, other := &polled{all: ws}, &polled{all: ws}
+	event := &filesystem.FilesystemEvent{Name: strings.Repeat("x", 4000)}
+	n := 0
+	for ; one.keep(event) == nil; n++ {
+		if n > maxKept/4000 {
+			t.Fatalf("%d events of 4,000 bytes are kept", n)
+		}
+	}
+	if err := other.keep(event); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "16777216") {
+		t.Errorf("another watcher: %v, want the bound named", err)
+	}
+	if events, err := one.take(); len(events) != n || err != nil {
+		t.Errorf("%d of %d events, %v", len(events), n, err)
+	}
+	if err := other.keep(event); err != nil {
+		t.Errorf("after they were taken: %v", err)
+	}
+	other.forget()
+	if kept := ws.kept.Load(); kept != 0 {
+		t.Errorf("%d bytes are still counted", kept)
+	}
+}

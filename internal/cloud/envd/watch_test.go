@@ -1,0 +1,230 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+type watching struct {
+	*connect.ServerStreamForClient[filesystem.WatchDirResponse]
+}
+
+func (d *daemon) watch(t *testing.T, req *filesystem.WatchDirRequest) watching {
+	t.Helper()
+	s, err := d.files().WatchDir(t.Context(), connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if !s.Receive() || s.Msg().GetStart() == nil {
+		t.Fatalf("no start event: %v", s.Err())
+	}
+	return watching{s}
+}
+
+// until returns what comes before something happens to the file called end.
+func (w watching) until(t *testing.T, end string) []string {
+	t.Helper()
+	var events []string
+	for w.Receive() {
+		event := w.Msg().GetFilesystem()
+		if event.GetName() == end {
+			return events
+		}
+		events = append(events, strings.TrimPrefix(event.GetType().String(), "EVENT_TYPE_")+" "+event.GetName())
+	}
+	t.Fatalf("after %v: %v", events, w.Err())
+	return nil
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		recursive bool
+		do        func(t *testing.T, d *daemon)
+		want      []string
+	}{
+		"small upload": {false, func(t *testing.T, d *daemon) {
+			d.do(t, "POST", "/files?path=new", "text", "Content-Type", "application/octet-stream")
+		}, []string{"CREATE new", "CHMOD new", "WRITE new"}},
+		"overwriting upload": {false, func(t *testing.T, d *daemon) {
+			d.do(t, "POST", "/files?path=old", "text", "Content-Type", "application/octet-stream")
+		}, []string{"CHMOD old", "WRITE old"}},
+		"large upload": {false, func(t *testing.T, d *daemon) {
+			d.do(t, "POST", "/files?path=old", strings.Repeat("x", block+1), "Content-Type", "application/octet-stream")
+		}, []string{"CHMOD old", "WRITE old"}},
+		"rename": {false, func(t *testing.T, d *daemon) {
+			_ = os.Rename(d.home+"/old", d.home+"/new")
+		}, []string{"RENAME old", "CREATE new"}},
+		"remove":      {false, func(t *testing.T, d *daemon) { _ = os.Remove(d.home + "/old") }, []string{"REMOVE old"}},
+		"below, flat": {false, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, nil},
+		"below, deep": {true, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, []string{"CREATE sub/x"}},
+		"new tree": {true, func(t *testing.T, d *daemon) {
+			// Made elsewhere: nothing of it can be seen happening.
+			if err := os.MkdirAll(d.home+"-else/n1/n2", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			put(t, d.home+"-else/n1/n2/q", "")
+			_ = os.Rename(d.home+"-else/n1", d.home+"/n1")
+		}, []string{"CREATE n1", "CREATE n1/n2", "CREATE n1/n2/q"}},
+		"renamed tree": {true, func(t *testing.T, d *daemon) {
+			_ = os.Rename(d.home+"/sub", d.home+"/moved")
+		}, []string{"RENAME sub", "CREATE moved"}},
+		"directory": {true, func(t *testing.T, d *daemon) {
+			_ = errors.Join(os.Chmod(d.home+"/sub", 0o700), os.Chmod(d.home+"/sub", 0o755), os.Remove(d.home+"/sub"))
+		}, []string{"CHMOD sub", "REMOVE sub"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := serve(t)
+			put(t, d.home+"/old", "")
+			if err := os.Mkdir(d.home+"/sub", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w := d.watch(t, &filesystem.WatchDirRequest{Recursive: test.recursive})
+			test.do(t, d)
+			put(t, d.home+"/end", "")
+			// The kernel joins equal events that nobody has read yet.
+			if diff := cmp.Diff(test.want, slices.Compact(w.until(t, "end"))); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWatchNewTrees makes directories as fast as it can: nothing may be missed and
+// nothing told twice.
+func TestWatchNewTrees(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	w := d.watch(t, &filesystem.WatchDirRequest{Recursive: true})
+	var want []string
+	for _, top := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+		dir := d.home + "/" + top + "/1/2/3"
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir+"/file", "")
+		for _, name := range []string{"", "/1", "/1/2", "/1/2/3", "/1/2/3/file"} {
+			want = append(want, "CREATE "+top+name)
+		}
+	}
+	seen := map[string]int{}
+	for len(seen) < len(want) && w.Receive() {
+		event := w.Msg().GetFilesystem()
+		seen[strings.TrimPrefix(event.GetType().String(), "EVENT_TYPE_")+" "+event.GetName()]++
+	}
+	for _, event := range want {
+		if seen[event] != 1 {
+			t.Errorf("%s: told %d times", event, seen[event])
+		}
+	}
+	// The moved tree is still watched, by its new name.
+	if err := os.Rename(d.home+"/a", d.home+"/A"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, d.home+"/A/1/2/3/more", "")
+	w.until(t, "A/1/2/3/more")
+}
+
+func TestWatchEntries(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	w := d.watch(t, &filesystem.WatchDirRequest{IncludeEntry: true})
+	put(t, d.home+"/a", "text")
+	if !w.Receive() {
+		t.Fatal(w.Err())
+	}
+	if entry := w.Msg().GetFilesystem().GetEntry(); entry.GetPath() != d.home+"/a" || entry.GetType() != isFile {
+		t.Errorf("entry %v", entry)
+	}
+}
+
+func TestWatchRefused(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	put(t, d.home+"/file", "")
+	for path, want := range map[string]connect.Code{"none": connect.CodeNotFound, "file": connect.CodeInvalidArgument} {
+		s, err := d.files().WatchDir(t.Context(), connect.NewRequest(&filesystem.WatchDirRequest{Path: path}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Receive() || connect.CodeOf(s.Err()) != want {
+			t.Errorf("%s: %v, want %v", path, s.Err(), want)
+		}
+		s.Close()
+	}
+}
+
+func TestPolledWatch(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	client := d.files()
+	created, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := created.Msg.GetWatcherId()
+	if len(id) != 21 || id[0] != 'w' {
+		t.Errorf("id %q, want w and 20 characters", id)
+	}
+	put(t, d.home+"/a", "")
+	var got []*filesystem.FilesystemEvent
+	await(t, "the event", func() bool {
+		res, err := client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, res.Msg.GetEvents()...)
+		return len(got) > 0
+	})
+	if len(got) != 1 || got[0].GetName() != "a" {
+		t.Errorf("events %v", got)
+	}
+	if _, err := client.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: id})); err != nil {
+		t.Error(err)
+	}
+	_, err = client.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: id}))
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("RemoveWatcher again: %v, want not_found", err)
+	}
+	_, err = client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("GetWatcherEvents: %v, want not_found", err)
+	}
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	client := d.files()
+	var last string
+	for range maxWatchers {
+		created, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+		if err != nil {
+			t.Skipf("the machine's own bound is lower: %v", err)
+		}
+		last = created.Msg.GetWatcherId()
+	}
+	_, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "the bound is 64") {
+		t.Errorf("one more: %v, want the bound named", err)
+	}
+	if _, err := client.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: last})); err != nil {
+		t.Error(err)
+	}
+	await(t, "a free place", func() bool {
+		_, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
+		return err == nil
+	})
+}

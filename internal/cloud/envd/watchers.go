@@ -1,0 +1,303 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+)
+
+const (
+	maxWatchers = 64
+	// maxKept is how many bytes of events the watchers together keep until they are
+	// asked for.
+	maxKept = 16 << 20
+	// abandoned is how long a watcher may go unasked before another one may have its
+	// place, where there is none left.
+	abandoned = 10 * time.Minute
+)
+
+var (
+	errTooManyWatchers = fmt.Errorf("too many watchers: the bound is %d", maxWatchers)
+	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not asked for: some are lost", maxKept)
+)
+
+// watchers is every watch there is, streamed or polled.
+type watchers struct {
+	waits sync.WaitGroup
+	life  context.Context //nolint:containedctx // of what no request bounds
+	end   context.CancelFunc
+
+	mu     sync.Mutex
+	count  int
+	polled map[string]*polled
+
+	kept atomic.Int64 // bytes of events in all polled
+}
+
+// polled keeps the events of a watch for a client that asks.
+type polled struct {
+	all   *watchers
+	watch *watch
+	stop  context.CancelFunc
+
+	mu     sync.Mutex
+	events []*filesystem.FilesystemEvent
+	size   int64 // what they count for in kept
+	asked  time.Time
+	err    error
+}
+
+func newWatchers() *watchers {
+	life, end := context.WithCancel(context.Background())
+	return &watchers{life: life, end: end, polled: make(map[string]*polled)}
+}
+
+// enter counts a watch in; its owner calls leave, or drop when it is polled.
+func (ws *watchers) enter() error {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.life.Err() != nil {
+		return connect.NewError(connect.CodeUnavailable, errClosed)
+	}
+	if ws.count >= maxWatchers && !ws.evict() {
+		return connect.NewError(connect.CodeResourceExhausted, errTooManyWatchers)
+	}
+	ws.count++
+	ws.waits.Add(1)
+	return nil
+}
+
+// evict removes the watcher that nobody asked for the longest, if that is long. Its
+// client is gone, most likely: there is no other way to tell.
+func (ws *watchers) evict() bool {
+	var oldest string
+	since := time.Now().Add(-abandoned)
+	for id, p := range ws.polled {
+		p.mu.Lock()
+		if p.asked.Before(since) {
+			oldest, since = id, p.asked
+		}
+		p.mu.Unlock()
+	}
+	if oldest == "" {
+		return false
+	}
+	ws.drop(oldest)
+	return true
+}
+
+// drop ends a polled watcher, and its place is free. It is called with mu held.
+func (ws *watchers) drop(id string) {
+	p := ws.polled[id]
+	delete(ws.polled, id)
+	ws.count--
+	p.stop()
+}
+
+func (ws *watchers) leave() {
+	ws.mu.Lock()
+	ws.count--
+	ws.mu.Unlock()
+	ws.waits.Done()
+}
+
+func (ws *watchers) close() error {
+	ws.mu.Lock() // what enters is in before this, or sees the end
+	ws.end()
+	ws.mu.Unlock()
+	ws.waits.Wait()
+	return nil
+}
+
+// run hands events to emit until ctx ends or something fails. idle is called when
+// nothing happened for an interval; zero is never.
+func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
+	defer context.AfterFunc(ctx, w.notify.interrupt)()
+	defer context.AfterFunc(ws.life, w.notify.interrupt)()
+	for {
+		if err := w.notify.setDeadline(interval); err != nil {
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
+		}
+		// What ends after this interrupts the wait.
+		switch {
+		case ws.life.Err() != nil:
+			return connect.NewError(connect.CodeUnavailable, errClosed)
+		case ctx.Err() != nil:
+			return contextFailure(ctx)
+		}
+		var failed error
+		err := w.notify.wait(func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var n int
+			n, failed = w.take(emit)
+			return n > 0 || failed != nil
+		})
+		switch {
+		case failed != nil:
+			return failed
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
+		case interval > 0 && ctx.Err() == nil && ws.life.Err() == nil:
+			if err := idle(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// WatchDir streams what changes in a directory.
+func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return err
+	}
+	ws := s.agent.watchers
+	if err := ws.enter(); err != nil {
+		return err
+	}
+	defer ws.leave()
+	w, err := s.agent.newWatch(path, req.Msg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.close() }() // nothing is left to lose
+	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
+		return err
+	}
+	return ws.run(ctx, w, keepaliveInterval(req.Header()), func(event *filesystem.FilesystemEvent) error {
+		return stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: event}})
+	}, func() error {
+		return stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}})
+	})
+}
+
+// CreateWatcher keeps what changes in a directory until it is asked for.
+func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+	path, err := s.resolve(ctx, req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	ws := s.agent.watchers
+	if err := ws.enter(); err != nil {
+		return nil, err
+	}
+	w, err := s.agent.newWatch(path, req.Msg)
+	if err != nil {
+		ws.leave()
+		return nil, err
+	}
+	id := "w" + rand.Text()[:20]
+	// It outlives the request.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p := &polled{all: ws, watch: w, stop: stop, asked: time.Now()}
+	ws.mu.Lock()
+	ws.polled[id] = p
+	ws.mu.Unlock()
+	go func() {
+		defer ws.waits.Done()
+		defer stop()
+		err := ws.run(ctx, w, 0, p.keep, nil)
+		p.fail(errors.Join(err, w.close()))
+		// It counts, with what it kept, until it is removed.
+		select {
+		case <-ctx.Done():
+		case <-ws.life.Done():
+		}
+		p.forget()
+	}()
+	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), nil
+}
+
+func (p *polled) keep(event *filesystem.FilesystemEvent) error {
+	const overhead = 128 // of an event in memory
+	size := int64(overhead + 2*proto.Size(event))
+	if p.all.kept.Add(size) > maxKept {
+		p.all.kept.Add(-size)
+		return connect.NewError(connect.CodeResourceExhausted, errTooManyEvents)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, event)
+	p.size += size
+	return nil
+}
+
+// forget drops what was kept.
+func (p *polled) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all.kept.Add(-p.size)
+	p.events, p.size = nil, 0
+}
+
+func (p *polled) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+// take returns what came, and after that why no more will.
+func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = time.Now()
+	if len(p.events) == 0 && p.err != nil {
+		return nil, p.err
+	}
+	events := p.events
+	p.all.kept.Add(-p.size)
+	p.events, p.size = nil, 0
+	return events, nil
+}
+
+// GetWatcherEvents takes the events of everything that happened before it and after
+// the last call.
+func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+	id := req.Msg.GetWatcherId()
+	ws := s.agent.watchers
+	ws.mu.Lock()
+	p, ok := ws.polled[id]
+	ws.mu.Unlock()
+	if !ok {
+		return nil, noWatcher(id)
+	}
+	if !p.watch.catchUp(p.keep) {
+		p.watch.notify.interrupt() // so that its goroutine learns of it
+	}
+	events, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&filesystem.GetWatcherEventsResponse{Events: events}), nil
+}
+
+// RemoveWatcher ends a watcher and drops its events.
+func (s *filesystemService) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+	id := req.Msg.GetWatcherId()
+	ws := s.agent.watchers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if _, ok := ws.polled[id]; !ok {
+		return nil, noWatcher(id)
+	}
+	ws.drop(id)
+	return connect.NewResponse(&filesystem.RemoveWatcherResponse{}), nil
+}
+
+func noWatcher(id string) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("watcher with id %s not found", bounded(id)))
+}

@@ -1,0 +1,173 @@
+package pyenv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Variable is the environment variable that names the Python to use instead of
+// anything that would be found or made.
+const Variable = "E2BCTL_PYTHON"
+
+// ErrNoPython says that the machine has no Python a sandbox could run.
+var ErrNoPython = errors.New("python: no usable python3 found; install Python 3.9 or newer, or name one in " + Variable)
+
+// Level says how much a Python can do, from most to least.
+type Level int
+
+// The levels.
+const (
+	Venv    Level = iota // the prepared virtual environment: everything on the list
+	IPython              // IPython, so magics and rich display; the other packages as they are
+	Plain                // the standard library alone
+)
+
+// String returns the level's name as doctor shows it.
+func (l Level) String() string {
+	switch l {
+	case Venv:
+		return "venv"
+	case IPython:
+		return "ipython"
+	case Plain:
+		return "plain"
+	}
+	return fmt.Sprintf("Level(%d)", int(l))
+}
+
+// Env is a Python and what it stands on. It is a value: nothing has to be closed.
+type Env struct {
+	Python  string   // absolute path of the interpreter; its real file, never a shim
+	Version string   // of the interpreter, as in "3.11.7"
+	Trees   []string // directories a sandbox must be shown beyond /usr, none inside another
+	Vars    []string // variables ("NAME=value") that its processes should have
+	Level   Level
+	Note    string // one line: what is missing, or not used, and what to do; "" when nothing is
+}
+
+// Find returns the best Python that is there now: the one that E2BCTL_PYTHON
+// names, else the prepared environment, else a python3 with IPython, else any
+// python3. It runs the candidates to ask them, and installs nothing; that the
+// prepared environment is in use is noted there.
+// A prepared environment that users other than this one and root can change is
+// not run; the note of what is returned in its place says so.
+// It returns [ErrNoPython] when there is none, and an error that names the file
+// when E2BCTL_PYTHON does not work.
+func Find(ctx context.Context) (*Env, error) {
+	env, err := named(ctx)
+	if env == nil && err == nil {
+		env, err = findVenv(ctx)
+	}
+	if refused := err; errors.Is(refused, errRefused) {
+		if env, err = fallback(ctx, ""); env != nil {
+			env.Note = fmt.Sprintf("%v: run `e2bctl local setup`, which makes another one", refused)
+		}
+	}
+	if env != nil || err != nil {
+		return env, err
+	}
+	return fallback(ctx, "run `e2bctl local setup`")
+}
+
+// Ensure returns the prepared environment and makes it first when it is not
+// there, which downloads some 80 MB and takes a minute. Processes that call it at
+// the same time wait for the one that works. When it cannot be made, Ensure
+// answers as [Find] does, with the reason in [Env.Note]. progress gets what is
+// being done, as lines, or as a bar when it is a terminal; nil is silent.
+//
+// Whatever the umask is, nobody else can write to what Ensure makes, nor read an
+// ordinary user's. An environment that others can change is replaced.
+//
+// Environments of other versions that nobody has used for 30 days are removed.
+//
+// Root may get the system's python3-venv package installed, which progress says
+// beforehand. A cancelled ctx leaves nothing half made.
+func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
+	report := newReporter(progress)
+	defer removeUnused(report)
+	env, err := named(ctx)
+	if env != nil || err != nil {
+		return env, err
+	}
+	env, err = makeVenv(ctx, report)
+	if err == nil {
+		return env, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	report.line("the Python environment could not be made: %v", err)
+	return fallback(ctx, err.Error())
+}
+
+// named returns the Python that E2BCTL_PYTHON names, nil when it names none.
+func named(ctx context.Context) (*Env, error) {
+	name := os.Getenv(Variable)
+	if name == "" {
+		return nil, nil
+	}
+	found, err := ask(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("python: %s=%s cannot be used: %w", Variable, name, err)
+	}
+	return found.env("install it there"), nil
+}
+
+// System returns the best Python of which everything is below /usr, for a
+// sandbox that can be shown nothing else. remedy is what its note tells the user
+// to do. It returns [ErrNoPython] when there is none.
+func System(ctx context.Context, remedy string) (*Env, error) {
+	found, err := candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return best(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
+}
+
+// fallback returns the best of the machine's own interpreters. remedy is what
+// its note tells the user to do.
+func fallback(ctx context.Context, remedy string) (*Env, error) {
+	found, err := candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return best(found, remedy)
+}
+
+func best(found []*interpreter, remedy string) (*Env, error) {
+	if len(found) == 0 {
+		return nil, ErrNoPython
+	}
+	best := found[0]
+	for _, candidate := range found {
+		if candidate.has("IPython") {
+			best = candidate
+			break
+		}
+	}
+	return best.env(remedy), nil
+}
+
+// env describes an interpreter that is not the prepared environment.
+func (i *interpreter) env(remedy string) *Env {
+	env := &Env{Python: i.Executable, Version: i.version(), Trees: i.trees(), Level: Plain}
+	if i.has("IPython") {
+		env.Level = IPython
+	}
+	var missing []string
+	for _, module := range modules {
+		if !i.has(module.name) {
+			missing = append(missing, cmp.Or(module.distribution, module.name))
+		}
+	}
+	if len(missing) > 0 {
+		env.Note = fmt.Sprintf("%s (Python %s) lacks %s: %s", i.Executable, i.version(), strings.Join(missing, ", "), remedy)
+	}
+	return env
+}

@@ -1,0 +1,136 @@
+package pyenv
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// probe is the program that an interpreter is asked with. A python3 on PATH may
+// be a script that picks one of several (pyenv, asdf); only the interpreter that
+// runs in the end knows its own file.
+//
+//go:embed probe.py
+var probe string
+
+// probeTimeout bounds one interpreter's answer; a shim on a cold disk takes
+// seconds.
+const probeTimeout = 20 * time.Second
+
+// oldest is the first minor version of Python 3 that the kernel driver runs on.
+const oldest = 9
+
+// modules are what the list is for, with the distribution's name where it is
+// another one. probe.py is given them to look for.
+var modules = []struct{ name, distribution string }{
+	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
+}
+
+// interpreter is what an interpreter says of itself.
+type interpreter struct {
+	Executable string   // sys.executable
+	Real       string   // the same without symbolic links
+	Base       string   // the interpreter below a virtual environment
+	Prefixes   []string // every installation prefix, virtual and real
+	Numbers    [3]int   `json:"version"`
+	Modules    []string // of those asked for, the ones that are there
+}
+
+func (i *interpreter) version() string {
+	return fmt.Sprintf("%d.%d.%d", i.Numbers[0], i.Numbers[1], i.Numbers[2])
+}
+
+func (i *interpreter) has(module string) bool { return slices.Contains(i.Modules, module) }
+
+// trees returns the directories below which everything of the interpreter is,
+// without what is under /usr and without nested ones.
+func (i *interpreter) trees() []string {
+	paths := append(slices.Clone(i.Prefixes), filepath.Dir(filepath.Dir(i.Real)))
+	slices.Sort(paths)
+	var trees []string
+	for _, path := range paths {
+		if below(path, "/usr") || slices.ContainsFunc(trees, func(tree string) bool { return below(path, tree) }) {
+			continue
+		}
+		trees = append(trees, path)
+	}
+	return trees
+}
+
+// below reports whether path is directory or in it.
+func below(path, directory string) bool {
+	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
+}
+
+// candidates asks the places a python3 may be in; those that do not work or are
+// too old are left out. It fails only when ctx ends.
+func candidates(ctx context.Context) ([]*interpreter, error) {
+	var found []*interpreter
+	for _, name := range []string{"python3", "/usr/bin/python3", "/usr/local/bin/python3"} {
+		candidate, err := ask(ctx, name)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("python: look for an interpreter: %w", context.Cause(ctx))
+		}
+		if err == nil && !slices.ContainsFunc(found, func(other *interpreter) bool { return other.Executable == candidate.Executable }) {
+			found = append(found, candidate)
+		}
+	}
+	return found, nil
+}
+
+// ask runs the interpreter that name leads to and checks that a sandbox can use it.
+func ask(ctx context.Context, name string) (*interpreter, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	arguments := []string{"-I", "-c", probe}
+	for _, module := range append(slices.Clone(modules), struct{ name, distribution string }{name: "ensurepip"}) {
+		arguments = append(arguments, module.name)
+	}
+	command := exec.CommandContext(ctx, path, arguments...)
+	command.WaitDelay = time.Second
+	var errs tail
+	command.Stderr = &errs
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w%s", path, err, errs.suffix())
+	}
+	found := &interpreter{}
+	if err := json.Unmarshal(bytes.TrimSpace(output), found); err != nil {
+		return nil, fmt.Errorf("%s answers what no Python does: %w", path, err)
+	}
+	return found, found.check()
+}
+
+// check refuses what a sandbox could not run, or could run only by being shown
+// what it must not see.
+func (i *interpreter) check() error {
+	switch {
+	case !filepath.IsAbs(i.Executable):
+		return errors.New("the interpreter does not know its own file")
+	case i.Numbers[0] != 3 || i.Numbers[1] < oldest:
+		return fmt.Errorf("%s is Python %s; 3.%d or newer is needed", i.Executable, i.version(), oldest)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/root"
+	}
+	for _, tree := range i.trees() {
+		if tree == "/" || below(home, tree) {
+			return fmt.Errorf("%s is installed into %s itself, which a sandbox is not shown; install it into a directory of its own", i.Executable, tree)
+		}
+	}
+	return nil
+}

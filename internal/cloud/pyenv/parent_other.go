@@ -1,0 +1,9 @@
+//go:build !linux
+
+package pyenv
+
+import "os/exec"
+
+// endWithParent can do nothing here; the lock that the command inherits keeps
+// others away until it is through.
+func endWithParent(*exec.Cmd) {}

@@ -1,0 +1,94 @@
+package pyenv
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// reporter tells what is going on: a line for each stage and, on a terminal, a
+// bar for the stages that have steps.
+type reporter struct {
+	w           io.Writer
+	terminal    bool
+	total, done int
+	open        bool // a bar is on the current line
+}
+
+func newReporter(w io.Writer) *reporter {
+	if w == nil {
+		w = io.Discard
+	}
+	file, ok := w.(*os.File)
+	return &reporter{w: w, terminal: ok && term.IsTerminal(int(file.Fd()))}
+}
+
+// line writes one line, below the bar if there is one.
+func (r *reporter) line(format string, arguments ...any) {
+	if r.open {
+		fmt.Fprintln(r.w)
+		r.open = false
+	}
+	fmt.Fprintf(r.w, format+"\n", arguments...)
+}
+
+// stage begins the next part of the work, of steps packages; 0 is a part whose
+// progress is not known.
+func (r *reporter) stage(name string, steps int) {
+	if steps == 0 {
+		r.line("%s", name)
+	} else {
+		r.line("%s %d packages", name, steps)
+	}
+	r.total, r.done = steps, 0
+}
+
+// barWidth is the number of cells of the bar, so that count and label fit beside
+// it on a line of 80.
+const barWidth = 30
+
+// step counts one package.
+func (r *reporter) step(label string) {
+	if !r.terminal || r.total == 0 {
+		return
+	}
+	r.done = min(r.done+1, r.total)
+	filled := barWidth * r.done / r.total
+	fmt.Fprintf(r.w, "\r[%s%s] %d/%d %-30.30s", strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled), r.done, r.total, label)
+	r.open = true
+}
+
+// maxLine bounds what lineWriter keeps of a line; the rest of it is dropped.
+const maxLine = 4 << 10
+
+// lineWriter calls line, unless it is nil, for every whole line written to it.
+type lineWriter struct {
+	line func(string)
+	part []byte
+}
+
+func (w *lineWriter) Write(data []byte) (int, error) {
+	size := len(data)
+	if w.line == nil {
+		return size, nil
+	}
+	for {
+		end := bytes.IndexByte(data, '\n')
+		if end < 0 {
+			break
+		}
+		w.keep(data[:end])
+		w.line(string(w.part))
+		w.part, data = w.part[:0], data[end+1:]
+	}
+	w.keep(data)
+	return size, nil
+}
+
+func (w *lineWriter) keep(data []byte) {
+	w.part = append(w.part, data[:min(len(data), maxLine-len(w.part))]...)
+}

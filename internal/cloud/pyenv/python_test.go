@@ -1,0 +1,289 @@
+package pyenv
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pretender is a python3 that answers the probe, makes environments of copies
+// of itself and installs nothing. It counts the runs of its pip and does there
+// what PRETEND says. Its base is in a directory of its own, as pyenv's are.
+const pretender = `#!/bin/sh
+self=$(readlink -f "$0")
+prefix=$(dirname "$(dirname "$self")")
+if [ "$1$2" = -I-c ]; then
+  case "$3" in
+  *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,11,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests"]}' ;;
+  esac
+elif [ "$1$2$3" = -I-mvenv ]; then
+  mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
+elif [ "$1$2" = -mpip ]; then
+  echo run >> "$PIP_RUNS"
+  echo "Collecting numpy==1.0 (from -r x)"
+  eval "$PRETEND"
+fi
+`
+
+// pretend puts the pretender first on PATH and gives the test a cache of its
+// own. It returns the cache and the file that counts pip's runs.
+func pretend(t *testing.T, behaviour string) (cache, runs string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the pretender is a shell script for Linux")
+	}
+	directory := t.TempDir()
+	python := filepath.Join(directory, "opt", "bin", "python3")
+	if err := os.MkdirAll(filepath.Dir(python), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(python, []byte(pretender), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cache, runs = filepath.Join(directory, "cache"), filepath.Join(directory, "runs")
+	t.Setenv("PATH", filepath.Dir(python)+":/usr/bin:/bin")
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("PIP_RUNS", runs)
+	t.Setenv("PRETEND", behaviour)
+	t.Setenv(Variable, "")
+	return cache, runs
+}
+
+func environments(t *testing.T, cache string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(cache, "e2bctl", "python", "*-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestEnsureMakesOneEnvironment(t *testing.T) {
+	cache, runs := pretend(t, "")
+	var group sync.WaitGroup
+	results := make([]*Env, 4)
+	for i := range results {
+		group.Go(func() {
+			env, err := Ensure(t.Context(), nil)
+			if err != nil {
+				t.Errorf("Ensure: %v", err)
+			}
+			results[i] = env
+		})
+	}
+	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	made := environments(t, cache)
+	if len(made) != 1 {
+		t.Fatalf("environments = %q, want one", made)
+	}
+	want := &Env{
+		Python: filepath.Join(made[0], "bin", "python3"), Version: "3.11.0", Trees: made, Level: Venv,
+		Vars: []string{"MPLCONFIGDIR=" + filepath.Join(made[0], "share", "matplotlib")},
+	}
+	for _, env := range results {
+		if diff := cmp.Diff(want, env); diff != "" {
+			t.Errorf("Ensure (-want +got):\n%s", diff)
+		}
+	}
+	if content, _ := os.ReadFile(runs); string(content) != "run\n" {
+		t.Errorf("pip ran %q, want once", content)
+	}
+	found, err := Find(t.Context())
+	if diff := cmp.Diff(want, found); err != nil || diff != "" {
+		t.Errorf("Find: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestEnsureReplacesHalfMade(t *testing.T) {
+	cache, runs := pretend(t, "")
+	env, err := Ensure(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory := environments(t, cache)[0]
+	ruin := filepath.Join(directory, "ruin")
+	if err := os.WriteFile(ruin, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(directory, marker)); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Find(t.Context()); err != nil || found.Level == Venv {
+		t.Errorf("Find = %+v, %v; want no environment without its marker", found, err)
+	}
+	again, err := Ensure(t.Context(), nil)
+	if diff := cmp.Diff(env, again); err != nil || diff != "" {
+		t.Errorf("Ensure again: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := os.Stat(ruin); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the half-made environment was built upon: %v", err)
+	}
+	if content, _ := os.ReadFile(runs); string(content) != "run\nrun\n" {
+		t.Errorf("pip ran %q, want twice", content)
+	}
+}
+
+func TestEnsureStepsDown(t *testing.T) {
+	cache, _ := pretend(t, "echo no route to https://me:secret@index.test/simple >&2; exit 3")
+	var progress strings.Builder
+	env, err := Ensure(t.Context(), &progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env.Level != IPython {
+		t.Errorf("Level = %v, want %v", env.Level, IPython)
+	}
+	if text := progress.String(); !strings.Contains(text, "no route to https://index.test/simple") || strings.Contains(text, "secret") {
+		t.Errorf("progress = %q; want pip's complaint without the password", text)
+	}
+	if left := environments(t, cache); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// notifier cancels when it is told of a stage.
+type notifier struct {
+	stage  string
+	cancel context.CancelFunc
+}
+
+func (n notifier) Write(data []byte) (int, error) {
+	if strings.Contains(string(data), n.stage) {
+		n.cancel()
+	}
+	return len(data), nil
+}
+
+func TestEnsureCancelled(t *testing.T) {
+	cache, _ := pretend(t, "echo Installing collected packages: x; sleep 600 & wait")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	env, err := Ensure(ctx, notifier{"installing", cancel})
+	if env != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("Ensure = %+v, %v; want context.Canceled", env, err)
+	}
+	if left := environments(t, cache); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestVariable(t *testing.T) {
+	cache, _ := pretend(t, "")
+	real, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	shim := filepath.Join(cache, "shim")
+	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec "+real+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	broken := filepath.Join(cache, "broken")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho hello\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("shim", func(t *testing.T) {
+		t.Setenv(Variable, shim)
+		env, err := Ensure(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if env.Python != real {
+			t.Errorf("Python = %s, want %s behind the shim", env.Python, real)
+		}
+	})
+	for _, name := range []string{broken, filepath.Join(cache, "missing")} {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Setenv(Variable, name)
+			for _, find := range []func() (*Env, error){
+				func() (*Env, error) { return Find(t.Context()) },
+				func() (*Env, error) { return Ensure(t.Context(), nil) },
+			} {
+				if env, err := find(); err == nil || !strings.Contains(err.Error(), Variable+"="+name) {
+					t.Errorf("got %+v, %v; want an error that names %s", env, err, name)
+				}
+			}
+		})
+	}
+}
+
+// TestMachine asks the interpreters of this machine, whatever they are.
+func TestMachine(t *testing.T) {
+	t.Setenv(Variable, "")
+	env, err := Find(t.Context())
+	if errors.Is(err, ErrNoPython) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	trees := append([]string{"/usr"}, env.Trees...)
+	if !slices.ContainsFunc(trees, func(tree string) bool { return below(env.Python, tree) }) {
+		t.Errorf("%s is in none of %q", env.Python, trees)
+	}
+	command := exec.CommandContext(t.Context(), env.Python, "-I", "-c", "import sys, json; print(sys.version.split()[0])")
+	output, err := command.Output()
+	if version := strings.TrimSpace(string(output)); err != nil || version != env.Version {
+		t.Errorf("%s says %q, %v; want %s", env.Python, version, err, env.Version)
+	}
+	if (env.Note == "") != (env.Level == Venv) && env.Level != IPython {
+		t.Errorf("Level %v with note %q", env.Level, env.Note)
+	}
+}
+
+func TestTrees(t *testing.T) {
+	t.Setenv("HOME", "/home/ann")
+	tests := []struct {
+		name  string
+		found interpreter
+		trees []string
+		fails string
+	}{
+		{"system", interpreter{Executable: "/usr/bin/python3", Real: "/usr/bin/python3.11", Prefixes: []string{"/usr"}}, nil, ""},
+		{"local", interpreter{Executable: "/usr/local/bin/python3", Real: "/usr/local/bin/python3.13", Prefixes: []string{"/usr/local"}}, nil, ""},
+		{
+			"venv over pyenv",
+			interpreter{Executable: "/srv/v/bin/python3", Real: "/home/ann/.pyenv/versions/3.11.7/bin/python3.11", Prefixes: []string{"/home/ann/.pyenv/versions/3.11.7", "/srv/v"}},
+			[]string{"/home/ann/.pyenv/versions/3.11.7", "/srv/v"}, "",
+		},
+		{
+			"behind a link",
+			interpreter{Executable: "/opt/py/bin/python3", Real: "/opt/py-3.12.4/bin/python3.12", Prefixes: []string{"/opt/py"}},
+			[]string{"/opt/py", "/opt/py-3.12.4"}, "",
+		},
+		{"nested", interpreter{Executable: "/opt/a/b/bin/python3", Real: "/opt/a/bin/python3", Prefixes: []string{"/opt/a/b", "/opt/a"}}, []string{"/opt/a"}, ""},
+		{"not nested", interpreter{Executable: "/opt/ab/bin/python3", Real: "/opt/a/bin/python3", Prefixes: []string{"/opt/ab", "/opt/a"}}, []string{"/opt/a", "/opt/ab"}, ""},
+		{"home", interpreter{Executable: "/home/ann/bin/python3", Real: "/home/ann/bin/python3", Prefixes: []string{"/home/ann"}}, []string{"/home/ann"}, "installed into /home/ann itself"},
+		{"homes", interpreter{Executable: "/home/bin/python3", Real: "/home/bin/python3", Prefixes: []string{"/home"}}, []string{"/home"}, "installed into /home itself"},
+		{"root", interpreter{Executable: "/bin/python3", Real: "/bin/python3", Prefixes: []string{"/"}}, []string{"/"}, "installed into / itself"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.found.Numbers = [3]int{3, 11, 0}
+			if diff := cmp.Diff(test.trees, test.found.trees()); diff != "" {
+				t.Errorf("trees (-want +got):\n%s", diff)
+			}
+			switch err := test.found.check(); {
+			case test.fails == "" && err != nil, test.fails != "" && (err == nil || !strings.Contains(err.Error(), test.fails)):
+				t.Errorf("check = %v, want %q", err, test.fails)
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package pyenv
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// requirements is the pinned and hashed list, for all Python versions at once.
+//
+//go:embed requirements.txt
+var requirements string
+
+var covered = lazyregexp.New(`(?m)^# Python 3\.(\d+) to 3\.(\d+);`)
+
+// listed returns the first and the last minor version of Python 3 that the list
+// has files for.
+func listed() (first, last int) {
+	match := covered().FindStringSubmatch(requirements)
+	if match == nil {
+		panic("python: requirements.txt does not say which versions it covers")
+	}
+	first, _ = strconv.Atoi(match[1])
+	last, _ = strconv.Atoi(match[2])
+	return first, last
+}
+
+// digest shortens the hash of text to what a directory's name needs.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:6])
+}
+
+// venvName names the environment made from the list with an interpreter: another
+// list, version or interpreter is another environment.
+func venvName(base *interpreter) string {
+	return fmt.Sprintf("%s-%d.%d-%s", digest(requirements), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
+}
+
+var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
+
+// countFor returns how many packages the list has for one minor version of
+// Python 3, for the progress bar.
+func countFor(minor int) int {
+	count := 0
+	for _, match := range pinned().FindAllStringSubmatch(requirements, -1) {
+		if applies(match[1], minor) {
+			count++
+		}
+	}
+	return count
+}
+
+var condition = lazyregexp.New(`python_version (==|<=|>=) "3\.(\d+)"`)
+
+// applies evaluates a marker of the forms that the list has.
+func applies(marker string, minor int) bool {
+	for _, match := range condition().FindAllStringSubmatch(marker, -1) {
+		bound, _ := strconv.Atoi(match[2])
+		switch {
+		case match[1] == "==" && minor != bound, match[1] == "<=" && minor > bound, match[1] == ">=" && minor < bound:
+			return false
+		}
+	}
+	return true
+}

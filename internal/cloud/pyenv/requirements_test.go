@@ -1,0 +1,99 @@
+package pyenv
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestRequirements checks that each Python version gets each wanted package
+// exactly once, with hashes.
+func TestRequirements(t *testing.T) {
+	t.Parallel()
+	first, last := listed()
+	if first != oldest {
+		t.Errorf("the list begins at Python 3.%d, the oldest served is 3.%d", first, oldest)
+	}
+	line := regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
+	entries := line.FindAllStringSubmatch(requirements, -1)
+	if got := strings.Count(requirements, "==") - strings.Count(requirements, `version == "`); got != len(entries) {
+		t.Errorf("%d of %d entries are of the expected form", len(entries), got)
+	}
+	for minor := first; minor <= last; minor++ {
+		versions := map[string]string{}
+		for _, entry := range entries {
+			if !applies(entry[3], minor) {
+				continue
+			}
+			if other, twice := versions[entry[1]]; twice {
+				t.Errorf("Python 3.%d: %s is both %s and %s", minor, entry[1], other, entry[2])
+			}
+			versions[entry[1]] = entry[2]
+		}
+		for _, name := range []string{"ipython", "matplotlib", "numpy", "pandas", "pillow", "pip", "requests"} {
+			if versions[name] == "" {
+				t.Errorf("Python 3.%d: no %s", minor, name)
+			}
+		}
+		if got := countFor(minor); got != len(versions) {
+			t.Errorf("countFor(%d) = %d, want %d", minor, got, len(versions))
+		}
+	}
+}
+
+func TestApplies(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		marker string
+		minors [3]bool // 3.9, 3.10, 3.13
+	}{
+		{``, [3]bool{true, true, true}},
+		{`python_version == "3.9"`, [3]bool{true, false, false}},
+		{`python_version >= "3.10"`, [3]bool{false, true, true}},
+		{`python_version <= "3.10"`, [3]bool{true, true, false}},
+		{`python_version >= "3.10" and python_version <= "3.12"`, [3]bool{false, true, false}},
+	}
+	for _, test := range tests {
+		for i, minor := range []int{9, 10, 13} {
+			if got := applies(test.marker, minor); got != test.minors[i] {
+				t.Errorf("applies(%q, %d) = %v", test.marker, minor, got)
+			}
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	var kept tail
+	if got := kept.suffix(); got != "" {
+		t.Errorf("suffix of nothing = %q", got)
+	}
+	for range 1000 {
+		kept.Write([]byte("https://user:pa55@host/\n"))
+	}
+	if got := kept.suffix(); strings.Contains(got, "pa55") {
+		t.Errorf("suffix = %q", got)
+	}
+	kept.Write([]byte("fatal: https://user:pa55@host/x and http://token@host\r\nlast"))
+	got := kept.suffix()
+	if len(got) > 2*tailSize || strings.Contains(got, "pa55") || !strings.HasSuffix(got, "; fatal: https://host/x and http://host; last") {
+		t.Errorf("suffix = %d bytes, %q", len(got), got)
+	}
+	kept.Write([]byte("no end: https://user:pa55" + strings.Repeat("5", 2*tailSize) + "@host"))
+	if got := kept.suffix(); got != "" {
+		t.Errorf("suffix of the end of one long line = %q", got)
+	}
+}
+
+func TestLineWriter(t *testing.T) {
+	t.Parallel()
+	var lines []string
+	w := lineWriter{line: func(line string) { lines = append(lines, line) }}
+	w.Write([]byte("one\ntw"))
+	w.Write([]byte("o\n" + strings.Repeat("x", 2*maxLine)))
+	w.Write([]byte("yz\nend"))
+	want := []string{"one", "two", strings.Repeat("x", maxLine)}
+	if strings.Join(lines, "|") != strings.Join(want, "|") {
+		t.Errorf("%d lines, want %d", len(lines), len(want))
+	}
+}

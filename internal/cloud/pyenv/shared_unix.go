@@ -1,0 +1,120 @@
+//go:build unix
+
+package pyenv
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// umask makes a program create files that only their owner can write to,
+// whatever the umask of this process is. Go cannot set it for a child alone.
+func umask(argv []string) []string {
+	return append([]string{"/bin/sh", "-c", `umask 022 && exec "$@"`, "sh"}, argv...)
+}
+
+// makeCache makes the cache directory, or takes from others what rights they
+// have in one that is there: nobody may write to it. Only root's may be read by
+// others, because root's sandboxes can run as ids that have no right of their own.
+func makeCache(cache string, report *reporter) error {
+	closed := fs.FileMode(0o077)
+	if os.Geteuid() == 0 {
+		closed = 0o022
+	}
+	if err := os.MkdirAll(cache, 0o777&^closed); err != nil {
+		return fmt.Errorf("python: make the cache directory: %w", err)
+	}
+	// The parent belongs to e2bctl, too: instances of the cloud are in it.
+	err := errors.Join(closeDirectory(cache, filepath.Dir(cache), 0o022, report), closeDirectory(cache, cache, closed, report))
+	if err != nil {
+		return fmt.Errorf("python: the cache directory: %w", err)
+	}
+	return nil
+}
+
+// closeDirectory takes the rights in closed from directory, which is the cache or
+// holds it. Once others are kept out nobody can see what they could change before,
+// so environments that they could are no longer marked as complete.
+func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
+	info, err := os.Stat(directory)
+	if err != nil {
+		return err
+	}
+	if owner(info) != os.Geteuid() || info.Mode().Perm()&closed == 0 {
+		return checkOwn(directory)
+	}
+	markers, err := filepath.Glob(filepath.Join(cache, "*", marker))
+	if err != nil {
+		return err
+	}
+	for _, name := range markers {
+		if err := checkUnshared(filepath.Dir(name)); err != nil {
+			report.line("%v: %v", errRefused, err)
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Chmod(directory, info.Mode().Perm()&^closed)
+}
+
+// checkUnshared returns an error when a user other than this one and root can
+// change the environment in directory: what it holds is run as this user. It
+// looks at every file unless others cannot get there.
+func checkUnshared(directory string) error {
+	directory, err := filepath.EvalSymlinks(directory)
+	if err != nil {
+		return err
+	}
+	cache := filepath.Dir(directory)
+	for _, directory := range []string{filepath.Dir(cache), cache, directory} {
+		if err := checkOwn(directory); err != nil {
+			return err
+		}
+	}
+	if unreachable(cache) {
+		return nil
+	}
+	return filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return checkOwn(path)
+	})
+}
+
+// checkOwn checks one file. A symbolic link has no mode, only an owner.
+func checkOwn(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return err
+	case owner(info) != os.Geteuid() && owner(info) != 0:
+		return fmt.Errorf("%s belongs to user %d", path, owner(info))
+	case info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to %s (mode %v)", path, info.Mode())
+	}
+	return nil
+}
+
+// unreachable reports whether directory is in one that only its owner, who is
+// this user or root, can enter. The path has no symbolic links.
+func unreachable(directory string) bool {
+	for {
+		info, err := os.Lstat(directory)
+		if err == nil && info.Mode().Perm()&0o011 == 0 && (owner(info) == os.Geteuid() || owner(info) == 0) {
+			return true
+		}
+		parent := filepath.Dir(directory)
+		if parent == directory {
+			return false
+		}
+		directory = parent
+	}
+}
+
+func owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

@@ -1,0 +1,157 @@
+//go:build unix
+
+package pyenv
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// writable returns what users other than this one can write to, below directory.
+func writable(t *testing.T, directory string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Lstat(path)
+		if err == nil && info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0 {
+			found = append(found, path+" "+info.Mode().String())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Nothing of the environment can be changed by others, however generous the umask
+// is under which it is made.
+func TestEnsureUnderUmask000(t *testing.T) {
+	cache, _ := pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py"`)
+	before := syscall.Umask(0)
+	defer syscall.Umask(before)
+	env, err := Ensure(t.Context(), nil)
+	if err != nil || env.Level != Venv {
+		t.Fatalf("Ensure = %+v, %v; want the environment", env, err)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(env.Python)), "lib/packages/module.py")); err != nil {
+		t.Error(err)
+	}
+	if found := writable(t, cache); len(found) > 0 {
+		t.Errorf("others can write to %q", found)
+	}
+	want := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		want = 0o755 // the ids of root's sandboxes read it
+	}
+	for range 2 { // when it is made, and when it is there and open
+		info, err := os.Stat(filepath.Join(cache, "e2bctl", "python"))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("the cache has mode %v, %v; want %v", info.Mode(), err, want)
+		}
+		if err := os.Chmod(filepath.Join(cache, "e2bctl", "python"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Ensure(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// openEnvironment makes an environment that others can reach and read, and
+// nothing else. It returns the cache and the file that counts pip's runs, too.
+func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
+	t.Helper()
+	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -s python3 "$prefix/bin/link"`)
+	home, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // t.TempDir may be where others cannot go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(home); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("XDG_CACHE_HOME", home)
+	env, err = Ensure(t.Context(), nil)
+	if err != nil || env.Level != Venv {
+		t.Fatalf("Ensure = %+v, %v; want the environment", env, err)
+	}
+	cache = filepath.Join(home, "e2bctl", "python")
+	for _, directory := range []string{home, filepath.Dir(cache), cache} {
+		if err := os.Chmod(directory, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := Find(t.Context()); err != nil || found.Level != Venv {
+		t.Fatalf("Find = %+v, %v; want the environment that others can only read", found, err)
+	}
+	return env, cache, runs
+}
+
+func TestSharedEnvironmentIsNotRun(t *testing.T) {
+	chmod := func(mode fs.FileMode) func(string) error {
+		return func(path string) error { return os.Chmod(path, mode) }
+	}
+	tests := []struct {
+		name   string
+		path   string // from the environment
+		change func(path string) error
+		root   bool // only root can make it
+	}{
+		{"the environment", ".", chmod(0o777), false},
+		{"a group's", ".", chmod(0o775), false},
+		{"a file", "lib/packages/module.py", chmod(0o666), false},
+		{"its cache", "..", chmod(0o777), false},
+		{"another user's file", "lib/packages/module.py", func(path string) error { return os.Lchown(path, 12345, 12345) }, true},
+		{"another user's link", "bin/link", func(path string) error { return os.Lchown(path, 12345, 12345) }, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if test.root && os.Geteuid() != 0 {
+				t.Skip("only root can give a file to another user")
+			}
+			made, cache, runs := openEnvironment(t)
+			// What somebody has put there must not run.
+			directory, trap := filepath.Dir(filepath.Dir(made.Python)), filepath.Join(t.TempDir(), "trap")
+			script, err := os.ReadFile(made.Python)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := strings.Replace(string(script), "\n", "\ntouch "+trap+"\n", 1)
+			if err := os.WriteFile(made.Python, []byte(changed), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.change(filepath.Join(directory, test.path)); err != nil {
+				t.Fatal(err)
+			}
+			found, err := Find(t.Context())
+			if err != nil || found.Level == Venv || !strings.Contains(found.Note, "e2bctl local setup") {
+				t.Errorf("Find = %+v, %v; want another Python and a note", found, err)
+			}
+			var progress strings.Builder
+			again, err := Ensure(t.Context(), &progress)
+			if err != nil || again.Level != Venv {
+				t.Errorf("Ensure = %+v, %v; want a new environment", again, err)
+			}
+			if !strings.Contains(progress.String(), "not used") {
+				t.Errorf("progress = %q; want it to say why", progress.String())
+			}
+			if _, err := os.Stat(trap); err == nil {
+				t.Error("the environment that others could change was run")
+			}
+			if content, _ := os.ReadFile(runs); string(content) != "run\nrun\n" {
+				t.Errorf("pip ran %q, want twice", content)
+			}
+			if found := writable(t, cache); len(found) > 0 {
+				t.Errorf("others can write to %q", found)
+			}
+		})
+	}
+}

@@ -1,0 +1,39 @@
+package pyenv
+
+import (
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// tailSize is how much of a program's complaint goes into an error.
+const tailSize = 1 << 10
+
+// tail keeps the end of what is written to it. Its zero value is ready.
+type tail struct {
+	kept []byte
+	cut  bool // something before it was dropped
+}
+
+func (t *tail) Write(data []byte) (int, error) {
+	t.kept = append(t.kept, data[max(0, len(data)-tailSize):]...)
+	t.cut = t.cut || len(data) > tailSize || len(t.kept) > tailSize
+	t.kept = t.kept[max(0, len(t.kept)-tailSize):]
+	return len(data), nil
+}
+
+var credentials = lazyregexp.New(`://[^/@\s]*@`)
+
+// suffix returns ": " and the lines kept, joined, without the credentials that
+// an index's address may hold; "" when nothing was written.
+func (t *tail) suffix() string {
+	text := strings.ToValidUTF8(string(t.kept), "?")
+	if t.cut { // the first line may begin in the middle of a password
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	if len(lines) == 0 {
+		return ""
+	}
+	return ": " + credentials().ReplaceAllString(strings.Join(lines, "; "), "://")
+}

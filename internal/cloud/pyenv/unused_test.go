@@ -1,0 +1,71 @@
+package pyenv
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// place makes a directory in the cache, finished at some time or, when that is
+// zero, not finished.
+func place(t *testing.T, cache, name string, finished time.Time) string {
+	t.Helper()
+	directory := filepath.Join(cache, "e2bctl", "python", name)
+	if err := os.MkdirAll(filepath.Join(directory, "lib"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if finished.IsZero() {
+		return directory
+	}
+	name = filepath.Join(directory, marker)
+	if err := errors.Join(os.WriteFile(name, nil, 0o644), os.Chtimes(name, finished, finished)); err != nil {
+		t.Fatal(err)
+	}
+	return directory
+}
+
+func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
+	cache, _ := pretend(t, "")
+	old, recent := time.Now().Add(-keptUnused-time.Hour), time.Now().Add(-keptUnused+time.Hour)
+	unused := place(t, cache, "0123456789ab-3.9-0123456789ab", old)
+	stay := []string{
+		place(t, cache, "0123456789ab-3.10-0123456789ab", recent),
+		place(t, cache, "0123456789ab-3.11-0123456789ab", time.Time{}),
+		place(t, cache, "somebody's", old),
+	}
+	var progress strings.Builder
+	env, err := Ensure(t.Context(), &progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(progress.String(), "removing the Python environment "+unused) {
+		t.Errorf("the unused one: %v\n%s", err, progress.String())
+	}
+	for _, directory := range stay {
+		if _, err := os.Stat(filepath.Join(directory, "lib")); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Who uses one says so, and it stays.
+	own := filepath.Join(filepath.Dir(filepath.Dir(env.Python)), marker)
+	for _, use := range []func() (*Env, error){
+		func() (*Env, error) { return Find(t.Context()) },
+		func() (*Env, error) { return Ensure(t.Context(), nil) },
+		func() (*Env, error) { env.NoteUse(); return env, nil },
+	} {
+		if err := os.Chtimes(own, old, old); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := use(); err != nil || got.Python != env.Python {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if info, err := os.Stat(own); err != nil || info.ModTime().Before(recent) {
+			t.Errorf("its use is not noted: %v", err)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package pyenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// marker is the file that makes a virtual environment count: it is written last.
+// An environment cannot be built elsewhere and renamed, since its scripts hold
+// its path; without the marker it is a ruin of an interrupted run.
+const marker = "e2bctl-complete"
+
+// fonts is where matplotlib keeps its list of fonts, inside the environment:
+// made with it, so that a sandbox's first plot does not search the machine.
+const fonts = "share/matplotlib"
+
+// cacheDirectory is where environments are made.
+func cacheDirectory() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("python: no cache directory for the Python environment: %w", err)
+	}
+	return filepath.Join(cache, "e2bctl", "python"), nil
+}
+
+// errRefused says that there is an environment, and that nothing of it is run
+// because other users of the machine can change it.
+var errRefused = errors.New("python: the prepared environment is not used")
+
+// findVenv returns the newest finished environment of this list, nil when there
+// is none that works, and an error that wraps [errRefused] when there is only one
+// that others can change. Only its own interpreter is run: which python3 is first
+// on PATH at the moment does not matter to what was made once.
+func findVenv(ctx context.Context) (*Env, error) {
+	cache, err := cacheDirectory()
+	if err != nil {
+		return nil, nil //nolint:nilerr // without a cache there is no environment in it
+	}
+	markers, err := filepath.Glob(filepath.Join(cache, digest(requirements)+"-*", marker))
+	if err != nil {
+		return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, err)
+	}
+	var (
+		newest  *interpreter
+		refused error
+	)
+	for _, name := range markers {
+		if err := checkUnshared(filepath.Dir(name)); err != nil {
+			refused = fmt.Errorf("%w: %w", errRefused, err)
+			continue
+		}
+		found, err := ask(ctx, venvPython(filepath.Dir(name)))
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, context.Cause(ctx))
+		}
+		if err == nil && found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
+			newest = found
+		}
+	}
+	if newest == nil {
+		return nil, refused
+	}
+	directory := filepath.Dir(filepath.Dir(newest.Executable))
+	env := newest.env("run `e2bctl local setup`")
+	env.Level = Venv
+	env.NoteUse()
+	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
+	return env, nil
+}
+
+func venvPython(directory string) string {
+	if runtime.GOOS == "windows" {
+		return filepath.Join(directory, "Scripts", "python.exe")
+	}
+	return filepath.Join(directory, "bin", "python3")
+}
+
+// makeVenv returns the environment. It makes one if there is none, or waits for
+// the process that is making it. Its errors say what to install.
+func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
+	cache, err := cacheDirectory()
+	if err != nil {
+		return nil, err
+	}
+	if err := makeCache(cache, report); err != nil {
+		return nil, err
+	}
+	if env, err := findVenv(ctx); env != nil || err != nil && !errors.Is(err, errRefused) {
+		return env, err
+	}
+	lock, err := acquire(ctx, filepath.Join(cache, "lock"), report)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = lock.Close() }() // the file holds nothing
+	switch env, err := findVenv(ctx); {
+	case errors.Is(err, errRefused):
+		report.line("%v; another one is made", err)
+	case env != nil || err != nil:
+		return env, err
+	}
+	base, err := baseInterpreter(ctx, report)
+	if err != nil {
+		return nil, err
+	}
+	directory := filepath.Join(cache, venvName(base))
+	if err := os.RemoveAll(directory); err != nil {
+		return nil, fmt.Errorf("python: remove a half-made environment: %w", err)
+	}
+	build := builder{directory: directory, lock: lock.File, report: report}
+	if err := build.run(ctx, base); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(directory))
+	}
+	env, err := findVenv(ctx)
+	if err == nil && env == nil {
+		err = fmt.Errorf("python: the environment made in %s does not run", directory)
+	}
+	return env, err
+}
+
+// acquire takes the lock file. When ctx ends first, the lock is given back as
+// soon as it comes.
+func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.File, error) {
+	type result struct {
+		file *lockedfile.File
+		err  error
+	}
+	locked := make(chan result, 1)
+	go func() {
+		file, err := lockedfile.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		locked <- result{file, err}
+	}()
+	waiting := time.NewTimer(time.Second)
+	defer waiting.Stop()
+	for {
+		select {
+		case got := <-locked:
+			if got.err != nil {
+				return nil, fmt.Errorf("python: lock the environment: %w", got.err)
+			}
+			return got.file, nil
+		case <-waiting.C:
+			report.line("another process makes the Python environment; waiting for it")
+		case <-ctx.Done():
+			go func() {
+				if got := <-locked; got.err == nil {
+					_ = got.file.Close()
+				}
+			}()
+			return nil, fmt.Errorf("python: wait for the process that makes the environment (lock %s): %w", name, context.Cause(ctx))
+		}
+	}
+}
+
+// baseInterpreter returns the interpreter to make the environment from: the
+// first that the list has files for and that can make one.
+func baseInterpreter(ctx context.Context, report *reporter) (*interpreter, error) {
+	first, last := listed()
+	found, err := candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, ErrNoPython
+	}
+	found = slices.DeleteFunc(found, func(i *interpreter) bool { return i.Numbers[1] < first || i.Numbers[1] > last })
+	if len(found) == 0 {
+		return nil, fmt.Errorf("python: no python3 from 3.%d to 3.%d found; install one, or name one in %s", first, last, Variable)
+	}
+	for _, candidate := range found {
+		if candidate.has("ensurepip") {
+			return candidate, nil
+		}
+	}
+	if err := installVenvModule(ctx, report); err != nil {
+		return nil, err
+	}
+	repaired, err := ask(ctx, "/usr/bin/python3")
+	if err == nil && !repaired.has("ensurepip") {
+		err = errors.New("it still has no ensurepip")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("python: /usr/bin/python3 after python3-venv was installed: %w", err)
+	}
+	return repaired, nil
+}
+
+// installVenvModule installs what Debian leaves out of its python3.
+func installVenvModule(ctx context.Context, report *reporter) error {
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Geteuid() != 0 {
+		return errors.New("python: this python3 cannot make virtual environments; install python3-venv (apt-get install python3-venv)")
+	}
+	report.line("python3 cannot make virtual environments: installing the system's python3-venv with apt-get")
+	install := []string{apt, "install", "-y", "-qq", "--no-install-recommends", "python3-venv"}
+	run := builder{report: report}
+	if run.command(ctx, nil, install...) == nil {
+		return nil
+	}
+	if err := run.command(ctx, nil, apt, "update", "-qq"); err != nil {
+		return err
+	}
+	return run.command(ctx, nil, install...)
+}
+
+// builder makes one environment.
+type builder struct {
+	directory string
+	lock      *os.File // inherited by what it runs, so that an orphan still holds it
+	report    *reporter
+}
+
+func (b *builder) run(ctx context.Context, base *interpreter) error {
+	start := time.Now()
+	total := countFor(base.Numbers[1])
+	b.report.line("making the Python environment with %s (Python %s) in %s: %d packages, once",
+		base.Base, base.version(), b.directory, total)
+	if err := b.command(ctx, nil, base.Base, "-I", "-m", "venv", b.directory); err != nil {
+		return err
+	}
+	list := filepath.Join(b.directory, "requirements.txt")
+	if err := os.WriteFile(list, []byte(requirements), 0o644); err != nil {
+		return fmt.Errorf("python: write the list of packages: %w", err)
+	}
+	python := venvPython(b.directory)
+	pip := []string{
+		python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-input",
+		"--disable-pip-version-check", "--progress-bar=off", "-r", list,
+	}
+	b.report.stage("fetching", total)
+	err := b.command(ctx, func(line string) {
+		if match := collecting().FindStringSubmatch(line); match != nil {
+			b.report.step(match[1])
+		} else if strings.HasPrefix(line, "Installing collected packages") {
+			b.report.stage("installing", 0)
+		}
+	}, pip...)
+	if err != nil {
+		return err
+	}
+	b.report.stage("looking for fonts", 0)
+	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
+	if err := b.command(ctx, nil, python, "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.directory, marker), []byte(base.Base+"\n"), 0o644); err != nil {
+		return fmt.Errorf("python: finish the environment: %w", err)
+	}
+	b.report.line("the Python environment is ready (%s)", time.Since(start).Round(time.Second/10))
+	return nil
+}
+
+// elsewhere are the variables with which Python or pip would work on another
+// installation than the one being made.
+var elsewhere = []string{
+	"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_CONSTRAINT",
+}
+
+var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
+
+// command runs one program to its end and gives its lines of output to lines.
+// Index, proxy and certificate settings of the environment are for pip; what
+// would make it install elsewhere is taken away.
+func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
+	run := umask(argv)
+	command := exec.CommandContext(ctx, run[0], run[1:]...)
+	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(elsewhere, name)
+	})
+	command.Env = append(command.Env, "DEBIAN_FRONTEND=noninteractive", "PYTHONNOUSERSITE=1")
+	command.WaitDelay = 5 * time.Second
+	if b.lock != nil && runtime.GOOS != "windows" {
+		command.ExtraFiles = []*os.File{b.lock}
+	}
+	var errs tail
+	output := lineWriter{line: lines}
+	command.Stderr, command.Stdout = &errs, &output
+	// The death signal that endWithParent sets is bound to the thread that
+	// starts the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	endWithParent(command)
+	if err := command.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("python: %s: %w%s", strings.Join(argv[:min(len(argv), 4)], " "), err, errs.suffix())
+	}
+	return nil
+}

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package python
-
-import "os/exec"
-
-// endWithParent can do nothing here; the lock that the command inherits keeps
-// others away until it is through.
-func endWithParent(*exec.Cmd) {}
