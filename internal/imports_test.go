@@ -22,17 +22,18 @@ const module = "github.com/e2bctl/e2bctl"
 // any system, tests aside. It is the picture of the house: a new package or a
 // new arrow is drawn here first, and an arrow that is no longer needed goes.
 var imports = map[string]string{
-	"api":   "internal/boundjson internal/httpwait",
+	"api":   "internal/boundjson internal/httpwait internal/protocol",
 	"state": "internal/lazyregexp",
 
 	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/httpwait internal/jupyter internal/lazyregexp internal/pip internal/pyshim internal/runhost",
+		" internal/httpwait internal/jupyter internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
+		" internal/runhost",
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/network internal/cloud/python internal/cloud/requestlog" +
-		" internal/cloud/runtime",
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine/room internal/cloud/network internal/cloud/pyenv" +
+		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli":        "api sandbox sandbox/local internal/shell",
@@ -59,8 +60,8 @@ var imports = map[string]string{
 		" internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/interop":     "",
-	"internal/pinned":      "internal/cloud/python",
-	"internal/realservice": "internal/cloud/agent internal/jupyter internal/pinned",
+	"internal/pinned":      "internal/cloud/pyenv",
+	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
@@ -74,21 +75,25 @@ var imports = map[string]string{
 	"internal/jupyter":                          "internal/boundjson",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
+	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
 	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/agent internal/cloud/connlimit internal/cloud/control internal/cloud/edge" +
-		" internal/cloud/lifecycle internal/cloud/network internal/cloud/python internal/cloud/reexec" +
-		" internal/cloud/requestlog internal/cloud/runtime",
-	"internal/cloud/agent": "internal/cloud/child internal/cloud/pty internal/gen/filesystem internal/gen/filesystem/filesystemconnect" +
-		" internal/gen/process internal/gen/process/processconnect",
+	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine/room" +
+		" internal/cloud/lifecycle internal/cloud/network internal/cloud/pyenv internal/cloud/reexec" +
+		" internal/cloud/requestlog internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog",
-	"internal/cloud/edge":                    "internal/cloud/connlimit internal/cloud/requestlog",
-	"internal/cloud/interpreter":             "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp",
+		" internal/cloud/requestlog internal/protocol",
+	"internal/cloud/edge":                   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
+	"internal/cloud/engine/room":            "internal/cloud/pty internal/cloud/survey",
+	"internal/cloud/engine/room/escapetest": "",
+	"internal/cloud/envd": "internal/cloud/child internal/cloud/pty internal/gen/filesystem internal/gen/filesystem/filesystemconnect" +
+		" internal/gen/process internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp" +
+		" internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "",
 	"internal/cloud/kernel/link":             "internal/jupyter",
@@ -97,13 +102,11 @@ var imports = map[string]string{
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
-	"internal/cloud/python":                  "internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/agent internal/cloud/child internal/cloud/interpreter internal/cloud/kernel" +
-		" internal/cloud/network internal/cloud/runtime",
-	"internal/cloud/requestlog":         "",
-	"internal/cloud/runtime":            "internal/cloud/pty internal/cloud/survey",
-	"internal/cloud/runtime/escapetest": "",
-	"internal/cloud/survey":             "",
+	"internal/cloud/pyenv":                   "internal/lazyregexp",
+	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/room internal/cloud/envd internal/cloud/interpreter" +
+		" internal/cloud/kernel internal/cloud/network internal/protocol",
+	"internal/cloud/requestlog": "",
+	"internal/cloud/survey":     "",
 }
 
 // TestImports holds the packages to the picture.

@@ -22,11 +22,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -40,17 +40,17 @@ const (
 
 // Options configure a cloud. The zero value is a working one.
 type Options struct {
-	Address      string            // loopback host:port to listen on; "" is a free port of 127.0.0.1
-	Key          string            // API key; "" is a fresh one
-	Dir          string            // private directory that instances live in; "" is one in the user's cache
-	Isolation    runtime.Isolation // "" is the best the machine gives
-	Agent        string            // program to run as agent; "" is this one
-	Python       *pyenv.Env        // what kernels run; nil looks for one
-	Limits       runtime.Limits    // of each sandbox; zero fields are defaults
-	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
-	Policy       network.Policy    // what sandboxes may reach
-	ProxyNames   bool              // see network.Dialer
-	Logger       *slog.Logger      // nil: no log
+	Address      string         // loopback host:port to listen on; "" is a free port of 127.0.0.1
+	Key          string         // API key; "" is a fresh one
+	Dir          string         // private directory that instances live in; "" is one in the user's cache
+	Isolation    room.Isolation // "" is the best the machine gives
+	Agent        string         // program to run as agent; "" is this one
+	Python       *pyenv.Env     // what kernels run; nil looks for one
+	Limits       room.Limits    // of each sandbox; zero fields are defaults
+	MaxSandboxes int            // at once; 0 is lifecycle.DefaultMaxSandboxes
+	Policy       network.Policy // what sandboxes may reach
+	ProxyNames   bool           // see network.Dialer
+	Logger       *slog.Logger   // nil: no log
 }
 
 // Cloud is an E2B-compatible service inside this process. It is safe for
@@ -59,7 +59,7 @@ type Cloud struct {
 	options   Options
 	python    *pyenv.Env
 	dialer    *network.Dialer
-	engine      engine
+	engine    engine
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -73,8 +73,8 @@ type Cloud struct {
 
 // engine is what sandboxes run on. Tests replace it.
 type engine interface {
-	newSandbox(ctx context.Context, o runtime.SandboxOptions) (instance, error)
-	report() runtime.Report
+	newSandbox(ctx context.Context, o room.SandboxOptions) (instance, error)
+	report() room.Report
 	done() <-chan struct{}
 	close() error
 }
@@ -85,17 +85,17 @@ type instance interface {
 	Err() error
 	Close() error
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	SetEgress(e runtime.Egress)
+	SetEgress(e room.Egress)
 }
 
 // Start makes a cloud and serves it. ctx bounds the start only. Errors are
-// runtime.ErrNoIsolation when the machine cannot isolate sandboxes, and
+// room.ErrNoIsolation when the machine cannot isolate sandboxes, and
 // pyenv.ErrNoPython when it has nothing to run kernels with.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
 
-func start(ctx context.Context, o Options, open func(context.Context, runtime.Options) (engine, error)) (_ *Cloud, err error) {
+func start(ctx context.Context, o Options, open func(context.Context, room.Options) (engine, error)) (_ *Cloud, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -129,7 +129,7 @@ func start(ctx context.Context, o Options, open func(context.Context, runtime.Op
 	if err != nil {
 		return nil, err
 	}
-	c.engine, err = open(ctx, runtime.Options{
+	c.engine, err = open(ctx, room.Options{
 		Zygote: zygote,
 		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
@@ -192,10 +192,10 @@ func (c *Cloud) Domain() string {
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation is the rung that sandboxes run on.
-func (c *Cloud) Isolation() runtime.Isolation { return c.engine.report().Isolation }
+func (c *Cloud) Isolation() room.Isolation { return c.engine.report().Isolation }
 
 // Report says what the machine gave.
-func (c *Cloud) Report() runtime.Report { return c.engine.report() }
+func (c *Cloud) Report() room.Report { return c.engine.report() }
 
 // Python is what kernels run.
 func (c *Cloud) Python() *pyenv.Env { return c.python }

@@ -24,30 +24,30 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeRoom is a room whose sandboxes are HTTP servers of this process.
 type fakeRoom struct {
-	options runtime.Options
+	options room.Options
 	ended   chan struct{}
 	mu      sync.Mutex
 	boxes   map[string]*fakeSandbox
 	closed  bool
 }
 
-func (r *fakeRoom) report() runtime.Report {
-	return runtime.Report{Isolation: runtime.Full, Egress: runtime.EgressTransparent}
+func (r *fakeRoom) report() room.Report {
+	return room.Report{Isolation: room.Full, Egress: room.EgressTransparent}
 }
 func (r *fakeRoom) done() <-chan struct{} { return r.ended }
 func (r *fakeRoom) close() error          { r.closed = true; return nil }
 
-func (r *fakeRoom) newSandbox(_ context.Context, o runtime.SandboxOptions) (instance, error) {
+func (r *fakeRoom) newSandbox(_ context.Context, o room.SandboxOptions) (instance, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sb := &fakeSandbox{options: o, gone: make(chan struct{})}
@@ -59,7 +59,7 @@ func (r *fakeRoom) newSandbox(_ context.Context, o runtime.SandboxOptions) (inst
 }
 
 type fakeSandbox struct {
-	options runtime.SandboxOptions
+	options room.SandboxOptions
 	daemon  *httptest.Server
 	once    sync.Once
 	gone    chan struct{}
@@ -68,9 +68,9 @@ type fakeSandbox struct {
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
 func (s *fakeSandbox) Err() error            { return s.err }
-func (s *fakeSandbox) Close() error          { s.die(runtime.ErrClosed); return nil }
+func (s *fakeSandbox) Close() error          { s.die(room.ErrClosed); return nil }
 
-func (s *fakeSandbox) SetEgress(e runtime.Egress) { s.options.Egress = e }
+func (s *fakeSandbox) SetEgress(e room.Egress) { s.options.Egress = e }
 
 func (s *fakeSandbox) die(err error) {
 	s.once.Do(func() {
@@ -84,11 +84,11 @@ func (s *fakeSandbox) die(err error) {
 func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	select {
 	case <-s.gone:
-		return nil, runtime.ErrGone
+		return nil, room.ErrGone
 	default:
 	}
 	if port != 49983 {
-		return nil, runtime.ErrPortClosed
+		return nil, room.ErrPortClosed
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
 }
@@ -98,7 +98,7 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	o.Dir = t.TempDir()
 	o.Python = &pyenv.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
-	c, err := start(t.Context(), o, func(_ context.Context, ro runtime.Options) (engine, error) {
+	c, err := start(t.Context(), o, func(_ context.Context, ro room.Options) (engine, error) {
 		fake.options = ro
 		return fake, nil
 	})
@@ -152,7 +152,7 @@ func create(t *testing.T, c *Cloud, body string) string {
 
 func TestLife(t *testing.T) {
 	t.Parallel()
-	c, room := startFake(t, Options{})
+	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base","timeout":60,"envVars":{"A":"b"}}`)
 	to := []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49983"}
 	if status, text := do(t, c, "GET", "/health", "", to...); status != 200 || text != id+"/health" {
@@ -162,7 +162,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("closed port: %d %s", status, text)
 	}
 
-	sb := room.boxes[id]
+	sb := fake.boxes[id]
 	var config reexec.Config
 	if err := json.Unmarshal(sb.options.Config, &config); err != nil {
 		t.Fatal(err)
@@ -173,14 +173,14 @@ func TestLife(t *testing.T) {
 	config.AccessToken = ""
 	want := reexec.Config{
 		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
-		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + runtime.DefaultPath,
+		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + room.DefaultPath,
 		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()),
 	}
 	if diff := cmp.Diff(want, config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(room.options.Trees, []string{"/opt/venv"}) || room.options.Path != want.Path {
-		t.Errorf("trees %v, PATH %s", room.options.Trees, room.options.Path)
+	if !slices.Equal(fake.options.Trees, []string{"/opt/venv"}) || fake.options.Path != want.Path {
+		t.Errorf("trees %v, PATH %s", fake.options.Trees, fake.options.Path)
 	}
 
 	c.Advance(time.Minute)
@@ -200,7 +200,7 @@ func TestLife(t *testing.T) {
 // What a room says about a port keeps its meaning.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
-	for from, to := range map[error]error{runtime.ErrPortClosed: edge.ErrPortClosed, runtime.ErrGone: edge.ErrGone, runtime.ErrTooMany: edge.ErrTooMany} {
+	for from, to := range map[error]error{room.ErrPortClosed: edge.ErrPortClosed, room.ErrGone: edge.ErrGone, room.ErrTooMany: edge.ErrTooMany} {
 		if err := edgeError(fmt.Errorf("dial: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v became %v", from, err)
 		}
@@ -209,18 +209,18 @@ func TestErrorsOfPorts(t *testing.T) {
 
 func TestEgress(t *testing.T) {
 	t.Parallel()
-	c, room := startFake(t, Options{})
+	c, fake := startFake(t, Options{})
 	off := create(t, c, `{"templateID":"base","allow_internet_access":false}`)
-	if !room.boxes[off].options.Egress.Closed() {
+	if !fake.boxes[off].options.Egress.Closed() {
 		t.Error("internet is not off")
 	}
 	on := create(t, c, `{"templateID":"base"}`)
 	port := uint16(c.address.(*net.TCPAddr).Port)
-	if _, err := room.boxes[on].options.Egress.Dial(t.Context(), "127.0.0.1", port); err == nil || !strings.Contains(err.Error(), "loopback") {
+	if _, err := fake.boxes[on].options.Egress.Dial(t.Context(), "127.0.0.1", port); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("the cloud itself is reachable: %v", err)
 	}
-	if status, text := do(t, c, "PUT", "/sandboxes/"+on+"/network", `{"denyOut":["0.0.0.0/0"]}`); status != 204 || !room.boxes[on].options.Egress.Closed() {
-		t.Errorf("%d %s, closed: %v", status, text, room.boxes[on].options.Egress.Closed())
+	if status, text := do(t, c, "PUT", "/sandboxes/"+on+"/network", `{"denyOut":["0.0.0.0/0"]}`); status != 204 || !fake.boxes[on].options.Egress.Closed() {
+		t.Errorf("%d %s, closed: %v", status, text, fake.boxes[on].options.Egress.Closed())
 	}
 	var denied []string
 	for _, e := range c.Requests() {
@@ -235,9 +235,9 @@ func TestEgress(t *testing.T) {
 
 func TestDeathIsNoticed(t *testing.T) {
 	t.Parallel()
-	c, room := startFake(t, Options{})
+	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base"}`)
-	room.boxes[id].die(runtime.ErrOutOfMemory)
+	fake.boxes[id].die(room.ErrOutOfMemory)
 	for {
 		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status == 404 && strings.Contains(text, "it died: out of memory") {
 			return
@@ -277,10 +277,10 @@ func TestFaults(t *testing.T) {
 // Close does not wait for clients, and leaves no handler.
 func TestCloseWithOpenRequests(t *testing.T) {
 	t.Parallel()
-	c, room := startFake(t, Options{})
+	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base"}`)
 	started := make(chan struct{})
-	room.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	fake.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(started)
 		<-r.Context().Done()
 	})
@@ -323,8 +323,8 @@ func TestStartFails(t *testing.T) {
 	t.Parallel()
 	env := &pyenv.Env{Python: "/usr/bin/python3"}
 	dir := t.TempDir()
-	refuse := func(context.Context, runtime.Options) (engine, error) { return nil, runtime.ErrNoIsolation }
-	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, runtime.ErrNoIsolation) {
+	refuse := func(context.Context, room.Options) (engine, error) { return nil, room.ErrNoIsolation }
+	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, room.ErrNoIsolation) {
 		t.Error(err)
 	}
 	if _, err := start(t.Context(), Options{Dir: dir, Python: env, Address: "0.0.0.0:0"}, refuse); err == nil || !strings.Contains(err.Error(), "loopback") {

@@ -32,9 +32,9 @@ func serveWithFewFiles(t *testing.T, text string) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		t.Fatal(err)
 	}
-	c, room := startFake(t, Options{})
+	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base"}`)
-	room.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	fake.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/echo" {
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			_, _ = io.Copy(flushing{w}, r.Body)

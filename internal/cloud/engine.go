@@ -5,21 +5,21 @@ package cloud
 import (
 	"context"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
 // roomEngine is the engine that isolates by namespaces.
-type roomEngine struct{ *runtime.Room }
+type roomEngine struct{ *room.Room }
 
-func openRoom(ctx context.Context, o runtime.Options) (engine, error) {
-	r, err := runtime.Start(ctx, o)
+func openRoom(ctx context.Context, o room.Options) (engine, error) {
+	r, err := room.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return roomEngine{r}, nil
 }
 
-func (r roomEngine) newSandbox(ctx context.Context, o runtime.SandboxOptions) (instance, error) {
+func (r roomEngine) newSandbox(ctx context.Context, o room.SandboxOptions) (instance, error) {
 	s, err := r.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, err
@@ -27,6 +27,6 @@ func (r roomEngine) newSandbox(ctx context.Context, o runtime.SandboxOptions) (i
 	return s, nil
 }
 
-func (r roomEngine) report() runtime.Report { return r.Report() }
-func (r roomEngine) done() <-chan struct{}  { return r.Done() }
-func (r roomEngine) close() error           { return r.Close() }
+func (r roomEngine) report() room.Report   { return r.Report() }
+func (r roomEngine) done() <-chan struct{} { return r.Done() }
+func (r roomEngine) close() error          { return r.Close() }

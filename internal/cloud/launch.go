@@ -14,11 +14,11 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
 // maxConfig is what a room hands to an agent at most.
@@ -37,7 +37,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	// Denials come for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.engine.newSandbox(ctx, runtime.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
+	sandbox, err := c.engine.newSandbox(ctx, room.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
 		return nil, err
 	}
@@ -86,17 +86,17 @@ func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 // leads out, where names of the outside are known to another proxy only, and
 // where most is denied, which a proxy can say and a refused connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules) bool {
-	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != runtime.EgressTransparent
+	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != room.EgressTransparent
 }
 
 // edgeError says what the room said in the edge's words.
 func edgeError(err error) error {
 	switch {
-	case errors.Is(err, runtime.ErrPortClosed):
+	case errors.Is(err, room.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
-	case errors.Is(err, runtime.ErrGone):
+	case errors.Is(err, room.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
-	case errors.Is(err, runtime.ErrTooMany):
+	case errors.Is(err, room.ErrTooMany):
 		return fmt.Errorf("%w: %w", edge.ErrTooMany, err)
 	}
 	return err
@@ -127,5 +127,5 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 // searchPath is the PATH inside: what kernels run comes first, so that pip in a
 // command installs for them.
 func searchPath(env *pyenv.Env) string {
-	return filepath.Dir(env.Python) + ":" + runtime.DefaultPath
+	return filepath.Dir(env.Python) + ":" + room.DefaultPath
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
 // maxConnections is how many connections of clients a cloud has at most, and
@@ -32,6 +32,6 @@ func connections() (int, error) {
 }
 
 // resources are limits in the API's units.
-func resources(l runtime.Limits) control.Resources {
+func resources(l room.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }

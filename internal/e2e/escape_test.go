@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime/escapetest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 )
 
 type linux struct{ *cloud.Cloud }
@@ -16,7 +16,7 @@ func start(ctx context.Context, s settings) (service, error) {
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address:      s.address,
 		Key:          string(s.key),
-		Isolation:    runtime.Isolation(s.isolation),
+		Isolation:    room.Isolation(s.isolation),
 		Agent:        s.agent,
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
@@ -25,7 +25,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Logger:       s.logger,
 	})
 	switch {
-	case errors.Is(err, runtime.ErrNoIsolation):
+	case errors.Is(err, room.ErrNoIsolation):
 		return nil, fmt.Errorf("local: %w: %w", ErrNoIsolation, err)
 	case err != nil:
 		return nil, fmt.Errorf("local: %w", err)

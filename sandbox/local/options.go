@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
 // Isolation is how far a sandbox is kept from the machine.
@@ -65,7 +65,7 @@ func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
 
 // Limits are what one sandbox may use; fields that are zero are defaults.
-type Limits = runtime.Limits
+type Limits = room.Limits
 
 // WithLimits sets what each sandbox may use. [Report] says which of it this
 // machine enforces.

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
-	"github.com/e2bctl/e2bctl/internal/cloud/runtime"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -31,7 +31,7 @@ const (
 	maxHeader      = 64 << 10
 )
 
-func init() { runtime.Reexec(serve, warm) }
+func init() { room.Reexec(serve, warm) }
 
 // linearAlgebra is how it is loaded by the zygote. A second thread would forbid it
 // to fork. Kernels start theirs, which look for work for so many cycles, as a power
@@ -54,7 +54,7 @@ func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 
 // serve is the agent of a sandbox. The sandbox ends when it returns, with every
 // process and file in it: so nothing here is closed.
-func serve(ctx context.Context, g *runtime.Guest) error {
+func serve(ctx context.Context, g *room.Guest) error {
 	var config Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
@@ -116,7 +116,7 @@ func serve(ctx context.Context, g *runtime.Guest) error {
 }
 
 // accounts are the sandbox's for the agent, and their homes by name.
-func accounts(users []runtime.User) (list []envd.User, homes map[string]string) {
+func accounts(users []room.User) (list []envd.User, homes map[string]string) {
 	homes = make(map[string]string)
 	for _, u := range users {
 		list = append(list, envd.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential})
@@ -126,10 +126,10 @@ func accounts(users []runtime.User) (list []envd.User, homes map[string]string) 
 }
 
 // newProxy is the way out for programs that are told of it.
-func newProxy(g *runtime.Guest) *network.Proxy {
+func newProxy(g *room.Guest) *network.Proxy {
 	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		conn, err := g.DialEgress(ctx, host, port)
-		if refused, ok := errors.AsType[*runtime.EgressError](err); ok && refused.Denied {
+		if refused, ok := errors.AsType[*room.EgressError](err); ok && refused.Denied {
 			err = denied{refused}
 		}
 		return conn, err
@@ -137,7 +137,7 @@ func newProxy(g *runtime.Guest) *network.Proxy {
 }
 
 // denied is a refusal of the server that it is useless to repeat.
-type denied struct{ *runtime.EgressError }
+type denied struct{ *room.EgressError }
 
 // Denied tells the proxy to answer 403.
 func (denied) Denied() bool { return true }

@@ -1,0 +1,160 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// birthplace is where a process is born: in the groups of the thread that starts
+// it. Only hierarchies that take threads are part of it. The process's
+// user namespace, where it begins one, is made by the user that the thread is, and
+// what is counted in it is bounded by the limits that the thread has.
+type birthplace struct {
+	groups    []*os.File // to be joined first
+	home      []*os.File // where the thread goes back to
+	owner     int        // who makes the user namespace; 0 is this process's user
+	processes uint64     // how many the owner may have in namespaces made here; 0 is no limit
+}
+
+// openBirthplace gives the groups of a birthplace.
+func (s *group) openBirthplace() ([]*os.File, error) { return openGroups(takingThreads(s.dirs)) }
+
+// openHome opens the home of every birthplace: the server's own groups, where the
+// room's other threads are. In those of the instance they would be among what
+// the limit of all sandboxes counts, and the room must not end when that is reached.
+func (g *groups) openHome() ([]*os.File, error) {
+	home := takingThreads(slices.Collect(maps.Values(g.byController)))
+	for i, h := range home {
+		home[i].dir = filepath.Dir(h.dir)
+	}
+	return openGroups(home)
+}
+
+func takingThreads(dirs []hierarchy) []hierarchy {
+	return slices.DeleteFunc(slices.Clone(dirs), func(h hierarchy) bool { return !h.takesThreads() })
+}
+
+// start starts a command. It is called on a locked thread. An error that [errAway]
+// is is the end of this process: where its thread stays, it is killed with the
+// group's.
+func (b birthplace) start(cmd *exec.Cmd) error {
+	if len(b.groups) == 0 {
+		return b.clone(cmd)
+	}
+	err := joinGroups(b.groups)
+	if err == nil {
+		err = b.clone(cmd)
+	}
+	if away := joinGroups(b.home); away != nil {
+		return errors.Join(err, errAway, away)
+	}
+	return err
+}
+
+var errAway = errors.New("a thread stays what it became to start a process")
+
+// clone starts the command as the owner and under the limit of processes. The
+// kernel notes both when it makes the user namespace.
+func (b birthplace) clone(cmd *exec.Cmd) error {
+	if b.processes > 0 {
+		restore, err := lendProcesses(b.processes)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	if b.owner == 0 {
+		return cmd.Start()
+	}
+	return asUser(b.owner, cmd.Start)
+}
+
+// lendProcesses lowers the limit of processes until restore is called. It is one of
+// the whole process: its threads count as well, and must not be held to a
+// limit that sandboxes reach, so the time is kept short.
+func lendProcesses(limit uint64) (restore func(), err error) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	lent := unix.Rlimit{Cur: min(limit, own.Cur), Max: own.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lent); err != nil {
+		return nil, os.NewSyscallError("setrlimit", err)
+	}
+	// To raise it again as far as it was needs no right.
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_NPROC, &own) }, nil
+}
+
+// asUser calls f while this thread, and it alone, is the effective user id with
+// all rights that it has. It takes a locked thread of root. The kernel forgets two
+// settings of a thread that changes its user; they are set again.
+func asUser(id int, f func() error) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	atParentsEnd, err := parentDeathSignal()
+	if err != nil {
+		return err
+	}
+	err = setEffectiveUser(id)
+	if err == nil {
+		err = unix.Capset(&header, &have[0])
+		if err == nil {
+			err = f()
+		}
+	}
+	back := errors.Join(setEffectiveUser(0), unix.Capset(&header, &have[0]))
+	if back == nil && dumpable == 1 {
+		back = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	}
+	if back == nil && atParentsEnd != 0 {
+		back = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(atParentsEnd), 0, 0, 0)
+	}
+	if back != nil {
+		return errors.Join(err, errAway, back)
+	}
+	return err
+}
+
+// parentDeathSignal returns the signal that this thread gets when its parent ends.
+func parentDeathSignal() (signal int32, err error) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&signal)), 0); errno != 0 {
+		return 0, os.NewSyscallError("prctl", errno)
+	}
+	return signal, nil
+}
+
+// setEffectiveUser changes this thread only, where Go's own calls change them all.
+func setEffectiveUser(id int) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(id), same); errno != 0 {
+		return os.NewSyscallError("setresuid", errno)
+	}
+	return nil
+}
+
+// joinGroups moves this thread into groups.
+func joinGroups(groups []*os.File) error {
+	for _, g := range groups {
+		if _, err := g.WriteString("0"); err != nil {
+			return fmt.Errorf("join a control group: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,411 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
+
+type spawned struct {
+	pidfd *os.File
+	err   error
+}
+
+func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+	limits := o.Limits.WithDefaults()
+	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
+		return nil, err
+	}
+	if len(o.Config) > maxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
+	}
+	if s, started := r.takeSpare(ctx, limits); s != nil {
+		err := s.begin(ctx, o, roleAgent)
+		started()
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
+	}
+	// All at once they would take as long in all, and each of them too long.
+	select {
+	case r.boots <- struct{}{}:
+		defer func() { <-r.boots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s, err := r.prepare(ctx, limits, forUse)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(ctx, o, roleAgent)
+}
+
+// prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
+// and its agent started, waiting for its configuration.
+func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox, error) {
+	s := &Sandbox{
+		room:     r,
+		limits:   limits,
+		purpose:  as,
+		spawned:  make(chan spawned, 1),
+		named:    make(chan error, 1),
+		exited:   make(chan struct{}),
+		streams:  make(chan struct{}, maxStreams),
+		dialling: make(chan struct{}, maxDialling),
+		done:     make(chan struct{}),
+	}
+	if as != forProbe { // in which nothing runs that could look
+		if err := r.private.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.gone = sync.OnceFunc(func() { close(s.exited) })
+	s.close = sync.OnceValue(s.end)
+	if err := r.register(s); err != nil {
+		return nil, err
+	}
+	if err := s.boot(ctx); err != nil {
+		s.fail(err)
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// begin makes a prepared sandbox that of o, and returns when its agent is ready.
+// One that fails is closed.
+func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
+	s.options = o
+	err := s.configure(ctx, as)
+	if err == nil && as == roleAgent {
+		err = s.open(ctx)
+	}
+	if err != nil {
+		s.fail(err)
+		return errors.Join(err, s.close())
+	}
+	return nil
+}
+
+// open begins to serve the agent, unless the sandbox is being ended, as it may be
+// at any time.
+func (s *Sandbox) open(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return ErrGone
+	}
+	var life context.Context
+	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	s.startEgress(life, s.options.Egress)
+	s.flows.Go(s.serve)
+	return nil
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > 63 {
+		return fmt.Errorf("id of %d bytes: 1 to 63 are allowed", len(id))
+	}
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("id %q: letters, digits and hyphens are allowed", id)
+		}
+	}
+	return nil
+}
+
+// boot has the room start the first process, puts it into its groups and leads
+// it through the first stage.
+func (s *Sandbox) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	agent, fd3, err := controlPair(maxAgentMessage)
+	if err != nil {
+		s.gone()
+		return err
+	}
+	s.agent = agent
+	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
+	if s.room.rung != Full {
+		p, err := s.makePlace()
+		s.place = &p
+		if err != nil {
+			fd3.Close()
+			s.gone()
+			return err
+		}
+		if id, switched := s.room.placeID(s.slot); switched {
+			request.UID = uint32(id)
+		}
+	}
+	files := []*os.File{fd3}
+	if s.group, err = s.makeGroup(); err == nil && s.purpose == forSpare {
+		err = s.room.spares.stepBack(s.group)
+	}
+	if err == nil {
+		var groups []*os.File
+		groups, err = s.group.openBirthplace()
+		files = append(files, groups...)
+	}
+	if err != nil {
+		fd3.Close()
+		s.gone()
+		return fmt.Errorf("limit: %w", err)
+	}
+	err = s.room.line.send(request, files...)
+	closeAll(files)
+	if err != nil {
+		s.gone()
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	// The answer is waited for without ctx: until it came there is nothing to kill.
+	answer := <-s.spawned
+	if answer.err != nil {
+		return fmt.Errorf("start in new namespaces: %w", answer.err)
+	}
+	s.pidfd = answer.pidfd
+	pid, err := pidOf(s.pidfd)
+	if err != nil {
+		return err
+	}
+	// To join a group the kernel may wait for all processors, which takes longer
+	// than the rest; the first stage needs no limits, as nothing of it is the
+	// sandbox's yet, and goes no further without them.
+	limited := make(chan error, 1)
+	go func() { limited <- s.group.add(pid) }()
+	err = s.sendInit(ctx, pid)
+	if err == nil {
+		err = s.awaitBuilt(ctx)
+	}
+	refused := <-limited
+	if err != nil {
+		return err // why there may be no process to limit
+	}
+	if refused != nil {
+		return fmt.Errorf("limit: %w", refused)
+	}
+	if err := s.agent.send(message{Kind: kindGo}); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
+	if err := s.agent.hello(ctx); err != nil {
+		return s.explain(ctx, "restrict", err)
+	}
+	return nil
+}
+
+// makeGroup makes the groups of the sandbox, with its limits.
+func (s *Sandbox) makeGroup() (*group, error) {
+	limits := s.limits
+	if s.room.rung == Full { // where what the sandbox runs is bounded without the group, too
+		limits.Processes += agentThreads
+	}
+	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
+}
+
+// awaitBuilt waits for the end of the first stage's work.
+func (s *Sandbox) awaitBuilt(ctx context.Context) error {
+	defer s.agent.deadline(ctx, bootTimeout)()
+	built, sockets, err := s.agent.expect(kindReady, waySockets)
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	if s.exit, err = newExit(sockets); err != nil {
+		return fmt.Errorf("take the way out: %w", err)
+	}
+	s.notes, s.hidden, s.noWay = append(s.notes, built.Notes...), built.Hidden, built.Error
+	return nil
+}
+
+// configure names the sandbox and starts its agent.
+func (s *Sandbox) configure(ctx context.Context, as role) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	if s.purpose == forSpare {
+		if err := s.group.yield(false); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		}
+	}
+	config, err := memoryFile(s.options.Config)
+	if err != nil {
+		return err
+	}
+	files := []*os.File{config}
+	defer func() { closeAll(files) }()
+	for _, open := range []func() (*os.File, error){s.group.openOOMKills, s.group.openMemoryUse} {
+		if f, err := open(); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		} else if f != nil {
+			files = append(files, f)
+		}
+	}
+	if s.place == nil {
+		if err := s.name(); err != nil {
+			return err
+		}
+	}
+	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
+	if err := s.agent.appoint(ctx, as, spec, files...); err != nil {
+		return s.explain(ctx, "configure", err)
+	}
+	if err := s.agent.await(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "start the agent", err)
+	}
+	return nil
+}
+
+// name has the room set the hostname.
+func (s *Sandbox) name() error {
+	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	select {
+	case err := <-s.named:
+		return err
+	case <-s.exited:
+		return s.causeOfDeath()
+	}
+}
+
+// explain says what a process that ended without a word died of.
+func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
+	if errors.Is(err, errPeerEnded) {
+		select {
+		case <-s.exited:
+			err = s.causeOfDeath()
+		case <-ctx.Done():
+		}
+	}
+	return fmt.Errorf("%s: %w", doing, because(ctx, err))
+}
+
+func (s *Sandbox) causeOfDeath() error {
+	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
+		return ErrOutOfMemory
+	}
+	if s.status.Signaled() {
+		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
+	}
+	return fmt.Errorf("the agent exited with status %d", s.status.ExitStatus())
+}
+
+func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
+	spec := initSpec{
+		Ranged:  s.room.ranged(),
+		Place:   s.place,
+		Path:    s.room.options.Path,
+		Trees:   s.room.trees,
+		Mounted: make([]bool, len(s.room.trees)),
+		Links:   s.room.links,
+		Disk:    s.limits.DiskBytes,
+		Way:     s.room.way,
+
+		Counters: s.room.counted.inSandbox(),
+	}
+	var err error
+	if spec.Limits, err = s.rlimits(); err != nil {
+		return err
+	}
+	var mounts []*os.File
+	defer func() { closeAll(mounts) }()
+	if s.room.ranged() {
+		if mounts, err = s.mapTrees(pid); err != nil {
+			return err
+		}
+		for i := range mounts {
+			spec.Mounted[i] = true
+		}
+	}
+	if s.room.ranged() {
+		devices, err := makeDevices()
+		if err != nil {
+			return err
+		}
+		if spec.Devices = devices != nil; spec.Devices {
+			mounts = append(mounts, devices)
+		}
+	}
+	if s.room.ranged() && s.purpose != forProbe {
+		list, err := memoryFile(s.room.private.list)
+		if err != nil {
+			return err
+		}
+		mounts, spec.Private = append(mounts, list), true
+	}
+	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
+		return s.explain(ctx, "hand over the template", err)
+	}
+	return nil
+}
+
+// rlimits are the limits of every process of the sandbox.
+func (s *Sandbox) rlimits() ([]rlimit, error) {
+	files, err := openFiles(s.limits.Processes)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := sandboxLimits()
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits,
+		// One byte: a core_pattern that is a pipe runs on the host for any other
+		// limit, zero included, and a file is never written.
+		rlimit{unix.RLIMIT_CORE, 1},
+		rlimit{unix.RLIMIT_NOFILE, files},
+		// The server may have been given the right to these.
+		rlimit{unix.RLIMIT_RTPRIO, 0},
+		rlimit{unix.RLIMIT_NICE, 0},
+	)
+	if s.room.groups.how("memory") == "" {
+		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
+	}
+	if s.room.rung == Full { // elsewhere all processes of the id count
+		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
+	}
+	return limits, nil
+}
+
+// memoryFile is data as a sealed file: nobody who is given it can change it.
+func memoryFile(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "config")
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// pidOf is the process that a pidfd refers to, as this process sees it.
+func pidOf(pidfd *os.File) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(data) {
+		if value, ok := bytes.CutPrefix(line, []byte("Pid:")); ok {
+			if pid, err := strconv.Atoi(string(bytes.TrimSpace(value))); err == nil && pid > 0 {
+				return pid, nil
+			}
+		}
+	}
+	return 0, errPeerEnded
+}

@@ -1,0 +1,206 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel counts many things by user and not by process: inotify instances,
+// queued signals and timers, POSIX message queues, processes. A user namespace
+// does not begin a new count: what is taken inside is also counted for the user
+// who made the namespace, in the namespace above, up to the host's. Each level
+// has its own maximum, so the share of one sandbox has to be set on a level
+// where nothing but that sandbox is counted:
+//
+//   - with a range of ids, each sandbox's namespace is made by a user of its own
+//     (see birthplace.owner): the maximum of the room's namespace is then one of
+//     each sandbox, however many users it becomes inside. The room's namespace is
+//     made by a user of its own as well, so nothing here counts for the host's root;
+//   - with a single id, everything in a sandbox is one user there: the maximum of
+//     the sandbox's own namespace is the sandbox's, and that of the room's namespace
+//     is one of all sandboxes together.
+//
+// Without namespaces the limits of each process are all there is.
+
+// A sandbox gets one part in sandboxPart of what this user may have, and
+// all sandboxes together one part in cloudPart, so that the server keeps the rest.
+const (
+	sandboxPart = 8
+	cloudPart   = 2
+)
+
+// counters are maxima of a user namespace, by their names below /proc/sys/user.
+type counters map[string]int64
+
+const countersDirectory = "/proc/sys/user"
+
+// readCounters returns the maxima that apply to this process. It is empty where
+// the kernel has none.
+func readCounters() (counters, error) {
+	entries, err := os.ReadDir(countersDirectory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := make(counters)
+	for _, e := range entries {
+		value, err := readNumber(filepath.Join(countersDirectory, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		// In a user namespace the number above says what that allows, not what the
+		// namespaces around it do. For inotify everybody may read the host's own.
+		if name, found := strings.CutPrefix(e.Name(), "max_inotify_"); found {
+			if host, err := readNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
+				value = min(value, host)
+			}
+		}
+		c[e.Name()] = value
+	}
+	return c, nil
+}
+
+// part returns one part in n of each counter, and at least 1 of what is not 0.
+// Counts of namespaces are left out.
+func (c counters) part(n int64) counters {
+	share := make(counters)
+	for name, value := range c {
+		if !strings.HasSuffix(name, "_namespaces") {
+			share[name] = min(value, max(1, value/n))
+		}
+	}
+	return share
+}
+
+// inSandbox returns the counters of a sandbox's own namespace. Nothing
+// in it makes namespaces, so none may be made even if a filter has a hole; but for
+// that of control groups, which the first stage makes anew.
+func (c counters) inSandbox() counters {
+	share := c.part(sandboxPart)
+	for name := range c {
+		if strings.HasSuffix(name, "_namespaces") {
+			share[name] = 0
+		}
+	}
+	const anew = "max_cgroup_namespaces"
+	if _, found := c[anew]; found {
+		share[anew] = 2 // the first one ends when the second is there
+	}
+	return share
+}
+
+// write sets the maxima of this process's user namespace through the /proc at root.
+func (c counters) write(root string) error {
+	for name, value := range c {
+		path := filepath.Join(root, countersDirectory, name)
+		if err := os.WriteFile(path, strconv.AppendInt(nil, value, 10), 0); err != nil {
+			return fmt.Errorf("limit a counter of the user namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// Limits on what processes may have, where the kernel's own are larger.
+const (
+	maxQueuedSignals = 1024     // timers of POSIX are counted as queued signals
+	maxLockedMemory  = 64 << 10 // bytes
+	minOpenFiles     = 256      // fewer are too few for common programs
+)
+
+// countedLimits returns one part in n of what this process may have, for those
+// resource limits whose use the kernel counts by user.
+func countedLimits(n uint64) ([]rlimit, error) {
+	var limits []rlimit
+	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_MEMLOCK} {
+		var own unix.Rlimit
+		if err := unix.Getrlimit(resource, &own); err != nil {
+			return nil, os.NewSyscallError("getrlimit", err)
+		}
+		limits = append(limits, rlimit{uint64(resource), own.Cur / n})
+	}
+	return limits, nil
+}
+
+// sandboxLimits returns the counted limits of one sandbox.
+func sandboxLimits() ([]rlimit, error) {
+	limits, err := countedLimits(sandboxPart)
+	for i, l := range limits {
+		switch l[0] {
+		case unix.RLIMIT_SIGPENDING:
+			limits[i][1] = min(l[1], maxQueuedSignals)
+		case unix.RLIMIT_MEMLOCK:
+			limits[i][1] = min(l[1], maxLockedMemory)
+		}
+	}
+	return limits, err
+}
+
+// openFiles returns how many files each of that many processes may have open.
+func openFiles(processes int) (uint64, error) {
+	machine, err := readNumber("/proc/sys/fs/file-max")
+	if err != nil {
+		return 0, err
+	}
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	return shareFiles(uint64(machine), own.Max, processes), nil
+}
+
+// shareFiles keeps the processes together within half of the machine's files, if
+// that leaves them enough to work with, and each within half of the server's own.
+func shareFiles(machine, own uint64, processes int) uint64 {
+	share := max(machine/2/uint64(processes), minOpenFiles)
+	// The kernel counts the descriptors that are on their way through sockets by
+	// user, and refuses to send more above the sender's own limit: a
+	// sandbox that shares the server's id could otherwise keep the server from sending any.
+	return min(share, own/2, maxOpenFiles)
+}
+
+// cloudProcesses returns how many processes and threads all sandboxes together may
+// have: half of what the machine has, or of what this process's user may have if
+// that is less.
+func cloudProcesses() (int64, error) {
+	most := int64(math.MaxInt64)
+	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		n, err := readNumber(name)
+		if err != nil {
+			return 0, err
+		}
+		most = min(most, n)
+	}
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	if own.Cur < uint64(most) {
+		most = int64(own.Cur)
+	}
+	return most / cloudPart, nil
+}
+
+func readNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,253 @@
+//go:build linux
+
+package room
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "embed"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed testdata/take.py
+var takeScript string
+
+// taken is what take.py says.
+type taken struct{ Queues, Timers, Signals, Watches, Instances int }
+
+// modest is what everybody must still get while one takes all.
+const modest = 4
+
+func (m taken) check(t *testing.T, who string, queues bool) {
+	t.Helper()
+	want := taken{Timers: modest / 2, Signals: modest / 2, Watches: modest, Instances: modest}
+	if queues {
+		want.Queues = 1
+	}
+	if m.Queues < want.Queues || m.Timers < want.Timers || m.Signals < want.Signals || m.Watches < want.Watches || m.Instances < want.Instances {
+		t.Errorf("%s got only %+v, want %+v", who, m, want)
+	}
+}
+
+// TestGreed: a sandbox that takes all it can get of what the kernel counts by user
+// leaves enough to another one, and to the server's user.
+func TestGreed(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []Isolation{Full, Restricted} {
+		t.Run(string(rung), func(t *testing.T) {
+			t.Parallel()
+			r := newRoomOn(t, rung)
+			users := 1
+			if r.ranged() {
+				users = 20 // of which each has limits of its own
+			}
+			// Sandboxes without namespaces that share the server's id share its counts;
+			// see the package's comment. The server's user is left its part all the same.
+			apart := rung == Full || r.ids.ranged
+			greedy, other := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "other"})
+			got := takeInside(t, greedy, apart, 1<<17, users)
+			t.Logf("it took %+v", got)
+			if apart && got.Instances == 0 || got.Timers+got.Signals == 0 {
+				t.Errorf("it took %+v: nothing is shown", got)
+			}
+			if apart { // POSIX queues are refused where they would be the host's
+				takeInside(t, other, true, modest, 1).check(t, "another sandbox", rung == Full)
+			}
+			takeHere(t).check(t, "the server's user", true)
+		})
+	}
+}
+
+func takeArguments(inotify bool, most, users int) []string {
+	which := "none"
+	if inotify {
+		which = "inotify"
+	}
+	return []string{which, fmt.Sprint(most), fmt.Sprint(users)}
+}
+
+// takeInside has the sandbox hold what it takes until it ends.
+func takeInside(t *testing.T, s *Sandbox, inotify bool, most, users int) (got taken) {
+	t.Helper()
+	command := "cd $TMPDIR && cat > take.py <<'END'\n" + takeScript + "END\n" +
+		"mkfifo hold && (exec 5<>hold; setsid python3 take.py " + strings.Join(takeArguments(inotify, most, users), " ") + " <hold >out 2>err &)\n" +
+		"for n in $(seq 6000); do if [ -s out -o -s err ]; then break; fi; sleep 0.01; done; cat out; cat err >&2"
+	answer := sh(t, s, command)
+	if err := json.Unmarshal([]byte(answer.Output), &got); err != nil {
+		t.Fatalf("%v: %+v", err, answer)
+	}
+	return got
+}
+
+// takeHere takes a little as the user that the server runs as.
+func takeHere(t *testing.T) (got taken) {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "take.py")
+	if err := os.WriteFile(script, []byte(takeScript), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", append([]string{script}, takeArguments(true, modest, 1)...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	in.Close()
+	if wait := cmd.Wait(); wait != nil {
+		t.Error(wait)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestCounters: a sandbox's own user namespace has maxima, which it cannot change.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	if !exists(countersDirectory) {
+		t.Skip("this kernel has no maxima for user namespaces")
+	}
+	got := sh(t, s, "cd /proc/sys/user && cat max_user_namespaces max_inotify_instances && for f in *; do echo 1000000 > $f && echo changed $f; done")
+	var namespaces, instances int
+	if _, err := fmt.Sscan(got.Output, &namespaces, &instances); err != nil || namespaces != 0 || instances < 1 || instances > 1<<16 || strings.Contains(got.Output, "changed") {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+// TestAsynchronousRequests: they are counted for the machine, and there are none.
+func TestAsynchronousRequests(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	script := fmt.Sprintf("import ctypes; l = ctypes.CDLL(None, use_errno=True); c = ctypes.c_ulong(); print(l.syscall(%d, 1, ctypes.byref(c)), ctypes.get_errno())", unix.SYS_IO_SETUP)
+	if got, want := sh(t, s, "python3 -c '"+script+"'"), fmt.Sprintf("-1 %d\n", unix.ENOSYS); got.Output != want {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+}
+
+// TestUninherited: what the server may have is not what its sandboxes may have.
+func TestUninherited(t *testing.T) {
+	t.Parallel()
+	for resource, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 10, unix.RLIMIT_NICE: 30, unix.RLIMIT_MEMLOCK: 1 << 30} {
+		// So that there is something to inherit, where this user may do so.
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil && !errors.Is(err, unix.EPERM) {
+			t.Fatal(err)
+		}
+	}
+	machine, err := readNumber("/proc/sys/fs/file-max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rung := range []Isolation{Full, Restricted} {
+		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{Limits: Limits{Processes: 500}})
+		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
+		var priority, nice, locked, signals, queues, files int64
+		if _, err := fmt.Sscan(got.Output, &priority, &nice, &locked, &signals, &queues, &files); err != nil {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		if priority != 0 || nice != 0 || locked > maxLockedMemory || signals > maxQueuedSignals || queues > 1<<20 {
+			t.Errorf("%s: limits inside: %s", rung, got.Output)
+		}
+		if files*500 > machine/2 && files > minOpenFiles {
+			t.Errorf("%s: 500 processes of %d files each, and the machine has %d", rung, files, machine)
+		}
+	}
+}
+
+func TestShareFiles(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		machine, own uint64
+		processes    int
+		want         uint64
+	}{
+		{math.MaxInt64, 1 << 30, 1024, maxOpenFiles},
+		{math.MaxInt64, 1 << 12, 1024, 1 << 11},
+		{2 << 20, 1 << 20, 1024, 1 << 10},
+		{200_000, 1 << 20, 1024, minOpenFiles},
+	} {
+		if got := shareFiles(tt.machine, tt.own, tt.processes); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
+		}
+	}
+}
+
+// TestCloudProcesses: sandboxes together have no more processes than the cloud may
+// have, and neither the room nor another start suffers for long when that is reached.
+func TestCloudProcesses(t *testing.T) {
+	t.Parallel()
+	const all, each = 250, 200
+	r := startRoom(t, Options{Processes: all})
+	defer r.Close()
+	if r.ids.ranged && r.groups.how("pids") == "" {
+		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.why["pids"])
+	}
+	limits := Limits{Processes: each}
+	var sandboxes []*Sandbox
+	for _, id := range []string{"one", "two"} {
+		sandboxes = append(sandboxes, newSandbox(t, r, SandboxOptions{ID: id, Limits: limits}))
+	}
+	const greedy = `cd $TMPDIR && cat > forks.py <<'END'
+import os, signal
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0:
+            signal.pause()
+        n += 1
+except OSError:
+    pass
+print(n, flush=True)
+signal.pause()
+END
+(setsid python3 forks.py >out 2>err &)
+until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
+	total := 0
+	for _, s := range sandboxes {
+		got, n := sh(t, s, greedy), 0
+		if _, err := fmt.Sscan(got.Output, &n); err != nil && !strings.Contains(got.Output, "ork") { // "cannot fork"
+			t.Fatalf("%v: %+v", err, got)
+		}
+		t.Logf("%s has %d", s.options.ID, n)
+		total += n
+	}
+	if total > all || total < each/2 {
+		t.Errorf("%d processes in all, of at most %d", total, all)
+	}
+	for range 10 { // which cannot succeed for long, and must not end the room
+		if s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late", Limits: limits}); err == nil {
+			s.Close()
+		}
+	}
+	if err := sandboxes[0].Close(); err != nil {
+		t.Error(err)
+	}
+	until(t, "the other sandbox starts a process", func() bool { return sh(t, sandboxes[1], "echo alive").Output == "alive\n" })
+	if got := sh(t, newSandbox(t, r, SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,51 @@
+//go:build linux
+
+package room
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestDevices: a sandbox has nodes that work, and shares none of them with the host or
+// with another sandbox where the server may make nodes.
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	one, two := newSandbox(t, r, SandboxOptions{ID: "one"}), newSandbox(t, r, SandboxOptions{ID: "two"})
+	const use = `echo > /dev/null && head -c 3 /dev/zero | wc -c && head -c 5 /dev/urandom | wc -c && head -c 7 /dev/random | wc -c
+(echo > /dev/full) 2>/dev/null || echo full; script -qc 'echo typed > /dev/tty' /dev/null | tr -d '\r'`
+	for _, user := range []string{"root", "user"} {
+		if got := call(t, one, "/run", testRequest{Command: use, User: user}); got.Output != "3\n5\n7\nfull\ntyped\n" {
+			t.Errorf("%s: got %+v", user, got)
+		}
+	}
+	if !r.ranged() {
+		t.Skip("only root can make nodes; see the package's comment")
+	}
+	made, err := makeDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made == nil {
+		t.Skip("this root may not make nodes; see the package's comment")
+	}
+	made.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := unix.Flock(int(null.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	const lock = `python3 -c 'import fcntl, sys; f = open("/dev/null"); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print("locked", flush=True); sys.stdin.read()'`
+	if got := sh(t, one, "cd $TMPDIR && mkfifo hold && (exec 5<>hold; setsid "+lock+" <hold >out 2>&1 &); until [ -s out ]; do sleep 0.01; done; cat out"); got.Output != "locked\n" {
+		t.Errorf("the host's lock is seen inside: %+v", got)
+	}
+	if got := sh(t, two, lock+" </dev/null"); got.Output != "locked\n" {
+		t.Errorf("a lock of another sandbox is seen: %+v", got)
+	}
+}

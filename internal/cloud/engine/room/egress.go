@@ -1,0 +1,345 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Egress is what connects a sandbox to the outside. Its methods are called
+// concurrently, and nothing they are given can be trusted. What Dial and Connect
+// return should have CloseWrite, as *net.TCPConn does, to pass on that the inside
+// has no more to send.
+type Egress interface {
+	// Dial connects to a host, a name or an address, for the proxy inside. An
+	// error with a method Denied() bool that answers true reaches it as denied.
+	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
+	// Connect connects to where the program at the other end of inside wanted to:
+	// the local address of inside. It may read from inside what it needs to know
+	// and pass that on. After an error inside is reset.
+	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
+	// Answer answers a question to a name server, both in the format of DNS; nil is
+	// no answer. It fits into 512 bytes. When ctx has ended, it answers at once that
+	// it cannot.
+	Answer(ctx context.Context, query []byte) []byte
+	// Closed says that nothing may be reached, so that connections are refused
+	// before they are made.
+	Closed() bool
+}
+
+// EgressTransparent is the way out of every program inside, as [Report] says it.
+const EgressTransparent = "transparent"
+
+// Bounds of the questions of one sandbox.
+const (
+	waySockets    = 2
+	exitBacklog   = 128
+	maxLookups    = 32
+	maxQuery      = 4 << 10
+	lookupTimeout = 10 * time.Second
+	queryIdle     = 10 * time.Second // between two questions of one connection
+	maxQueries    = 100              // of one connection
+)
+
+// exit is the outer end of a sandbox's way out: sockets of its network namespace,
+// made by its first stage before anything of the sandbox ran.
+type exit struct {
+	tcp *net.TCPListener
+	udp *net.UDPConn
+
+	accept  func()        // takes connections until the socket stops to listen
+	lookups chan struct{} // one for each question being answered
+
+	mu        sync.Mutex
+	listening bool
+	closed    bool
+	accepting sync.WaitGroup
+}
+
+// newExit takes over what the first stage sent: nothing, or both sockets.
+func newExit(sockets []*os.File) (*exit, error) {
+	defer closeAll(sockets)
+	if len(sockets) == 0 {
+		return nil, nil
+	}
+	if len(sockets) != waySockets {
+		return nil, fmt.Errorf("%w: %d sockets", ErrProtocol, len(sockets))
+	}
+	l, err := net.FileListener(sockets[0])
+	if err != nil {
+		return nil, err
+	}
+	p, err := net.FilePacketConn(sockets[1])
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	tcp, isTCP := l.(*net.TCPListener)
+	udp, isUDP := p.(*net.UDPConn)
+	if !isTCP || !isUDP {
+		return nil, errors.Join(fmt.Errorf("%w: not a TCP and a UDP socket", ErrProtocol), l.Close(), p.Close())
+	}
+	return &exit{tcp: tcp, udp: udp, lookups: make(chan struct{}, maxLookups)}, nil
+}
+
+// close ends what is served. That of a sandbox without one does nothing.
+func (e *exit) close() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	_ = e.tcp.Close() // both fail when they are closed
+	_ = e.udp.Close()
+	e.accepting.Wait()
+}
+
+// judgeWay keeps what the first sandbox found out about the way out.
+func (r *Room) judgeWay(probe *Sandbox) {
+	switch {
+	case r.rung != Full:
+		r.report.Egress = "none: no network namespaces"
+		if r.rung == None {
+			r.report.Egress = "not isolated: the machine's own network"
+		}
+	case probe.exit == nil:
+		r.way = wayNone
+		r.report.Egress = "proxy only: " + probe.noWay
+		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noWay +
+			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
+	default:
+		r.way = wayBuild
+		r.report.Egress = EgressTransparent
+	}
+}
+
+// passage is a way out while it lasts.
+type passage struct {
+	egress Egress
+	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
+	close  context.CancelFunc
+}
+
+// startEgress begins to serve the way out.
+func (s *Sandbox) startEgress(life context.Context, e Egress) {
+	if e == nil {
+		s.exit.close()
+		return
+	}
+	var changing sync.Mutex
+	s.change = func(e Egress) {
+		changing.Lock()
+		defer changing.Unlock()
+		open, end := context.WithCancel(life)
+		if old := s.passage.Swap(&passage{e, open, end}); old != nil {
+			old.close()
+		}
+		if s.exit != nil {
+			s.exit.listen(!e.Closed())
+		}
+	}
+	if s.exit != nil {
+		s.exit.accept = func() { s.acceptFlows(life) }
+	}
+	s.change(e)
+	if s.exit != nil {
+		s.flows.Go(func() { s.answerQueries(life) })
+	}
+}
+
+// SetEgress changes the way out of a sandbox that was started with one. What goes
+// through the old one is cut off.
+func (s *Sandbox) SetEgress(e Egress) { s.change(e) }
+
+// listen makes the TCP socket listen, and takes what comes, or stops both. A
+// socket that does not listen makes the kernel refuse connections.
+func (e *exit) listen(on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || on == e.listening {
+		return
+	}
+	e.listening = on
+	raw, err := e.tcp.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	if !on {
+		// The socket stays bound: nothing inside can take its place.
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+		e.accepting.Wait()
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.Listen(int(fd), exitBacklog) })
+	e.accepting.Go(e.accept)
+}
+
+// acceptFlows takes the connections that leave, until the socket stops to listen.
+func (s *Sandbox) acceptFlows(life context.Context) {
+	for {
+		conn, err := s.exit.tcp.AcceptTCP()
+		switch {
+		case err == nil:
+			s.acceptFlow(life, conn)
+		case errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EINVAL):
+			return
+		default: // out of descriptors, most likely
+			select {
+			case <-life.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+}
+
+func (s *Sandbox) acceptFlow(life context.Context, conn *net.TCPConn) {
+	select {
+	case s.dialling <- struct{}{}:
+	default:
+		reset(conn)
+		return
+	}
+	if err := s.room.flows.take(&s.carried); err != nil {
+		<-s.dialling
+		reset(conn)
+		s.tooMany(life, err)
+		return
+	}
+	s.flows.Go(func() { s.carryOut(conn) })
+}
+
+// tooMany says once a sandbox that its connections are refused.
+func (s *Sandbox) tooMany(ctx context.Context, err error) {
+	if s.refusing.CompareAndSwap(false, true) {
+		s.room.options.Logger.WarnContext(ctx, "connections out of a sandbox are refused", "sandbox", s.options.ID, "error", err)
+	}
+}
+
+// carryOut connects a connection from inside with where it wants to go.
+func (s *Sandbox) carryOut(inside *net.TCPConn) {
+	defer s.room.flows.release(&s.carried)
+	connected := sync.OnceFunc(func() { <-s.dialling })
+	defer connected()
+	p := s.passage.Load()
+	stop := context.AfterFunc(p.open, func() { _ = inside.Close() })
+	defer stop()
+	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == dnsPort {
+		s.answerStream(p.open, inside)
+		return
+	}
+	outside, err := p.egress.Connect(p.open, inside)
+	if err != nil {
+		reset(inside)
+		return
+	}
+	connected()
+	stopOutside := context.AfterFunc(p.open, func() { outside.Close() })
+	defer stopOutside()
+	join(outside, inside)
+}
+
+// reset ends a connection as one that was refused.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}
+
+// answerQueries answers the questions that come as packets.
+func (s *Sandbox) answerQueries(life context.Context) {
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	query, control := make([]byte, maxQuery), make([]byte, unix.CmsgSpace(unix.SizeofInet4Pktinfo))
+	for {
+		n, controls, _, from, err := s.exit.udp.ReadMsgUDPAddrPort(query, control)
+		if errors.Is(err, net.ErrClosed) || life.Err() != nil {
+			return
+		}
+		to := askedAddress(control[:controls])
+		if err != nil || to == nil {
+			continue // an earlier answer that could not be delivered
+		}
+		question := append([]byte(nil), query[:n]...)
+		s.lookUp(life, question, func(work func()) { answering.Go(work) }, func(answer []byte) {
+			_, _, _ = s.exit.udp.WriteMsgUDPAddrPort(answer, to, from) // who asked may be gone
+		})
+	}
+}
+
+// lookUp answers a question, with start if it has to be waited for, and gives the
+// answer to reply, if there is one. Too many at once are answered that they are.
+func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
+	answer := func(ctx context.Context) {
+		if a := s.passage.Load().egress.Answer(ctx, question); a != nil {
+			reply(a)
+		}
+	}
+	select {
+	case s.exit.lookups <- struct{}{}:
+		start(func() {
+			defer func() { <-s.exit.lookups }()
+			ctx, cancel := context.WithTimeout(life, lookupTimeout)
+			defer cancel()
+			answer(ctx)
+		})
+	default:
+		ended, cancel := context.WithCancel(life)
+		cancel()
+		answer(ended)
+	}
+}
+
+// askedAddress gives the control message by which an answer comes from the
+// address that was asked.
+func askedAddress(control []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo {
+			to := [4]byte(m.Data[8:12]) // in_pktinfo.ipi_addr
+			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: to})
+		}
+	}
+	return nil
+}
+
+// answerStream answers the questions of one connection.
+func (s *Sandbox) answerStream(life context.Context, conn *net.TCPConn) {
+	defer func() { _ = conn.Close() }()
+	for range maxQueries {
+		if err := conn.SetDeadline(time.Now().Add(queryIdle)); err != nil {
+			return
+		}
+		var size [2]byte
+		if _, err := io.ReadFull(conn, size[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if len(question) > maxQuery {
+			return
+		}
+		if _, err := io.ReadFull(conn, question); err != nil {
+			return
+		}
+		failed := io.ErrUnexpectedEOF // no answer is the end
+		s.lookUp(life, question, func(work func()) { work() }, func(answer []byte) {
+			_, failed = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
+		})
+		if failed != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,269 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// This file is the way out as the first stage of a sandbox builds it. The
+// network namespace has a loopback and no other device. Every address is local
+// to it, so that a connection to anywhere stays inside, and the kernel hands it
+// to a listener: TCP of any port to one, questions to any name server to
+// another. Both are made here, before anything of the sandbox runs, and given to
+// the server; from then on nothing inside has the right to change any of it.
+// Whoever could would lose the way out, as there is nothing else.
+
+// Addresses of a sandbox's network. No sandbox reaches the link-local network
+// outside, so these hide nothing.
+var (
+	ownAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 21})
+	wayAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners; the resolver
+	loopbackNet = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+)
+
+const (
+	wayPort = 1 // of the TCP listener: one that no service takes
+	dnsPort = 53
+	wayMark = 1 // of packets on their way to a listener
+)
+
+// way says what the first stage does about the way out.
+type way string
+
+const (
+	wayNone  way = ""      // there is none but the proxy
+	wayTry   way = "try"   // build it, use it once, and say what went wrong
+	wayBuild way = "build" // it works here: build it, or fail
+)
+
+// buildWay makes the way out of this network namespace, and the sockets that it
+// leads to: TCP, which does not listen yet, and UDP.
+func buildWay(ranged bool) (_ []*os.File, err error) {
+	if err := openRanges(ranged); err != nil {
+		return nil, err
+	}
+	if err := routeInside(); err != nil {
+		return nil, err
+	}
+	if err := divert(); err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	var sockets []*os.File
+	defer func() {
+		if err != nil {
+			closeAll(sockets)
+		}
+	}()
+	for _, s := range []struct {
+		typ  int
+		port uint16
+	}{{unix.SOCK_STREAM, wayPort}, {unix.SOCK_DGRAM, dnsPort}} {
+		f, err := transparentSocket(s.typ, s.port)
+		if err != nil {
+			return nil, err
+		}
+		sockets = append(sockets, f)
+	}
+	return sockets, nil
+}
+
+// openRanges lets everybody inside use ports below 1024 and ping. The last group
+// that may is the last one there is.
+func openRanges(ranged bool) error {
+	groups := "0 0"
+	if ranged {
+		groups = fmt.Sprintf("0 %d", slotSize-1)
+	}
+	return errors.Join(
+		os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0),
+		os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte(groups), 0),
+	)
+}
+
+// routeInside makes every IPv4 address one of this namespace. There is no IPv6
+// but the loopback's, so that programs fall back at once.
+func routeInside() error {
+	link, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find lo: %w", err)
+	}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: ownAddress.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	if err := netlink.AddrAdd(link, address); err != nil {
+		return fmt.Errorf("add an address: %w", err)
+	}
+	err = netlink.RouteAdd(&netlink.Route{
+		LinkIndex: link.Attrs().Index,
+		Dst:       &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
+		Src:       ownAddress.AsSlice(),
+		Type:      unix.RTN_LOCAL,
+		Table:     unix.RT_TABLE_LOCAL,
+		Scope:     unix.RT_SCOPE_HOST,
+	})
+	if err != nil {
+		return fmt.Errorf("add a local route: %w", err)
+	}
+	return nil
+}
+
+// divert hands what leaves to the listeners, and refuses the rest: without
+// that, the sandbox itself would answer for every address.
+func divert() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "egress"})
+	accept := &expr.Verdict{Kind: expr.VerdictAccept}
+	own := func(chain *nftables.Chain) {
+		for _, p := range []netip.Prefix{loopbackNet, netip.PrefixFrom(ownAddress, 32)} {
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(toPrefix(p), accept)})
+		}
+	}
+	out := c.AddChain(&nftables.Chain{
+		Name: "out", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle,
+	})
+	own(out)
+	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(append(protocol4(unix.IPPROTO_UDP), toPort(dnsPort)...), dnsPort)})
+	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(protocol4(unix.IPPROTO_TCP), wayPort)})
+	rest := c.AddChain(&nftables.Chain{
+		Name: "rest", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
+	})
+	own(rest)
+	c.AddRule(&nftables.Rule{Table: table, Chain: rest, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(wayMark)},
+		accept,
+	}})
+	c.AddRule(&nftables.Rule{Table: table, Chain: rest, Exprs: append(protocol4(unix.IPPROTO_TCP),
+		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})})
+	const portUnreachable = 3
+	c.AddRule(&nftables.Rule{Table: table, Chain: rest, Exprs: []expr.Any{
+		&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable},
+	}})
+	return c.Flush()
+}
+
+// toPrefix matches packets to the addresses of a network.
+func toPrefix(p netip.Prefix) []expr.Any {
+	to := p.Addr().As4()
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: net.CIDRMask(p.Bits(), 32), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: to[:]},
+	}
+}
+
+func protocol4(number byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{number}},
+	}
+}
+
+func toPort(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+	}
+}
+
+// toListener hands what matches to the socket at the port of wayAddress, if it
+// listens.
+func toListener(match []expr.Any, port uint16) []expr.Any {
+	to := wayAddress.As4()
+	return append(match,
+		&expr.Immediate{Register: 1, Data: to[:]},
+		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(port)},
+		&expr.TProxy{Family: byte(nftables.TableFamilyIPv4), TableFamily: byte(nftables.TableFamilyIPv4), RegAddr: 1, RegPort: 2},
+		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(wayMark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+		&expr.Verdict{Kind: expr.VerdictAccept},
+	)
+}
+
+// transparentSocket is one that takes what was sent to other addresses.
+func transparentSocket(typ int, port uint16) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	err = errors.Join(
+		os.NewSyscallError("set IP_TRANSPARENT", unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)),
+		os.NewSyscallError("set IP_PKTINFO", unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1)),
+	)
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: wayAddress.As4(), Port: int(port)}))
+	}
+	if err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "way out"), nil
+}
+
+// tryWay connects to an address of nobody's and looks whether that arrives: a
+// kernel may take every rule and yet not have what carries them out.
+func tryWay(sockets []*os.File) error {
+	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
+	listener := int(sockets[0].Fd())
+	if err := unix.Listen(listener, 1); err != nil {
+		return os.NewSyscallError("listen", err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer closeFD(fd)
+	if err := unix.Connect(fd, destination); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return fmt.Errorf("connect through it: %w", err)
+	}
+	const patience = 2000 // milliseconds
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}, patience); n == 0 {
+		return errors.Join(errors.New("a connection did not arrive"), os.NewSyscallError("poll", err))
+	}
+	accepted, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("accept", err)
+	}
+	defer closeFD(accepted)
+	to, err := unix.Getsockname(accepted)
+	if err != nil {
+		return os.NewSyscallError("getsockname", err)
+	}
+	if got, ok := to.(*unix.SockaddrInet4); !ok || got.Addr != destination.Addr || got.Port != destination.Port {
+		return errors.New("a connection arrived without its destination")
+	}
+	return nil
+}
+
+// makeWay does what the server wants about the way out. problem says why it
+// cannot be had where that was to be found out.
+func makeWay(w way, ranged bool) (sockets []*os.File, problem string, err error) {
+	if w == wayNone {
+		return nil, "", nil
+	}
+	sockets, err = buildWay(ranged)
+	if err == nil && w == wayTry {
+		if err = tryWay(sockets); err != nil {
+			closeAll(sockets)
+			sockets = nil
+		}
+	}
+	if err != nil && w == wayTry {
+		return nil, err.Error(), nil
+	}
+	return sockets, "", err
+}

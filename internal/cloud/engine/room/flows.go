@@ -1,0 +1,231 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// serve answers the agent until it ends. Nothing it says is trusted.
+func (s *Sandbox) serve() {
+	for {
+		m, _, err := s.agent.receive(0)
+		failed := err == nil && m.Kind == kindFailed
+		if failed {
+			err = fmt.Errorf("the agent ended: %.*s", maxErrorText, m.Error)
+		}
+		if err == nil {
+			err = s.answer(m)
+		}
+		if err == nil {
+			continue
+		}
+		if failed || errors.Is(err, ErrProtocol) {
+			s.fail(err)
+			s.room.killProcess(s) // it may say that it ended, and go on
+		}
+		<-s.exited
+		s.fail(s.causeOfDeath())
+		go func() { _ = s.close() }() // which waits for this function
+		return
+	}
+}
+
+func (s *Sandbox) answer(m message) error {
+	if m.Kind == kindKernel && m.ID != 0 {
+		return s.giveKernel(m.ID)
+	}
+	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == Restricted {
+		return s.giveTerminal(m.ID)
+	}
+	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
+		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
+	}
+	select {
+	case s.dialling <- struct{}{}:
+	default:
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
+	}
+	if err := s.room.flows.take(&s.carried); err != nil {
+		<-s.dialling
+		return s.refuse(m.ID, err)
+	}
+	s.flows.Go(func() { s.carry(m) })
+	return nil
+}
+
+// refuse answers a request for a way out. That the agent does not read is its
+// own loss.
+func (s *Sandbox) refuse(id uint64, err error) error {
+	var denied interface{ Denied() bool }
+	_ = s.agent.send(message{Kind: kindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	return nil
+}
+
+// carry dials for the agent and copies until both directions have ended.
+func (s *Sandbox) carry(m message) {
+	defer s.room.flows.release(&s.carried)
+	connected := sync.OnceFunc(func() { <-s.dialling })
+	defer connected()
+	p := s.passage.Load()
+	if p == nil {
+		_ = s.refuse(m.ID, errInternetOff{})
+		return
+	}
+	conn, err := p.egress.Dial(p.open, m.Host, m.Port)
+	if err != nil {
+		_ = s.refuse(m.ID, err)
+		return
+	}
+	connected()
+	inside, theirs, err := streamPair()
+	if err != nil {
+		conn.Close()
+		_ = s.refuse(m.ID, err)
+		return
+	}
+	err = s.agent.send(message{Kind: kindEgressed, ID: m.ID}, theirs)
+	theirs.Close()
+	if err != nil {
+		conn.Close()
+		_ = inside.Close()
+		return
+	}
+	stop := context.AfterFunc(p.open, func() {
+		conn.Close()
+		_ = inside.Close()
+	})
+	defer stop()
+	join(conn, inside)
+}
+
+type errInternetOff struct{}
+
+func (errInternetOff) Error() string { return "internet access is off for this sandbox" }
+
+func (errInternetOff) Denied() bool { return true }
+
+// join copies in both directions until both have ended, and closes both.
+func join(a, b net.Conn) {
+	defer a.Close()
+	defer b.Close()
+	var back sync.WaitGroup
+	back.Go(func() { pour(a, b) })
+	pour(b, a)
+	back.Wait()
+}
+
+// pour copies from from to to, and passes the end on where to has halves. An
+// error ends both directions: there is nobody to tell.
+func pour(to, from net.Conn) {
+	if _, err := io.Copy(to, from); err != nil {
+		to.Close()
+		from.Close()
+		return
+	}
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // fails when the connection is gone, which is what it says
+	}
+}
+
+// Dial connects to a port inside. Errors are [ErrPortClosed] when nothing
+// listens there, [ErrGone] when the sandbox has ended, [ErrTooMany].
+func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	conn, err := s.dial(ctx, port)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: dial port %d of sandbox %s: %w", port, s.options.ID, err)
+	}
+	return conn, nil
+}
+
+func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, ErrPortClosed
+	}
+	if s.reason.Load() != nil {
+		return nil, ErrGone
+	}
+	select {
+	case s.streams <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxStreams)
+	}
+	conn, theirs, err := streamPair()
+	if err != nil {
+		<-s.streams
+		return nil, err
+	}
+	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
+	err = s.agent.send(message{Kind: kindDial, Port: uint16(port)}, theirs)
+	theirs.Close()
+	if err == nil {
+		err = readStatus(ctx, conn)
+	}
+	if err != nil {
+		_ = st.Close()
+		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
+			return nil, because(ctx, err)
+		}
+		return nil, s.whyUnanswered(err)
+	}
+	return st, nil
+}
+
+// whyUnanswered tells an agent that is ending, whose sockets close before the
+// room says so, from one that does not answer.
+func (s *Sandbox) whyUnanswered(err error) error {
+	patience := time.NewTimer(time.Second)
+	defer patience.Stop()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
+	select {
+	case <-s.exited:
+		return ErrGone
+	case <-patience.C:
+		return fmt.Errorf("the agent did not answer: %w", err)
+	}
+}
+
+// Answers of the agent to a dial, one byte on the stream.
+const (
+	statusConnected = 0
+	statusClosed    = 1
+)
+
+func readStatus(ctx context.Context, conn net.Conn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	var status [1]byte
+	_, err := io.ReadFull(conn, status[:])
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if status[0] != statusConnected {
+		return ErrPortClosed
+	}
+	return conn.SetReadDeadline(time.Time{})
+}
+
+// stream is a connection that counts until it is closed.
+type stream struct {
+	*net.UnixConn
+	release func()
+}
+
+func (s *stream) Close() error {
+	defer s.release()
+	return s.UnixConn.Close()
+}

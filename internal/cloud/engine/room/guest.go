@@ -1,0 +1,437 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentSpec is what the second stage is told, besides its configuration.
+type agentSpec struct {
+	Hostname string `json:"hostname"`
+	Ranged   bool   `json:"ranged"`
+	Egress   bool   `json:"egress"`
+	Place    *place `json:"place,omitempty"` // without namespaces
+}
+
+// User is an account inside a sandbox.
+type User struct {
+	Name        string
+	UID, GID    uint32
+	Groups      []uint32
+	Home, Shell string
+	// Credential starts a process as this user; nil is the agent's own id.
+	Credential *syscall.Credential
+}
+
+// Guest is the sandbox as its agent sees it. It is safe for concurrent use.
+type Guest struct {
+	// Config is SandboxOptions.Config.
+	Config json.RawMessage
+	// Users are root and user, in this order. Where the server has only one id to
+	// give, both are that id.
+	Users []User
+	// Root is the sandbox's own root directory: / where it has one.
+	Root string
+	// Temp is the directory for temporary files.
+	Temp string
+	// Run is the directory for files of the agent's own; it need not exist.
+	Run string
+	// Egress says whether DialEgress can succeed. Without namespaces it cannot:
+	// nothing inside could reach a proxy of the agent's.
+	Egress bool
+
+	line *control
+	// oomKills and memoryUse are what the group says of itself; nil without one.
+	oomKills, memoryUse *os.File
+	inside              bool          // the loopback is the sandbox's own
+	restricted          bool          // in place, without access to /dev/pts
+	streams             chan struct{} // one for each stream being opened or carried
+
+	mu        sync.Mutex
+	listeners map[uint16]*guestListener
+	pending   map[uint64]chan egressed
+	next      uint64
+}
+
+type egressed struct {
+	files []*os.File
+	err   error
+}
+
+// EgressError is the server's refusal to connect somewhere.
+type EgressError struct {
+	Host   string
+	Port   uint16
+	Reason string
+	Denied bool // by policy, so that trying again is useless
+}
+
+func (e *EgressError) Error() string {
+	return "runtime: connect to " + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + ": " + e.Reason
+}
+
+// runDirectory is [Guest.Run] where the sandbox has a file system of its own.
+const runDirectory = "/run/e2b"
+
+// runAgent is the second stage of a sandbox. Its restrictions are in force.
+func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+	if err := restrictAgent(); err != nil {
+		return err
+	}
+	if err := endureSignals(); err != nil {
+		return err
+	}
+	var spec agentSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 1 && len(files) != 3 {
+		return fmt.Errorf("%w: an agent with %d files", ErrProtocol, len(files))
+	}
+	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
+	files[0].Close()
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	g := &Guest{
+		Config:    config,
+		Users:     users(spec),
+		Root:      "/",
+		Temp:      "/tmp",
+		Run:       runDirectory,
+		inside:    spec.Place == nil,
+		Egress:    spec.Egress && spec.Place == nil,
+		line:      c,
+		streams:   make(chan struct{}, maxStreams),
+		listeners: make(map[uint16]*guestListener),
+		pending:   make(map[uint64]chan egressed),
+	}
+	if spec.Place == nil {
+		if err := writeNames(spec.Hostname); err != nil {
+			return err
+		}
+	} else {
+		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
+		g.restricted = spec.Place.Restricted
+		if err := becomeReaper(); err != nil { // which pid 1 is anyway
+			return err
+		}
+	}
+	if len(files) == 3 {
+		g.oomKills, g.memoryUse = files[1], files[2]
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		cancel(g.receive(ctx))
+		// The server is gone, and this process is about to be ended from outside;
+		// serve gets a moment to notice.
+		time.AfterFunc(time.Second, func() { unix.Exit(1) })
+	}()
+	return serve(ctx, g)
+}
+
+func users(spec agentSpec) []User {
+	root := User{Name: "root", Home: rootHome, Shell: loginShell}
+	user := User{Name: "user", Home: userHome, Shell: loginShell}
+	if spec.Place != nil {
+		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.home()
+		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
+	}
+	if spec.Ranged {
+		const sudo = 27
+		user.UID, user.GID, user.Groups = userID, userID, []uint32{sudo}
+		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
+	}
+	return []User{root, user}
+}
+
+// OOMKills is how many processes of the sandbox were killed so far because it
+// reached its memory limit; 0 where no control group counts them.
+func (g *Guest) OOMKills() int {
+	if g.oomKills == nil {
+		return 0
+	}
+	return countOOMKills(g.oomKills)
+}
+
+// MemoryUse is how much memory the sandbox has in use, files that it keeps there
+// included, and how much more holds copies of what is on disks; not known where no
+// control group counts it.
+func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
+	if g.memoryUse == nil {
+		return 0, 0, false
+	}
+	return readMemoryUse(g.memoryUse)
+}
+
+// Ready tells the server that the sandbox can be used: its ports listen.
+func (g *Guest) Ready() error {
+	if err := g.line.send(message{Kind: kindReady}); err != nil {
+		return fmt.Errorf("runtime: tell the server: %w", err)
+	}
+	return nil
+}
+
+// receive takes what the server sends until it ends.
+func (g *Guest) receive(ctx context.Context) error {
+	for {
+		m, files, err := g.line.receive(2)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == kindDial && len(files) == 1:
+			g.open(ctx, m.Port, files[0])
+		case m.Kind == kindEgressed || m.Kind == kindKernel || m.Kind == kindTerminal:
+			g.settle(m, files)
+		default:
+			closeAll(files)
+			return fmt.Errorf("%w: %q in the agent", ErrProtocol, m.Kind)
+		}
+	}
+}
+
+// open connects a stream of the server to a port.
+func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
+	conn, err := streamConn(file)
+	if err != nil {
+		return // the server sees its end close
+	}
+	g.mu.Lock()
+	l := g.listeners[port]
+	g.mu.Unlock()
+	if l != nil {
+		l.hand(conn)
+		return
+	}
+	select {
+	case g.streams <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-g.streams }()
+		splice(ctx, port, conn)
+	}()
+}
+
+// splice connects conn with what listens on the port in this network namespace.
+func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
+	}
+	if err != nil {
+		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting any more
+		_ = conn.Close()
+		return
+	}
+	if _, err := conn.Write([]byte{statusConnected}); err != nil {
+		to.Close()
+		_ = conn.Close()
+		return
+	}
+	join(conn, to)
+}
+
+// settle ends the wait of an ask.
+func (g *Guest) settle(m message, files []*os.File) {
+	g.mu.Lock()
+	waiting := g.pending[m.ID]
+	delete(g.pending, m.ID)
+	g.mu.Unlock()
+	switch {
+	case waiting == nil: // it gave up
+		closeAll(files)
+	case len(files) > 0 && m.Error == "":
+		waiting <- egressed{files: files}
+	default:
+		closeAll(files)
+		waiting <- egressed{err: &EgressError{Reason: m.Error, Denied: m.Denied}}
+	}
+}
+
+// DialEgress asks the server to connect to host, a name or an address, on the
+// sandbox's behalf. A refusal is an [*EgressError].
+func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if host == "" || len(host) > 255 || port == 0 {
+		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
+	}
+	files, err := g.ask(ctx, message{Kind: kindEgress, Host: host, Port: port}, 1)
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		refused.Host, refused.Port = host, port
+	}
+	if err != nil {
+		return nil, err
+	}
+	return streamConn(files[0])
+}
+
+// ask has the server open something that is want files here, and returns them.
+// A refusal is an [*EgressError] without a target.
+func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error) {
+	answer := make(chan egressed, 1)
+	g.mu.Lock()
+	if len(g.pending) >= maxDialling {
+		g.mu.Unlock()
+		return nil, &EgressError{Reason: fmt.Sprintf("%d connections are being made", maxDialling)}
+	}
+	g.next++
+	m.ID = g.next
+	g.pending[m.ID] = answer
+	g.mu.Unlock()
+	if err := g.line.send(m); err != nil {
+		g.forget(m.ID, answer)
+		return nil, fmt.Errorf("runtime: ask the server: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		g.forget(m.ID, answer)
+		return nil, context.Cause(ctx)
+	case a := <-answer:
+		if a.err == nil && len(a.files) != want {
+			closeAll(a.files)
+			return nil, fmt.Errorf("%w: %d files as the answer to %q", ErrProtocol, len(a.files), m.Kind)
+		}
+		return a.files, a.err
+	}
+}
+
+// forget ends a wait; what came meanwhile is closed.
+func (g *Guest) forget(id uint64, answer chan egressed) {
+	g.mu.Lock()
+	_, waiting := g.pending[id]
+	delete(g.pending, id)
+	g.mu.Unlock()
+	if waiting {
+		return
+	}
+	closeAll((<-answer).files)
+}
+
+// Listen serves a port of the sandbox in this process: its connections are
+// those that the server opened to it and those made to 127.0.0.1 inside. Without
+// namespaces only the former: the loopback is the host's there.
+func (g *Guest) Listen(port int) (net.Listener, error) {
+	l := &guestListener{
+		guest:  g,
+		addr:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
+		conns:  make(chan net.Conn),
+		handed: make(chan struct{}, backlog),
+		closed: make(chan struct{}),
+	}
+	l.close = sync.OnceValue(l.end)
+	if g.inside {
+		var err error
+		if l.inside, err = net.ListenTCP("tcp", l.addr); err != nil {
+			return nil, fmt.Errorf("runtime: listen: %w", err)
+		}
+	}
+	g.mu.Lock()
+	g.listeners[uint16(port)] = l
+	g.mu.Unlock()
+	if l.inside != nil {
+		l.work.Go(l.accept)
+	}
+	return l, nil
+}
+
+// backlog is how many connections may wait to be accepted.
+const backlog = 256
+
+// guestListener merges the connections of a port.
+type guestListener struct {
+	guest  *Guest
+	addr   *net.TCPAddr
+	inside *net.TCPListener // nil without a loopback of our own
+	conns  chan net.Conn
+	handed chan struct{} // one for each connection on its way to Accept
+	closed chan struct{}
+	close  func() error
+	work   sync.WaitGroup
+}
+
+func (l *guestListener) accept() {
+	for {
+		conn, err := l.inside.Accept()
+		if err == nil {
+			l.offer(conn)
+			continue
+		}
+		select {
+		case <-l.closed:
+			return
+		case <-time.After(10 * time.Millisecond): // out of descriptors, most likely
+		}
+	}
+}
+
+// hand gives a connection of the server to Accept. It does not block: the
+// messages behind it are for others.
+func (l *guestListener) hand(conn *net.UnixConn) {
+	select {
+	case l.handed <- struct{}{}:
+	default:
+		_, _ = conn.Write([]byte{statusClosed})
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.handed }()
+		if _, err := conn.Write([]byte{statusConnected}); err != nil {
+			_ = conn.Close()
+			return
+		}
+		l.offer(conn)
+	}()
+}
+
+func (l *guestListener) offer(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.closed:
+		_ = conn.Close()
+	}
+}
+
+func (l *guestListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *guestListener) Addr() net.Addr { return l.addr }
+
+func (l *guestListener) Close() error { return l.close() }
+
+func (l *guestListener) end() error {
+	l.guest.mu.Lock()
+	delete(l.guest.listeners, uint16(l.addr.Port))
+	l.guest.mu.Unlock()
+	close(l.closed)
+	if l.inside == nil {
+		return nil
+	}
+	err := l.inside.Close()
+	l.work.Wait()
+	return err
+}

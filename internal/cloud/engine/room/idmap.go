@@ -1,0 +1,123 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapTrees makes a mount of each tree for the sandbox whose first process is
+// pid. The server makes them, because a tree may lie where only it may go. In the
+// system's, root and all other ids of the host are those of the sandbox. In the
+// ones asked for, the Python environment, what belongs to the host's root
+// belongs to user inside: both of the sandbox's users may change it.
+func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(trees)
+			trees = nil
+		}
+	}()
+	system, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer system.Close()
+	for i, path := range s.room.trees {
+		mapping := system
+		if i >= s.room.system {
+			if mapping, err = s.room.mappings.owned(s.room.binary, s.slot); err != nil {
+				return trees, fmt.Errorf("map the ids of %s: %w", path, err)
+			}
+		}
+		tree, note, err := mapTree(path, mapping)
+		if err != nil {
+			return trees, err
+		}
+		trees = append(trees, tree)
+		if note != "" {
+			s.notes = append(s.notes, note)
+		}
+	}
+	return trees, nil
+}
+
+// mapTree makes a mount of path with its ids mapped, so that overlays above it
+// can be written to. Where the file system refuses, the host's files belong to
+// nobody inside, and the note says that they cannot be changed.
+func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, "", fmt.Errorf("clone the mount of %s: %w", path, err)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(mapping.Fd())}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		note = fmt.Sprintf("%s cannot be changed: id-mapped mount: %v", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), note, nil
+}
+
+// mappings are user namespaces that nothing lives in: each is the map of the
+// host's root to the user of one slot. They are kept, as slots are used again.
+type mappings struct {
+	mu     sync.Mutex
+	bySlot map[uint32]*os.File
+}
+
+func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.bySlot[slot]; f != nil {
+		return f, nil
+	}
+	f, err := newMapping(binary, idBase+firstID(slot)+userID)
+	if err != nil {
+		return nil, err
+	}
+	if m.bySlot == nil {
+		m.bySlot = make(map[uint32]*os.File)
+	}
+	m.bySlot[slot] = f
+	return f, nil
+}
+
+func (m *mappings) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.bySlot {
+		f.Close()
+	}
+	m.bySlot = nil
+}
+
+// newMapping makes a user namespace in which 0 is id, and the process that a
+// namespace needs to be made, which is stopped by its tracer before its first
+// instruction and killed.
+func newMapping(binary *os.File, id int) (_ *os.File, err error) {
+	runtime.LockOSThread() // the tracer is a thread
+	defer runtime.UnlockOSThread()
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL}
+	mapIDs(attr, false, 0, 0, id, id)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	cmd := command(binary, null, nil, attr)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		kill := cmd.Process.Kill()
+		_, wait := cmd.Process.Wait()
+		err = errors.Join(err, kill, wait)
+	}()
+	return os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+package room
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// initSpec is what the first stage of a sandbox is told.
+type initSpec struct {
+	Ranged  bool              `json:"ranged"`
+	Path    string            `json:"path"`            // PATH of login shells
+	Trees   []string          `json:"trees"`           // host directories to show
+	Mounted []bool            `json:"mounted"`         // which of Trees came as a mount, in order
+	Devices bool              `json:"devices"`         // a mount with the sandbox's own follows those of Trees
+	Private bool              `json:"private"`         // the last file lists what of Trees is not to be shown
+	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`            // bytes
+	Place   *place            `json:"place,omitempty"` // without namespaces
+	Limits  []rlimit          `json:"limits"`
+	// Counters are the maxima of the sandbox's own user namespace.
+	Counters counters `json:"counters,omitempty"`
+	Way      way      `json:"way,omitempty"` // out of the network namespace
+}
+
+// rlimit is a limit of every process, by its number, and its value.
+type rlimit [2]uint64
+
+// runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
+// capability in them. It builds the sandbox around itself, gives all of that up
+// and executes the second stage. It returns only errors, all of them fatal.
+func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
+	// Restrictions are put on this thread, which the exec then makes the only one.
+	runtime.LockOSThread()
+	var spec initSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if spec.Place != nil {
+		return enterPlace(c, &spec)
+	}
+	unix.Umask(0) // modes are as written; set again before the exec
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	sockets, problem, err := makeWay(spec.Way, spec.Ranged) // before /proc/sys becomes read-only
+	if err != nil {
+		return fmt.Errorf("make the way out: %w", err)
+	}
+	notes, err := build(&spec, mounts)
+	if err != nil {
+		return err
+	}
+	if err := limit(spec.Limits); err != nil {
+		return err
+	}
+	if err := c.built(message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
+		return err
+	}
+	closeAll(sockets)
+	// A group may have been joined after the clone: its namespace begins here.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
+	return executeAgent(c, spec.Ranged, nil)
+}
+
+// built says that the first stage's work is done, and waits for the limits.
+func (c *control) built(ready message, files ...*os.File) error {
+	if err := c.send(ready, files...); err != nil {
+		return err
+	}
+	_, _, err := c.expect(kindGo, 0)
+	return err
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer closeFD(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+func limit(limits []rlimit) error {
+	for _, l := range limits {
+		if err := unix.Setrlimit(int(l[0]), &unix.Rlimit{Cur: l[1], Max: l[1]}); err != nil {
+			return fmt.Errorf("set resource limit %d to %d: %w", l[0], l[1], err)
+		}
+	}
+	return nil
+}
+
+// executeAgent drops what the sandbox must not have and executes the second
+// stage. more restricts further; with it, sockets are refused as well: there is
+// no network namespace to end them.
+func executeAgent(c *control, ranged bool, more func() error) error {
+	unix.Umask(0o022)
+	keep := capabilitiesOf(ranged)
+	if !ranged {
+		// With a range, setuid programs work and end at the sandbox's own root.
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("set no_new_privs: %w", err)
+		}
+	}
+	if err := c.export(controlFD); err != nil {
+		return err
+	}
+	if more != nil {
+		if err := more(); err != nil {
+			return err
+		}
+	}
+	if err := applySeccomp(more == nil); err != nil {
+		return err
+	}
+	if err := dropCapabilities(keep); err != nil {
+		return err
+	}
+	return execBinary()
+}
+
+// export makes the socket descriptor fd again, for the program executed next.
+func (c *control) export(fd int) error {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var dup error
+	if err := raw.Control(func(have uintptr) { dup = unix.Dup3(int(have), fd, 0) }); err != nil {
+		return err
+	}
+	return os.NewSyscallError("dup3", dup)
+}
+
+// execBinary executes the binary by its descriptor: it has no name in the sandbox.
+func execBinary() error {
+	name, err := unix.BytePtrFromString(argv0)
+	if err != nil {
+		return err
+	}
+	argv := [...]*byte{name, nil}
+	envp := [...]*byte{nil}
+	empty := [...]byte{0}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, binaryFD, uintptr(unsafe.Pointer(&empty[0])),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
+	return fmt.Errorf("execute the agent: %w", errno)
+}
+
+// keptCapabilities are what package managers need, inside the sandbox's user
+// namespace only.
+const keptCapabilities uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
+	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
+
+// capabilitiesOf are what the agent keeps.
+func capabilitiesOf(ranged bool) uint64 {
+	if ranged {
+		return keptCapabilities
+	}
+	return 0
+}
+
+func dropCapabilities(keep uint64) error {
+	for c := range 64 {
+		if keep&(1<<c) != 0 {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // past the last one of this kernel
+		}
+		if errors.Is(err, unix.EPERM) && keep == 0 {
+			break // no right to lower the bound, and with no_new_privs no way to reach it
+		}
+		if err != nil {
+			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{
+		{Effective: uint32(keep), Permitted: uint32(keep)},
+		{Effective: uint32(keep >> 32), Permitted: uint32(keep >> 32)},
+	}
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return nil
+}
+
+// restrictAgent is the first thing the second stage does: nobody may attach to
+// it or read its memory through /proc.
+func restrictAgent() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("set not dumpable: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+//go:build linux
+
+package room
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file is the rungs without namespaces: the agent and its processes live
+// among those of the host, restricted or not, in a directory of their own.
+
+// place is where a sandbox without namespaces lives; "" where it has them.
+type place struct {
+	Dir        string `json:"dir,omitempty"` // holds home and tmp
+	Restricted bool   `json:"restricted,omitempty"`
+}
+
+func (p place) home() string { return filepath.Join(p.Dir, "home", "user") }
+func (p place) temp() string { return filepath.Join(p.Dir, "tmp") }
+func (p place) run() string  { return filepath.Join(p.Dir, "run") }
+
+// planPlaces is the directory that holds those of sandboxes. The ids of a server
+// that is root reach nothing below its home, where the instance directory is.
+func planPlaces(instance string) string {
+	if os.Geteuid() != 0 {
+		return filepath.Join(instance, "sandboxes")
+	}
+	return filepath.Join(os.TempDir(), "e2bctl-"+rand.Text())
+}
+
+// makePlaces makes it. Others may go through it and see nothing.
+func (r *Room) makePlaces() error {
+	if r.rung == Full {
+		return nil
+	}
+	if err := os.Mkdir(r.places, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // of the rung tried before
+		return err
+	}
+	return os.Chmod(r.places, 0o711)
+}
+
+// makePlace makes the directory of a sandbox, for the id it will run as. Its name
+// cannot be guessed: where sandboxes share an id, one that knew the name could change
+// the mode of the directory (Landlock does not look at chmod).
+func (s *Sandbox) makePlace() (place, error) {
+	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == Restricted}
+	err := os.Mkdir(p.Dir, 0o700)
+	for _, dir := range []string{p.home(), p.temp()} {
+		err = errors.Join(err, os.MkdirAll(dir, 0o755))
+	}
+	if id, switched := s.room.placeID(s.slot); switched {
+		for _, dir := range []string{p.home(), filepath.Dir(p.home()), p.temp(), p.Dir} {
+			err = errors.Join(err, os.Chown(dir, id, id))
+		}
+	}
+	return p, err
+}
+
+// placeID is the host's id that a restricted sandbox of a server that is root
+// runs as; otherwise it runs as the server does.
+func (r *Room) placeID(slot uint32) (int, bool) {
+	return idBase + firstID(slot), r.rung == Restricted && r.ids.ranged
+}
+
+// removePlace removes a directory of sandboxes, including directories whose mode keeps their owner out.
+func removePlace(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	walk := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return err
+	})
+	return errors.Join(walk, os.RemoveAll(dir))
+}
+
+// enterPlace is the first stage in place: the same restrictions as far as they
+// go without namespaces.
+func enterPlace(c *control, spec *initSpec) error {
+	runtime.LockOSThread()
+	// The room asked for this when it started the process, but the kernel keeps it for
+	// one thread, and this is the one that becomes the agent.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the room: %w", err)
+	}
+	if err := os.Chdir(spec.Place.home()); err != nil {
+		return err
+	}
+	if err := limit(spec.Limits); err != nil {
+		return err
+	}
+	// The host's /etc/profile sets a PATH, and login shells read this after it.
+	if err := os.WriteFile(".profile", []byte("export PATH="+shellQuote(spec.Path)+"\n"), 0o644); err != nil {
+		return err
+	}
+	trees, hidden := reachable(spec.Trees)
+	if err := c.built(message{Kind: kindReady, Hidden: hidden}); err != nil {
+		return err
+	}
+	if !spec.Place.Restricted {
+		if err := c.export(controlFD); err != nil {
+			return err
+		}
+		return execBinary()
+	}
+	return executeAgent(c, false, func() error { return applyLandlock(trees, spec.Place.Dir) })
+}
+
+// reachable divides directories into those that this process's id may enter and
+// those it may not: what root keeps below its home is closed to the ids of its
+// sandboxes.
+func reachable(trees []string) (open, closed []string) {
+	for _, path := range trees {
+		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {
+			closed = append(closed, path)
+			continue
+		}
+		open = append(open, path)
+	}
+	return open, closed
+}
+
+// sweep ends what outlived its agent. Such processes are children of the room then,
+// for it is their subreaper, and every child that is not an agent is one.
+func (r *roomProcess) sweep() error {
+	r.sweeping.Lock() // so that one goroutine waits for them
+	defer r.sweeping.Unlock()
+	return endOrphans(r.orphans)
+}
+
+// orphans lists them. While an agent is being started it waits: that is no orphan.
+func (r *roomProcess) orphans() ([]int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	agents := make(map[int]bool)
+	for _, p := range r.running {
+		agents[p.Pid] = true
+	}
+	children, err := childrenOf(os.Getpid())
+	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
+}
+
+// placeAttr is how the room starts a sandbox in place.
+func placeAttr(m message) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if m.UID != 0 {
+		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
+	}
+	return attr
+}

@@ -1,0 +1,96 @@
+package room
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Isolation is a rung of the ladder: how sandboxes are kept apart from the host
+// and from each other.
+type Isolation string
+
+// The rungs. Auto climbs down from Full to Restricted and never to None. Where
+// sandboxes would have the server's id and Landlock does not stop signals, it does
+// not climb down to Restricted either.
+const (
+	Auto       Isolation = ""
+	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
+	Restricted Isolation = "restricted" // Landlock, seccomp and rlimits in place, where namespaces are refused
+	None       Isolation = "none"       // plain processes; only when asked for by name
+)
+
+// Errors of this package, for errors.Is.
+var (
+	// ErrNoIsolation: the machine refuses what the asked isolation needs. The
+	// error is a [*NoIsolationError].
+	ErrNoIsolation = errors.New("no isolation")
+	// ErrPortClosed: nothing in the sandbox listens on that port.
+	ErrPortClosed = errors.New("port is closed")
+	// ErrGone: the sandbox has ended.
+	ErrGone = errors.New("sandbox is gone")
+	// ErrClosed: it was ended by Close.
+	ErrClosed = errors.New("closed")
+	// ErrOutOfMemory: the agent was killed because the sandbox reached its memory limit.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrRoomEnded: the room, and so every sandbox, ended.
+	ErrRoomEnded = errors.New("the room ended")
+	// ErrProtocol: the agent sent what an agent never sends, and was ended.
+	ErrProtocol = errors.New("the agent broke the protocol")
+	// ErrProcessesLeft: not all processes could be ended, as there are no namespaces
+	// and no control groups that would end them.
+	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
+	// ErrTooMany: a bound on connections was reached.
+	ErrTooMany = errors.New("too many at once")
+)
+
+// Attempt is a rung that was tried and what the machine answered.
+type Attempt struct {
+	Isolation Isolation
+	Err       error
+}
+
+// NoIsolationError says which rungs were tried, why each failed and how to mend it.
+type NoIsolationError struct{ Attempts []Attempt }
+
+func (e *NoIsolationError) Error() string {
+	var b strings.Builder
+	b.WriteString("runtime: no isolation on this machine")
+	for _, a := range e.Attempts {
+		fmt.Fprintf(&b, "; %s: %v", a.Isolation, a.Err)
+	}
+	b.WriteString("; to mend it: on Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0;" +
+		" in a container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined;" +
+		" on Windows, WSL 2; elsewhere, sysctl user.max_user_namespaces=15000")
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrNoIsolation) true.
+func (e *NoIsolationError) Is(target error) bool { return target == ErrNoIsolation }
+
+// Unwrap gives the answers of the machine.
+func (e *NoIsolationError) Unwrap() []error {
+	errs := make([]error, len(e.Attempts))
+	for i, a := range e.Attempts {
+		errs[i] = a.Err
+	}
+	return errs
+}
+
+// Report is what the machine gave, for doctor. Each limit names what enforces
+// it; one that is not enforced starts with "not enforced".
+type Report struct {
+	Isolation Isolation
+	IDs       uint32 // user ids of a sandbox: 65536, or 1 when root and user are the same id
+	Memory    string
+	CPU       string
+	Processes string
+	Disk      string
+	// Egress is how connections leave a sandbox: [EgressTransparent], or why only
+	// programs that use the proxy reach the network.
+	Egress string
+	Notes  []string // what is weaker here than elsewhere, and why
+	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
+	// namespaces they cannot be shown to it.
+	Hidden []string
+}

@@ -1,0 +1,139 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeperSpec is what the keeper removes when the server has ended. It is also
+// written to the lock file, for the day on which the keeper is killed too.
+type keeperSpec struct {
+	Dir    string   `json:"dir"`
+	Places string   `json:"places"` // see Room.places; it need not exist
+	Groups []string `json:"groups"`
+}
+
+// lockName is the file in an instance directory whose lock the server and the
+// keeper hold together. A directory whose lock is released belongs to nobody.
+const lockName = "lock"
+
+// keep waits for the server to end, however it ends, and cleans up. It holds the
+// lock as files[0] until it exits.
+func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File) error {
+	var spec keeperSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%w: a keeper without a lock", ErrProtocol)
+	}
+	defer files[0].Close()
+	if err := c.send(message{Kind: kindReady}); err != nil {
+		return err
+	}
+	_, _, err := c.receive(0)
+	if err == nil {
+		return fmt.Errorf("%w: the keeper is told nothing", ErrProtocol)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, spec.clean(ctx))
+}
+
+func (s keeperSpec) clean(ctx context.Context) error {
+	errs := []error{removeGroups(ctx, s.Groups), removePlace(s.Places)}
+	// The lock goes last: a directory without one is not recognised as stale.
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(errs...)
+	}
+	errs = append(errs, err)
+	for _, e := range entries {
+		if e.Name() != lockName {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(s.Dir)
+}
+
+// lockInstance makes the lock file of an instance. It appears under its name
+// only when it is locked, so that nobody takes a new directory for a stale one.
+func lockInstance(spec keeperSpec) (*os.File, error) {
+	f, err := os.CreateTemp(spec.Dir, ".lock-*")
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.Write(encode(spec))
+	err = errors.Join(err, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(spec.Dir, lockName))
+	}
+	if err != nil {
+		f.Close()
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+// reapStale cleans up after instances beside dir whose server and keeper both
+// ended without doing so.
+func reapStale(ctx context.Context, dir string) error {
+	parent := filepath.Dir(dir)
+	names, err := filepath.Glob(filepath.Join(parent, "*", lockName))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if filepath.Dir(name) != dir {
+			errs = append(errs, reapInstance(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reapInstance cleans one up if its lock is free and ours to read.
+func reapInstance(ctx context.Context, lock string) error {
+	fd, err := unix.Open(lock, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil // gone meanwhile, or another user's
+	}
+	f := os.NewFile(uintptr(fd), lock)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !ownedByUs(info) || !info.Mode().IsRegular() {
+		return err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // in use
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
+	if err != nil {
+		return err
+	}
+	var spec keeperSpec
+	if err := json.Unmarshal(data, &spec); err != nil || spec.Dir != filepath.Dir(lock) {
+		return nil // not a lock of ours
+	}
+	return spec.clean(ctx)
+}
+
+func ownedByUs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}

@@ -1,0 +1,53 @@
+package room
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// processors is what a sandbox may use at most.
+var processors = runtime.NumCPU()
+
+// agentThreads is how many more threads than processes are allowed the group of a
+// sandbox may have: they are the agent's, which is lost with the first one that it
+// cannot start.
+const agentThreads = 128
+
+// Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
+// memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,
+// whichever is less: what is written to disk is held in memory and counts as such.
+// Each process may open half of the files of the machine (fs.file-max) divided by
+// Processes, half of what the server may open if that is less, and 256 at least.
+type Limits struct {
+	MemoryBytes int64
+	CPUs        float64
+	Processes   int
+	DiskBytes   int64
+}
+
+// WithDefaults are the limits that are enforced: what is zero filled in, and no
+// more CPUs than the machine has.
+func (l Limits) WithDefaults() Limits {
+	if l.MemoryBytes == 0 {
+		l.MemoryBytes = 2 << 30
+	}
+	if l.CPUs == 0 {
+		l.CPUs = 2
+	}
+	l.CPUs = min(l.CPUs, float64(processors))
+	if l.Processes == 0 {
+		l.Processes = 1024
+	}
+	if l.DiskBytes == 0 {
+		// The files of a sandbox are in memory, and count there too.
+		l.DiskBytes = min(10<<30, l.MemoryBytes/2)
+	}
+	return l
+}
+
+func (l Limits) check() error {
+	if l.MemoryBytes < 16<<20 || l.CPUs < 0.01 || l.Processes < 16 || l.DiskBytes < 1<<20 {
+		return fmt.Errorf("limits %+v are too small to start in", l)
+	}
+	return nil
+}

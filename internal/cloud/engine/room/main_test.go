@@ -1,0 +1,309 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+)
+
+func TestMain(m *testing.M) {
+	Reexec(serveTests, warmTests)
+	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
+		serveUntilKilled(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testRequest is what a test asks the agent to do.
+type testRequest struct {
+	Command string // for /bin/sh -c
+	User    string
+	Host    string // for egress
+	Port    uint16
+}
+
+type testResponse struct {
+	Output string
+	Status int
+	Error  string
+}
+
+// serveTests is the agent of the tests: commands on port 49983.
+func serveTests(ctx context.Context, g *Guest) error {
+	l, err := g.Listen(49983)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
+	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/kernels", func(w http.ResponseWriter, r *http.Request) {
+		var a testResponse
+		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
+		for range n {
+			if kernel, err := g.Kernel(r.Context()); err != nil {
+				a.Error = err.Error()
+			} else {
+				a.Status++
+				kernel.Close()
+			}
+		}
+		json.NewEncoder(w).Encode(a)
+	})
+	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
+		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
+	})
+	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
+	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
+		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
+		}
+	})
+	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
+		for { // until the kernel ends this process
+			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))
+		}
+	})
+	mux.HandleFunc("/run", func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		json.NewEncoder(w).Encode(runTest(r.Context(), g, q))
+	})
+	mux.HandleFunc("/egress", func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		var a testResponse
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		conn, err := g.DialEgress(r.Context(), q.Host, q.Port)
+		if err != nil {
+			a.Error = err.Error()
+		} else {
+			conn.Write([]byte("ping"))
+			conn.(interface{ CloseWrite() error }).CloseWrite()
+			data, _ := io.ReadAll(conn)
+			a.Output = string(data)
+			conn.Close()
+		}
+		json.NewEncoder(w).Encode(a)
+	})
+	go child.Reap(ctx)
+	server := &http.Server{Handler: mux}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := g.Ready(); err != nil {
+		return err
+	}
+	return server.Serve(l)
+}
+
+var eaten [][]byte
+
+// openTerminals opens terminals until it is refused one, says how many it had and
+// what came through the last one, and closes them.
+func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
+	var open []*os.File
+	defer func() { closeAll(open) }()
+	for {
+		controller, tty, err := g.Terminal(ctx)
+		if err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		open = append(open, controller, tty)
+		a.Status++
+		var line [16]byte
+		if _, err := tty.WriteString("through\n"); err != nil {
+			a.Error = err.Error()
+			return a
+		}
+		n, _ := controller.Read(line[:])
+		a.Output = string(line[:n])
+	}
+}
+
+func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
+	home := g.Users[1].Home
+	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=" + home, "TMPDIR=" + g.Temp}
+	cmd.Dir = home
+	for _, u := range g.Users {
+		if u.Name == q.User && u.Credential != nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
+		}
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := child.Start(cmd)
+	if err == nil {
+		err = child.Wait(cmd)
+	}
+	a := testResponse{Output: out.String(), Status: cmd.ProcessState.ExitCode()}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// call sends a request to the test agent of a sandbox.
+func call(t testing.TB, s *Sandbox, path string, q testRequest) testResponse {
+	t.Helper()
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, 49983) },
+	}
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
+	body, _ := json.Marshal(q)
+	res, err := client.Post("http://sandbox"+path, "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer res.Body.Close()
+	var a testResponse
+	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func sh(t testing.TB, s *Sandbox, command string) testResponse {
+	t.Helper()
+	return call(t, s, "/run", testRequest{Command: command})
+}
+
+func instanceDir(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "instance")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
+
+// startRoom starts a room, on the full rung unless o says otherwise, that the
+// test closes itself. With CI=true a machine that refuses fails the test.
+func startRoom(t testing.TB, o Options) *Room {
+	t.Helper()
+	o.Dir = instanceDir(t)
+	if o.Isolation == Auto {
+		o.Isolation = Full
+	}
+	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r, err := Start(t.Context(), o)
+	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skipf("this machine does not give it: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newRoom(t testing.TB) *Room {
+	t.Helper()
+	return newRoomOn(t, Full)
+}
+
+func newRoomOn(t testing.TB, rung Isolation) *Room {
+	t.Helper()
+	r := startRoom(t, Options{Isolation: rung})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
+	t.Helper()
+	if o.ID == "" {
+		o.ID = "test"
+	}
+	s, err := r.NewSandbox(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// left is what a mini server prints about itself, to be looked for after its end.
+type left struct {
+	Dir    string
+	Places string
+	Groups []string
+	Pids   []int // keeper, room, agent and zygote, with what it forked
+}
+
+// serveUntilKilled is a server for the tests that kill one.
+func serveUntilKilled(dir string) {
+	ctx := context.Background()
+	o := Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
+	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
+		o.Trees, o.Zygote = env.Trees, encode(env)
+	}
+	r, err := Start(ctx, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for o.Zygote != nil && r.rung == Full && !r.zygote.isWarm() {
+		<-tick.C // until then it may not be there to be left behind
+	}
+	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
+	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
+		children, err := childrenOf(l.Pids[i])
+		if err != nil {
+			log.Fatal(err)
+		}
+		l.Pids = append(l.Pids, children...)
+	}
+	json.NewEncoder(os.Stdout).Encode(l)
+	<-s.Done()
+}
+
+// agentPID is the first child of the room, as the host sees it.
+func agentPID(r *Room) int {
+	if children, err := childrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
+		return children[0]
+	}
+	return 0
+}

@@ -1,0 +1,264 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// build makes the file system of a sandbox and moves this process into it. All
+// that can be written is on one tmpfs, whose size is the disk limit:
+//
+//	root/     becomes /
+//	lower/N   the Nth tree as it is on the host, read-only
+//	upper/N   what the sandbox changes in it
+//	work/N    what overlayfs needs beside
+//
+// Only root stays visible. The notes say what is weaker on this kernel.
+func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, fmt.Errorf("make mounts private: %w", err)
+	}
+	var private []string
+	if last := len(mounts) - 1; spec.Private && last >= 0 {
+		if private, err = readPrivate(mounts[last]); err != nil {
+			return nil, err
+		}
+		mounts = mounts[:last]
+	}
+	var made *os.File
+	if last := len(mounts) - 1; spec.Devices && last >= 0 {
+		made, mounts = mounts[last], mounts[:last]
+	}
+	// The trees come first: the staging directory is mounted over a directory of
+	// the host, which hides what is below it.
+	trees, err := openTrees(spec, mounts)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := openNodes(hostDevices)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { closeAll(nodes) }()
+	stage, err := stagingDirectory()
+	if err != nil {
+		return nil, err
+	}
+	// An inode takes about 1 KiB of the kernel's memory, which the size leaves out.
+	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
+	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
+		return nil, fmt.Errorf("mount tmpfs: %w", err)
+	}
+	if err := os.Chdir(stage); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"root", "lower", "upper", "work"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root wants a mount
+		return nil, fmt.Errorf("bind the root: %w", err)
+	}
+	if err := writeSkeleton(spec); err != nil {
+		return nil, err
+	}
+	if made != nil {
+		closeAll(nodes)
+		if nodes, err = openMade(made); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountDevices(nodes, spec.Ranged); err != nil { // the first: what is hidden may become one
+		return nil, err
+	}
+	for i, tree := range trees {
+		note, err := mountTree(i, spec, tree, below(spec.Trees[i], private))
+		if err != nil {
+			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
+		}
+		if note != "" {
+			notes = append(notes, note)
+		}
+	}
+	if err := mountProc(spec.Counters); err != nil {
+		return nil, err
+	}
+	if err := os.Chdir("root"); err != nil {
+		return nil, err
+	}
+	// Both on the same directory: the old root lies on top and is taken off.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return nil, fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return nil, fmt.Errorf("detach the host's root: %w", err)
+	}
+	return notes, os.Chdir("/")
+}
+
+// stagingDirectory is any directory of the host to mount over; it stays as it is
+// for everybody else.
+func stagingDirectory() (string, error) {
+	for _, dir := range []string{"/tmp", "/mnt", "/var", "/usr"} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no directory to build the sandbox in")
+}
+
+// openTrees gives each tree as a mount of its own that is nowhere attached: the
+// server's where it made one, because it may read what this process may not.
+func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
+	if len(spec.Mounted) != len(spec.Trees) {
+		return nil, fmt.Errorf("%w: %d trees and %d marks", ErrProtocol, len(spec.Trees), len(spec.Mounted))
+	}
+	trees := make([]*os.File, len(spec.Trees))
+	for i, path := range spec.Trees {
+		if spec.Mounted[i] {
+			if len(mounts) == 0 {
+				return nil, fmt.Errorf("%w: the mount of %s is missing", ErrProtocol, path)
+			}
+			trees[i], mounts = mounts[0], mounts[1:]
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+		trees[i] = os.NewFile(uintptr(fd), path)
+	}
+	return trees, nil
+}
+
+// mountTree shows the tree at its own path under a writable overlay, without what
+// is private in it. Where the kernel refuses one it is shown read-only, and the note
+// says so.
+func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note string, err error) {
+	defer tree.Close()
+	path := spec.Trees[i]
+	n := strconv.Itoa(i)
+	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
+	info, err := tree.Stat()
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range []string{lower, upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	// The merged root is the upper directory to look at, and must be traversable.
+	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
+		return "", err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == userID {
+		if err := os.Chown(upper, userID, userID); err != nil {
+			return "", err
+		}
+	}
+	switch path {
+	case "/usr":
+		err = errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
+	case dpkgTree:
+		err = openDpkg(upper)
+	}
+	if err != nil {
+		return "", err
+	}
+	// New directories on the way are traversable and empty: what else the host
+	// has beside the tree is not there.
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return "", err
+	}
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return "", fmt.Errorf("attach: %w", err)
+	}
+	if err := whiteOut(lower, upper, private); err != nil {
+		return "", err
+	}
+	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
+	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
+	if overlay == nil {
+		return "", nil
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return "", fmt.Errorf("overlay: %w; make read-only: %w", overlay, err)
+	}
+	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
+	}
+	for _, name := range private {
+		if err := cover(filepath.Join(target, name)); err != nil {
+			return "", fmt.Errorf("overlay: %w; hide %s: %w", overlay, name, err)
+		}
+	}
+	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
+}
+
+// What of /proc speaks about, or to, the whole machine.
+var (
+	procHidden = []string{
+		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
+		"acpi", "scsi", "asound", "bus", "driver",
+	}
+	procReadOnly = []string{"sys", "fs", "irq", "tty"}
+)
+
+// cover puts an empty file or directory over one, if it is there.
+func cover(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0,mode=0555")
+	}
+	return unix.Mount("root/dev/null", path, "", unix.MS_BIND, "")
+}
+
+func mountProc(maxima counters) error {
+	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	// Services on ports below 1024, and ping, work without capabilities. Missing
+	// ones belong to kernels without the feature.
+	for name, value := range map[string]string{"ipv4/ip_unprivileged_port_start": "0", "ipv4/ping_group_range": "0 0"} {
+		if err := os.WriteFile("root/proc/sys/net/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if err := maxima.write("root"); err != nil {
+		return err
+	}
+	for _, name := range procHidden {
+		if err := cover("root/proc/" + name); err != nil {
+			return fmt.Errorf("hide /proc/%s: %w", name, err)
+		}
+	}
+	for _, name := range procReadOnly {
+		path := "root/proc/" + name
+		if !exists(path) {
+			continue
+		}
+		if err := unix.Mount(path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("bind /proc/%s: %w", name, err)
+		}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("make /proc/%s read-only: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/survey"
+)
+
+// Root of a sandbox with a range of ids may read every file of the trees, for the
+// files of the host's root are its own there. So that it sees no more of the host
+// than everybody does, what is closed to others on the host is not in its trees,
+// whoever it belongs to. A tree asked for whose own directory is closed to others is
+// shown as it is: its modes say nothing about what is in it.
+
+// private finds what is not to be shown, beside the start of the room. The first
+// sandbox waits for it.
+type private struct {
+	found  chan struct{} // closed when list and err are set; nil where nothing is to be hidden
+	list   []byte        // see readPrivate
+	err    error
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// A survey is relied on for a day: of directories that have not changed since,
+// the files are not looked at again. A room that lives makes one anew in the
+// background, for the next room, unless that was done a minute ago.
+const (
+	surveyExpires = 24 * time.Hour
+	surveyRenewed = time.Minute
+)
+
+// surveys are the latest of this process, by the path of the tree.
+var surveys struct {
+	sync.Mutex
+	latest map[string]*survey.Snapshot
+}
+
+// findPrivate begins to look for what is closed to others.
+func (r *Room) findPrivate(ctx context.Context) {
+	ctx, r.private.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	found := make(chan struct{})
+	r.private.found = found
+	r.private.work.Go(func() {
+		outdated := r.surveyTrees(ctx)
+		close(found)
+		for _, path := range outdated {
+			select { // sandboxes come first
+			case <-time.After(surveyPause):
+			case <-ctx.Done():
+				return
+			}
+			if _, err := r.surveyTree(ctx, path, nil); err != nil && ctx.Err() == nil {
+				r.options.Logger.WarnContext(ctx, "a tree could not be looked through again", "tree", path, "error", err)
+			}
+		}
+	})
+}
+
+// surveyPause is how long a room waits before it looks at all files again.
+const surveyPause = 5 * time.Second
+
+// surveyTrees makes the list, and returns the trees of which an earlier survey was
+// used that is no longer new.
+func (r *Room) surveyTrees(ctx context.Context) (outdated []string) {
+	var hidden []string
+	for i, path := range r.trees {
+		s, err := r.surveyTree(ctx, path, latestSurvey(r.surveyFile(path), path))
+		if err != nil {
+			r.private.err = fmt.Errorf("look for what is closed to others in %s: %w", path, err)
+			return nil
+		}
+		if time.Since(s.Made) > surveyRenewed {
+			outdated = append(outdated, path)
+		}
+		if s.Closed() && i >= r.system {
+			continue
+		}
+		for _, name := range s.Private() {
+			hidden = append(hidden, filepath.Join(path, name))
+		}
+	}
+	if len(hidden) > 0 {
+		r.options.Logger.DebugContext(ctx, "what is closed to others is not shown", "paths", hidden)
+	}
+	for _, path := range hidden {
+		r.private.list = append(append(r.private.list, path...), 0)
+	}
+	return outdated
+}
+
+// surveyTree surveys the mount that sandboxes are shown, which has no other on it,
+// and keeps what was found for the next time.
+func (r *Room) surveyTree(ctx context.Context, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("clone the mount: %w", err)
+	}
+	root := os.NewFile(uintptr(fd), path)
+	defer root.Close()
+	s, err := survey.Find(ctx, root, before)
+	if err != nil {
+		return nil, err
+	}
+	surveys.Lock()
+	defer surveys.Unlock()
+	if surveys.latest == nil {
+		surveys.latest = make(map[string]*survey.Snapshot)
+	}
+	surveys.latest[path] = s
+	if before == nil {
+		if err := saveSurvey(r.surveyFile(path), s); err != nil {
+			r.options.Logger.DebugContext(ctx, "the next start takes longer: a survey could not be kept", "tree", path, "error", err)
+		}
+	}
+	return s, nil
+}
+
+// latestSurvey returns the last survey of a tree, of this process or of another
+// one, if it can still be relied on, else nil.
+func latestSurvey(file, path string) *survey.Snapshot {
+	surveys.Lock()
+	s := surveys.latest[path]
+	surveys.Unlock()
+	if s == nil {
+		s = readSurvey(file)
+	}
+	if s == nil || time.Since(s.Made) > surveyExpires || time.Since(s.Made) < 0 {
+		return nil
+	}
+	return s
+}
+
+// surveyFile is where the survey of a tree is kept: beside the instance directory.
+func (r *Room) surveyFile(path string) string {
+	name := sha256.Sum256([]byte(path))
+	return filepath.Join(filepath.Dir(r.options.Dir), fmt.Sprintf("survey-%x", name[:16]))
+}
+
+const maxSurvey = 256 << 20
+
+// readSurvey returns nil for a file that is none, or that somebody else could have
+// written to.
+func readSurvey(file string) *survey.Snapshot {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0 || info.Size() > maxSurvey {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSurvey))
+	if err != nil {
+		return nil
+	}
+	var s survey.Snapshot
+	if err := s.UnmarshalBinary(data); err != nil {
+		return nil
+	}
+	return &s
+}
+
+// saveSurvey replaces the file at once, as another server may be reading it.
+func saveSurvey(file string, s *survey.Snapshot) error {
+	data, err := s.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".survey-") // for this user alone
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// wait returns when it is known what is not to be shown.
+func (p *private) wait(ctx context.Context) error {
+	if p.found == nil {
+		return nil
+	}
+	select {
+	case <-p.found:
+		return p.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// end ends the search.
+func (p *private) end() {
+	if p.cancel != nil {
+		p.cancel()
+		p.work.Wait()
+	}
+}
+
+// maxPrivate bounds the list, which is read in the sandbox's first stage.
+const maxPrivate = 64 << 20
+
+// readPrivate reads the list: paths, each with a zero byte at its end.
+func readPrivate(f *os.File) (paths []string, err error) {
+	defer f.Close()
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxPrivate))
+	if err != nil {
+		return nil, fmt.Errorf("read what is not to be shown: %w", err)
+	}
+	for path := range bytes.SplitSeq(data, []byte{0}) {
+		if len(path) > 0 {
+			paths = append(paths, string(path))
+		}
+	}
+	return paths, nil
+}
+
+// below returns those of paths that are in the tree, as paths below it.
+func below(tree string, paths []string) (names []string) {
+	for _, path := range paths {
+		if name, found := strings.CutPrefix(path, tree+"/"); found {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// whiteOut makes names, paths below lower, not be there in an overlay of lower and
+// upper, before that is mounted. Directories on the way are made as they are in lower.
+func whiteOut(lower, upper string, names []string) error {
+	var made []string
+	for _, name := range names {
+		parents, err := copyParents(lower, upper, name)
+		if err != nil {
+			return err
+		}
+		made = append(made, parents...)
+		// This device is the overlay's sign of what is not there. Something that upper
+		// has at this place is shown instead, and what is gone from lower needs no sign.
+		err = unix.Mknod(filepath.Join(upper, name), unix.S_IFCHR, 0)
+		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("hide %s: %w", name, err)
+		}
+	}
+	for _, name := range made { // once nothing more is made in them
+		var stat unix.Stat_t
+		if err := unix.Lstat(filepath.Join(lower, name), &stat); err != nil {
+			continue // it is gone, and its time with it
+		}
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper, name), []unix.Timespec{stat.Atim, stat.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return fmt.Errorf("set the time of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// copyParents makes the directories that name is in, and returns those that upper
+// did not have. It stops at one that is gone from lower, and name with it.
+func copyParents(lower, upper, name string) (made []string, err error) {
+	for i, c := range []byte(name) {
+		if c != '/' {
+			continue
+		}
+		parent := name[:i]
+		var stat unix.Stat_t
+		err := unix.Lstat(filepath.Join(lower, parent), &stat)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+			break
+		}
+		if err != nil {
+			return made, fmt.Errorf("look at %s: %w", parent, err)
+		}
+		to := filepath.Join(upper, parent)
+		err = unix.Mkdir(to, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(unix.Chown(to, int(stat.Uid), int(stat.Gid)), unix.Chmod(to, stat.Mode&0o7777))
+		}
+		if err != nil {
+			return made, fmt.Errorf("make %s: %w", parent, err)
+		}
+		made = append(made, parent)
+	}
+	return made, nil
+}

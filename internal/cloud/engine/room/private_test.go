@@ -1,0 +1,160 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/survey"
+)
+
+// privateTree is a tree with what is closed to others, and what is not.
+func privateTree(t *testing.T) string {
+	t.Helper()
+	tree := filepath.Join(t.TempDir(), "tree")
+	for name, mode := range map[string]os.FileMode{
+		"public": 0o644, "program": 0o711, "secret": 0o600, "deep/er/group": 0o640, "deep/er/public": 0o644, "closed/in": 0o644,
+	} {
+		path := filepath.Join(tree, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o644), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then := time.Unix(1e9, 0)
+	for _, dir := range []string{"deep/er", "deep", "."} {
+		if err := os.Chtimes(filepath.Join(tree, dir), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(tree, "closed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// TestPrivate: what only the host's root or a group of the host may read is not in a
+// sandbox whose root has the files of the host's, and nothing else is missing.
+func TestPrivate(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	r := startRoom(t, Options{Trees: []string{tree}})
+	defer r.Close()
+	if !r.ranged() {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	s := newSandbox(t, r, SandboxOptions{})
+	for _, user := range []string{"root", "user"} {
+		got := call(t, s, "/run", testRequest{Command: "cd " + tree + " && find . | sort && cat public deep/er/public; stat -c '%Y %a %n' deep/er deep", User: user})
+		want := ".\n./deep\n./deep/er\n./deep/er/public\n./program\n./public\npublicdeep/er/public1000000000 755 deep/er\n1000000000 755 deep\n"
+		if got.Output != want {
+			t.Errorf("%s: got %+v, want %q", user, got, want)
+		}
+	}
+	// Their names are free, and what is made there is the sandbox's.
+	if got := sh(t, s, "cd "+tree+" && echo new > secret && mkdir closed && echo new > closed/in && cat secret closed/in"); got.Output != "new\nnew\n" {
+		t.Errorf("got %+v", got)
+	}
+	if got := sh(t, s, "find "+strings.Join(r.trees[:r.system], " ")+" ! -type l ! -perm -o+x ! -perm -o+r"); got.Output != "" || got.Status != 0 {
+		t.Errorf("closed to others on the host, and not in the sandbox: %+v", got)
+	}
+	if data, err := os.ReadFile(filepath.Join(tree, "secret")); err != nil || string(data) != "secret" {
+		t.Errorf("the host's file: %q, %v", data, err)
+	}
+}
+
+// TestPrivateLater: the next room relies on an earlier survey, and sees what is new.
+func TestPrivateLater(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	r := startRoom(t, Options{Trees: []string{tree}})
+	dir := r.options.Dir
+	if err := r.private.wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !r.ranged() {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	if s := readSurvey(r.surveyFile(tree)); s == nil || len(s.Private()) != 3 {
+		t.Errorf("the survey that was kept is %+v", s)
+	}
+	// A new secret is not shown, whatever an earlier survey says.
+	if err := os.WriteFile(filepath.Join(tree, "later"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(filepath.Dir(dir), "next")), Isolation: Full, Trees: []string{tree}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if got := sh(t, newSandbox(t, next, SandboxOptions{}), "ls "+tree); got.Output != "deep\nprogram\npublic\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestClosedTree: a tree that is closed as a whole is shown as a whole.
+func TestClosedTree(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	if err := os.Chmod(tree, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := startRoom(t, Options{Trees: []string{tree}})
+	defer r.Close()
+	if got := sh(t, newSandbox(t, r, SandboxOptions{}), "cat "+tree+"/secret"); got.Output != "secret" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestTooPrivate: a tree that cannot be shown without its secrets is not shown, and
+// who asks for a sandbox is told which it is.
+func TestTooPrivate(t *testing.T) {
+	t.Parallel()
+	tree := t.TempDir()
+	for n := range survey.MaxPrivate + 1 {
+		f, err := os.OpenFile(filepath.Join(tree, "file"+strings.Repeat("x", n%100)+string(rune('a'+n/100%26))+string(rune('a'+n/2600))), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	r := startRoom(t, Options{Trees: []string{tree}})
+	defer r.Close()
+	if !r.ranged() {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "none"}); !errors.Is(err, survey.ErrTooMany) || !strings.Contains(err.Error(), tree) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestReadSurvey: a survey that somebody else could have written is not relied on.
+func TestReadSurvey(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "survey")
+	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if latestSurvey(file, "/nowhere") == nil {
+		t.Error("a survey is not read")
+	}
+	if err := os.Chmod(file, 0o622); err != nil {
+		t.Fatal(err)
+	}
+	if latestSurvey(file, "/nowhere") != nil {
+		t.Error("a survey that others can write is read")
+	}
+	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now().Add(-2 * surveyExpires)}); err != nil {
+		t.Fatal(err)
+	}
+	if latestSurvey(file, "/nowhere") != nil {
+		t.Error("a survey is relied on for ever")
+	}
+}

@@ -1,0 +1,254 @@
+//go:build linux
+
+package room
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+type roomSpec struct {
+	Ranged  bool `json:"ranged"`
+	InPlace bool `json:"inPlace,omitempty"` // without namespaces
+	// What bounds the sandboxes of this room: all of them, or each of a ranged one.
+	Counters  counters `json:"counters,omitempty"`
+	Limits    []rlimit `json:"limits,omitempty"`
+	Processes uint64   `json:"processes,omitempty"` // of all of them
+}
+
+// roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
+// ends with the server.
+type roomProcess struct {
+	server *control
+	roomSpec
+	binary *os.File
+	home   []*os.File     // see birthplace
+	work   sync.WaitGroup // waits for sandboxes to end
+
+	mu      sync.Mutex
+	running map[uint64]*os.Process
+
+	sweeping sync.Mutex
+}
+
+func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
+	var spec roomSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	r := &roomProcess{server: c, roomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	if err := c.send(message{Kind: kindReady}); err != nil {
+		return err
+	}
+	defer r.end()
+	for {
+		m, files, err := c.receive(maxFiles)
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil // the server ended, and with this process all sandboxes
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == kindSpawn && len(files) > 0:
+			err = r.spawn(m, files[0], birthplace{groups: files[1:], home: r.home})
+		case m.Kind == kindName && !r.InPlace:
+			err = r.name(m)
+		case m.Kind == kindKill:
+			r.kill(m.ID)
+		default:
+			err = fmt.Errorf("%w: %q in the room", ErrProtocol, m.Kind)
+		}
+		closeAll(files)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// prepare gives the room a /proc of its own, by which it maps the ids of its
+// children, and the binary a file system of its own.
+func (r *roomProcess) prepare() error {
+	if r.InPlace {
+		r.binary = os.NewFile(binaryFD, "binary")
+		return becomeReaper()
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := errors.Join(r.Counters.write("/"), limit(r.Limits)); err != nil {
+		return err
+	}
+	host := os.NewFile(binaryFD, "binary")
+	defer host.Close()
+	var err error
+	r.binary, err = privateCopy(host)
+	if err != nil {
+		return fmt.Errorf("copy the agent: %w", err)
+	}
+	return nil
+}
+
+// privateCopy copies the binary into a read-only file system that nothing but
+// open descriptors refers to. Sandboxes run the copy: whatever becomes writable
+// in one, the host's file is not what it runs.
+func privateCopy(host *os.File) (*os.File, error) {
+	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen", err)
+	}
+	defer closeFD(fsfd)
+	// In huge pages the program costs each start a few faults instead of hundreds.
+	// Kernels without them say so.
+	_ = unix.FsconfigSetString(fsfd, "huge", "always")
+	if err := errors.Join(unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigCreate(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	dir, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount", err)
+	}
+	defer closeFD(dir)
+	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	to := os.NewFile(uintptr(fd), "agent")
+	_, err = io.Copy(to, host)
+	if err := errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(unix.FsconfigSetFlag(fsfd, "ro"), unix.FsconfigReconfigure(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	if err := unix.MountSetattr(dir, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	fd, err = unix.Openat(dir, "agent", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	return os.NewFile(uintptr(fd), "agent"), nil
+}
+
+// spawn starts the first process of a sandbox. A start that fails is the
+// server's to judge; an error here ends the room.
+func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
+	var attr *syscall.SysProcAttr
+	switch {
+	case m.Role == roleZygote:
+		attr = zygoteAttr()
+	case r.InPlace:
+		attr = placeAttr(m)
+	default:
+		attr = sandboxAttr(r.Ranged, m.Slot)
+		at.processes = r.Processes
+		if r.Ranged {
+			at.owner = firstID(m.Slot)
+		}
+	}
+	pidfd := -1
+	attr.PidFD = &pidfd
+	r.mu.Lock()
+	p, err := start(r.binary, fd3, os.Stderr, attr, at)
+	if errors.Is(err, errAway) {
+		r.mu.Unlock()
+		return err
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return r.server.send(message{Kind: kindFailed, ID: m.ID, Error: err.Error()})
+	}
+	r.running[m.ID] = p.cmd.Process
+	r.mu.Unlock()
+	handle := os.NewFile(uintptr(pidfd), "pidfd")
+	err = r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
+	handle.Close()
+	r.work.Go(func() {
+		// When the first process of a pid namespace has been waited for, all
+		// others in it are gone too.
+		<-p.done
+		if m.Role == roleZygote {
+			reapGroup(p.cmd.Process.Pid)
+		}
+		r.mu.Lock()
+		delete(r.running, m.ID)
+		r.mu.Unlock()
+		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		exited := message{Kind: kindExited, ID: m.ID, Status: int(status)}
+		// When a send fails the server is gone, and the receiver sees that.
+		if r.InPlace {
+			_ = r.server.send(message{Kind: kindEnding, ID: m.ID})
+			if err := r.sweep(); err != nil {
+				exited.Error = err.Error()
+			}
+		}
+		_ = r.server.send(exited)
+	})
+	return err
+}
+
+// name gives a sandbox its hostname. It cannot do so itself: before it has one
+// it has already given up the right to.
+func (r *roomProcess) name(m message) error {
+	r.mu.Lock()
+	p := r.running[m.ID]
+	r.mu.Unlock()
+	if p == nil {
+		return nil // its end has been said
+	}
+	answer := message{Kind: kindNamed, ID: m.ID}
+	if err := setHostname(p, m.Host); err != nil {
+		answer.Error = "set hostname: " + err.Error()
+	}
+	return r.server.send(answer)
+}
+
+func setHostname(of *os.Process, name string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with this goroutine: it is in the sandbox's namespace
+		var enter error
+		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
+		if err = errors.Join(err, enter); err == nil {
+			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func (r *roomProcess) kill(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.running[id]; p != nil {
+		_ = p.Kill() // only fails when it has ended
+	}
+}
+
+// end ends what the kernel does not end with this process.
+func (r *roomProcess) end() {
+	if !r.InPlace {
+		return
+	}
+	r.mu.Lock()
+	for _, p := range r.running {
+		_ = p.Kill() // only fails when it has ended
+	}
+	r.mu.Unlock()
+	r.work.Wait()
+}

@@ -1,0 +1,214 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// SandboxOptions configure [Room.NewSandbox].
+type SandboxOptions struct {
+	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most 63.
+	ID     string
+	Limits Limits
+	// Config is handed to the agent as it is; at most 1 MiB of JSON.
+	Config json.RawMessage
+	// Egress is its way out; nil is none, for good.
+	Egress Egress
+}
+
+// Bounds of one sandbox, as the server keeps them.
+const (
+	maxStreams   = 1024    // connections to its ports
+	maxEgress    = 320     // connections out of it, what its proxy carries included
+	maxDialling  = 128     // of those, not yet connected
+	maxOpenFiles = 1 << 19 // of one process inside
+	dialTimeout  = 10 * time.Second
+	bootTimeout  = 30 * time.Second
+)
+
+// Sandbox is a running sandbox. It is safe for concurrent use. Close it.
+type Sandbox struct {
+	room    *Room
+	options SandboxOptions
+	limits  Limits
+	purpose purpose
+	number  uint64
+	slot    uint32
+	group   *group
+	place   *place // without namespaces
+	agent   *control
+	pidfd   *os.File // of the first process; nil before it started
+	notes   []string
+	hidden  []string // trees it is not shown
+
+	spawned chan spawned  // the room's answer to the request to start it
+	named   chan error    // its answer to the request to name it
+	exited  chan struct{} // its processes are gone
+	gone    func()        // closes exited
+	status  syscall.WaitStatus
+	left    error // what the room could not end
+
+	streams  chan struct{} // one for each open stream
+	dialling chan struct{} // one for each way out that is not connected yet
+	carried  flowCount     // the connections out of it
+	exit     *exit         // nil: only the agent's proxy leads out
+	noWay    string        // why it has no exit, where that was to be found out
+	passage  atomic.Pointer[passage]
+	change   func(Egress) // sets it
+	refusing atomic.Bool  // connections were refused, and that was said
+	kernels  allowance    // of kernels that may be forked for it
+	ttys     terminals    // that were opened for it
+	flows    sync.WaitGroup
+
+	mu      sync.Mutex
+	ending  bool
+	endLife context.CancelFunc // nil before open
+
+	done   chan struct{}
+	reason atomic.Pointer[error]
+	close  func() error
+}
+
+// purpose is what a sandbox is made for.
+type purpose int
+
+const (
+	forUse   purpose = iota
+	forSpare         // it is made before it is somebody's
+	forProbe         // it is thrown away
+)
+
+// NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds the
+// start only.
+func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+	s, err := r.newSandbox(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
+	}
+	return s, nil
+}
+
+// roomSaid takes what the room says about this sandbox.
+func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
+	switch {
+	case m.Kind == kindSpawned && len(files) == 1:
+		s.spawned <- spawned{pidfd: files[0]}
+	case m.Kind == kindNamed:
+		closeAll(files)
+		var err error
+		if m.Error != "" {
+			err = errors.New(m.Error)
+		}
+		select {
+		case s.named <- err:
+		default: // it was not asked
+		}
+	case m.Kind == kindFailed:
+		closeAll(files)
+		s.spawned <- spawned{err: errors.New(m.Error)}
+		s.gone()
+	case m.Kind == kindEnding:
+		closeAll(files)
+		s.group.stopForks()
+	case m.Kind == kindExited:
+		closeAll(files)
+		select {
+		case <-s.exited:
+			return // this is the end of the room
+		default:
+		}
+		s.status = syscall.WaitStatus(m.Status)
+		if m.Error != "" {
+			s.left = fmt.Errorf("%w: %s", ErrProcessesLeft, m.Error)
+		}
+		if ended != nil {
+			s.fail(ended)
+		}
+		select {
+		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits unless it was never answered
+		default:
+		}
+		s.gone()
+	}
+}
+
+// fail records the first reason for the end.
+func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
+
+func (r *Room) killProcess(s *Sandbox) {
+	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // when the room is gone, so is the process
+}
+
+// Done is closed when the sandbox has ended and nothing of it is left.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Err is why the sandbox ended: nil before, then [ErrClosed], [ErrOutOfMemory],
+// [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+func (s *Sandbox) Err() error {
+	select {
+	case <-s.done:
+		return *s.reason.Load()
+	default:
+		return nil
+	}
+}
+
+// OOMKills is how many processes of the sandbox were killed because it reached
+// its memory limit; always 0 where no control group limits it.
+func (s *Sandbox) OOMKills() int {
+	if s.group == nil {
+		return 0
+	}
+	return s.group.oomKills()
+}
+
+// Close ends the sandbox. When it returns nil, everything in it is dead, also when it
+// had ended by itself. An error that Is [ErrProcessesLeft] says that processes of it
+// may still run, which only happens without namespaces.
+func (s *Sandbox) Close() error {
+	s.fail(ErrClosed)
+	return s.close()
+}
+
+func (s *Sandbox) end() error {
+	s.mu.Lock()
+	s.ending = true
+	endLife := s.endLife
+	s.mu.Unlock()
+	if endLife != nil {
+		endLife()
+	}
+	s.room.killProcess(s)
+	<-s.exited
+	if s.agent != nil {
+		s.agent.close()
+	}
+	s.exit.close()
+	s.flows.Wait()
+	if s.pidfd != nil {
+		s.pidfd.Close()
+	}
+	err := s.left
+	if s.group != nil {
+		removed := s.group.remove()
+		if removed == nil && len(s.group.dirs) > 0 {
+			err = nil // there was nothing left in it
+		}
+		err = errors.Join(err, removed)
+	}
+	if s.place != nil {
+		err = errors.Join(err, removePlace(s.place.Dir))
+	}
+	s.room.release(s)
+	close(s.done)
+	return err
+}

@@ -1,0 +1,612 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTools(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, SandboxOptions{ID: "tools"})
+	tests := []struct{ needs, command, want string }{
+		{"sh", "hostname; echo $$ | grep -q . && pwd", "tools\n/home/user\n"},
+		{"bash", "bash -l -c 'echo $SHELL; cat <(echo fd)'", "/bin/bash\nfd\n"},
+		{"python3", "python3 -c 'import threading, subprocess, multiprocessing.pool as p; print(p.Pool(2).map(abs, [-1]), subprocess.check_output([\"true\"]))'", "[1] b''\n"},
+		{"git", "cd /tmp && git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --format=%s", "x\n"},
+		{"cc", "cd /tmp && echo 'int main(){return 42;}' > a.c && cc a.c && ./a.out; echo $?", "42\n"},
+		{"node", "node -e 'console.log(1+1)'", "2\n"},
+		{"perl", "perl -e 'print 6*7'", "42"},
+		{"tar", "cd /tmp && tar cf x.tar /etc/passwd 2>/dev/null && tar tf x.tar", "etc/passwd\n"},
+		{"sudo", "sudo -n -E id -u && sudo sh -c 'echo $0 $1' -- a b; sudo -u root -- ls -d /", "0\n-- a\n/\n"},
+		{"script", "script -qc 'tty' /dev/null | tr -d '\\r'", "/dev/pts/0\n"},
+	}
+	for _, user := range []string{"root", "user"} {
+		for _, tt := range tests {
+			t.Run(user+"/"+tt.needs, func(t *testing.T) {
+				if a := call(t, s, "/run", testRequest{Command: "command -v " + tt.needs, User: user}); a.Status != 0 {
+					t.Skipf("no %s on this machine", tt.needs)
+				}
+				command := "export TMPDIR=$(mktemp -d) HOME=$(mktemp -d); " + strings.ReplaceAll(tt.command, "/tmp", "$TMPDIR")
+				if got := call(t, s, "/run", testRequest{Command: command, User: user}); got.Output != tt.want {
+					t.Errorf("%s: got %+v, want %q", tt.command, got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// TestTemplate: what is written to the host's directories stays in the sandbox.
+func TestTemplate(t *testing.T) {
+	t.Parallel()
+	tree := filepath.Join(t.TempDir(), "home", "venv")
+	if err := os.MkdirAll(filepath.Join(tree, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{"bin/tool": "#!/bin/sh\necho tool\n", "../neighbour": "private"} {
+		if err := os.WriteFile(filepath.Join(tree, path), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := startRoom(t, Options{Trees: []string{tree, "/usr", tree + "/bin"}, Path: tree + "/bin:" + DefaultPath})
+	defer r.Close()
+	for _, note := range r.Report().Notes {
+		if strings.Contains(note, "cannot be changed") {
+			t.Skipf("the template is not writable here: %s", note)
+		}
+	}
+	a, b := newSandbox(t, r, SandboxOptions{ID: "a"}), newSandbox(t, r, SandboxOptions{ID: "b"})
+	for _, user := range []string{"root", "user"} {
+		write := "set -e; echo changed > " + tree + "/bin/tool; touch " + tree + "/new-$$ " + tree + "/bin/new-$$; mkdir " + tree + "/d-$$"
+		if got := call(t, a, "/run", testRequest{Command: write, User: user}); got.Status != 0 {
+			t.Errorf("%s cannot write to the tree: %+v", user, got)
+		}
+		local := "set -e; mkdir /usr/local/lib/node_modules/" + user + "; touch /usr/local/bin/" + user + " /usr/local/" + user + " /code/" + user
+		if got := call(t, a, "/run", testRequest{Command: local, User: user}); got.Status != 0 {
+			t.Errorf("%s cannot install below /usr/local: %+v", user, got)
+		}
+	}
+	if got := sh(t, a, "cat "+tree+"/bin/tool"); got.Output != "changed\n" {
+		t.Errorf("got %+v", got)
+	}
+	if r.ids.ranged {
+		if got := sh(t, a, "set -e; touch /usr/lib/new; chown user /usr/lib/new; rm /usr/bin/env; stat -c %U /usr/lib/new"); got.Output != "user\n" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if got := sh(t, b, "ls /usr/lib/new; bash -lc tool 2>&1"); !strings.HasSuffix(got.Output, "\ntool\n") {
+		t.Errorf("the other sandbox sees %+v", got)
+	}
+	if got := sh(t, b, "ls -A "+filepath.Dir(tree)); got.Output != "venv\n" {
+		t.Errorf("beside the tree there is %+v", got)
+	}
+	if data, err := os.ReadFile(filepath.Join(tree, "bin", "tool")); err != nil || !strings.Contains(string(data), "echo tool") {
+		t.Errorf("the host's file is now %q, %v", data, err)
+	}
+}
+
+func TestCheckTree(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/", "relative", "/proc/self", "/dev", "/etc", "/home", "/home/user", "/no/such/directory", "/etc/passwd"} {
+		if err := checkTree(path); err == nil {
+			t.Errorf("%s was taken", path)
+		}
+	}
+}
+
+func TestTwoSandboxes(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	const server = `python3 -c "
+import http.server,sys
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(sys.argv[1].encode())
+s=http.server.HTTPServer(('127.0.0.1',3000),H)
+print('up',flush=True)
+s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do sleep 0.01; done`
+	var all []*Sandbox
+	for _, id := range []string{"one", "two"} {
+		s := newSandbox(t, r, SandboxOptions{ID: id})
+		if _, err := s.Dial(t.Context(), 3000); !errors.Is(err, ErrPortClosed) {
+			t.Errorf("%s: dialling a closed port: %v", id, err)
+		}
+		all = append(all, s)
+		if got := sh(t, s, server); got.Status != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	for _, s := range all {
+		conn, err := s.Dial(t.Context(), 3000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET / HTTP/1.0\r\n\r\n")
+		data, err := io.ReadAll(conn)
+		conn.Close()
+		if err != nil || !strings.HasSuffix(string(data), s.options.ID) {
+			t.Errorf("%s answered %q, %v", s.options.ID, data, err)
+		}
+		// The agent's own ports are there on the loopback as well.
+		if got := sh(t, s, "bash -c 'exec 5<>/dev/tcp/127.0.0.1/49983; printf \"GET /config HTTP/1.0\\r\\n\\r\\n\" >&5; cat <&5'"); !strings.Contains(got.Output, "200 OK") {
+			t.Errorf("the agent's port inside: %+v", got)
+		}
+	}
+	if err := all[0].Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := all[0].Dial(t.Context(), 3000); !errors.Is(err, ErrGone) {
+		t.Errorf("dialling a closed sandbox: %v", err)
+	}
+	if err := all[0].Err(); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed sandbox ended by %v", err)
+	}
+	if got := sh(t, all[1], "hostname"); got.Output != "two\n" {
+		t.Errorf("the other sandbox: %+v", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	big, _ := json.Marshal(strings.Repeat("x", maxConfig-2))
+	s := newSandbox(t, r, SandboxOptions{Config: big})
+	conn, err := s.Dial(t.Context(), 49983)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /config HTTP/1.0\r\n\r\n")
+	data, err := io.ReadAll(conn)
+	if err != nil || !strings.HasSuffix(string(data), string(big)) {
+		t.Errorf("%d bytes of configuration, %v", len(data), err)
+	}
+	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
+		t.Error("a configuration over the bound was taken")
+	}
+	for _, id := range []string{"", "a/b", "..", strings.Repeat("x", 64)} {
+		if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: id}); err == nil {
+			t.Errorf("id %q was taken", id)
+		}
+	}
+}
+
+type denied struct{ error }
+
+func (denied) Denied() bool { return true }
+
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	var asked atomic.Value
+	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
+		asked.Store(fmt.Sprint(host, ":", port))
+		if host == "denied.test" {
+			return nil, denied{errors.New("denied.test is denied")}
+		}
+		a, b := net.Pipe()
+		go func() {
+			buf := make([]byte, 4)
+			io.ReadFull(b, buf)
+			b.Write([]byte("pong"))
+			b.Close()
+		}()
+		return a, nil
+	}}})
+	if got := call(t, s, "/egress", testRequest{Host: "allowed.test", Port: 443}); got.Output != "pong" {
+		t.Errorf("got %+v", got)
+	}
+	if asked.Load() != "allowed.test:443" {
+		t.Errorf("the server was asked for %v", asked.Load())
+	}
+	if got := call(t, s, "/egress", testRequest{Host: "denied.test", Port: 80}); !strings.Contains(got.Error, "denied.test is denied") {
+		t.Errorf("got %+v", got)
+	}
+	off := newSandbox(t, r, SandboxOptions{ID: "off"})
+	if got := call(t, off, "/egress", testRequest{Host: "allowed.test", Port: 443}); !strings.Contains(got.Error, "internet access is off") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestHijackedAgent: an agent that breaks the protocol is ended, and so is one
+// that says that it ended and does not.
+func TestHijackedAgent(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	for path, why := range map[string]string{"/break": ErrProtocol.Error(), "/kernel/spoof": ErrProtocol.Error(), "/fail": "no, I did not"} {
+		t.Run(path, func(t *testing.T) {
+			s := newSandbox(t, r, SandboxOptions{})
+			conn, err := s.Dial(t.Context(), 49983)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
+			select {
+			case <-s.Done():
+			case <-time.After(time.Minute):
+				t.Fatal("it lives on")
+			}
+			if err := s.Err(); !strings.Contains(err.Error(), why) {
+				t.Errorf("it ended by %v", err)
+			}
+		})
+	}
+}
+
+// TestOpenFiles: the limit inside is below the server's, see sendInit.
+func TestOpenFiles(t *testing.T) {
+	t.Parallel()
+	var server unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
+		t.Fatal(err)
+	}
+	for _, rung := range []Isolation{Full, Restricted} {
+		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{})
+		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
+		if n, err := strconv.ParseUint(got, 10, 64); err != nil || n > server.Max/2 {
+			t.Errorf("%s: %s inside, %d outside", rung, got, server.Max)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	t.Logf("%+v", r.Report())
+	memory := int64(256 << 20)
+	if r.groups.how("memory") == "" {
+		memory = 1 << 30 // the agent itself is under RLIMIT_DATA, and large with -race
+	}
+	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
+	t.Run("disk", func(t *testing.T) {
+		got := sh(t, s, "dd if=/dev/zero of=/tmp/big bs=1M count=64; dd if=/dev/zero of=/usr/big bs=1M count=64; rm -f /tmp/big /usr/big")
+		if strings.Count(got.Output, "No space left on device") != 2 {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("memory of one process", func(t *testing.T) {
+		got := sh(t, s, fmt.Sprintf("python3 -c 'x = bytearray(%d); print(len(x))'", 3*memory/2))
+		if got.Status == 0 {
+			t.Errorf("%d bytes fit into %d: %+v", 3*memory/2, memory, got)
+		}
+		if r.groups.how("memory") != "" && s.OOMKills() == 0 {
+			t.Error("the kill is not counted")
+		}
+		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+			t.Errorf("afterwards: %+v", got)
+		}
+	})
+	t.Run("terminals", func(t *testing.T) {
+		got := sh(t, s, `python3 -c 'import os
+n = 0
+try:
+  while n < 10**5: os.openpty(); n += 1
+except OSError: print(n)'`)
+		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > maxTerminals {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("processes", func(t *testing.T) {
+		got := sh(t, s, "for i in $(seq 200); do sleep 1 >/dev/null 2>&1 & done")
+		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
+			t.Errorf("200 processes fit into 64: %+v", got)
+		}
+		// The agent is alive all the time, and starts processes again when there is room.
+		until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
+	})
+}
+
+// TestAgentOutOfMemory: that the agent itself was killed for it is told apart
+// from any other end.
+func TestAgentOutOfMemory(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	if r.groups.how("memory") == "" {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
+			t.Fatal(r.Report().Memory) // root's own groups are there, or something is broken
+		}
+		t.Skip(r.Report().Memory)
+	}
+	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: 64 << 20}})
+	conn, err := s.Dial(t.Context(), 49983)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /eat HTTP/1.0\r\n\r\n")
+	if data, err := io.ReadAll(conn); err != nil || len(data) > 0 {
+		t.Errorf("it answered %q, %v", data, err)
+	}
+	select {
+	case <-s.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("it lives on")
+	}
+	if err := s.Err(); !errors.Is(err, ErrOutOfMemory) {
+		t.Errorf("it ended by %v", err)
+	}
+	if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, ErrGone) {
+		t.Errorf("dialling it: %v", err)
+	}
+}
+
+func TestCheckDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"open": 0o755, "closed": 0o700} {
+		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("closed", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "/", "relative", dir + "/open", dir + "/link", dir + "/closed/", dir + "/missing"} {
+		if err := checkDir(path); err == nil {
+			t.Errorf("%q was taken", path)
+		}
+	}
+	if err := checkDir(dir + "/closed"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewSandboxCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	for d := range 12 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(d)*time.Millisecond)
+		s, err := r.NewSandbox(ctx, SandboxOptions{ID: "hurried"})
+		cancel()
+		if err == nil {
+			s.Close()
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %d ms: %v", d, err)
+		}
+	}
+	if len(r.sandboxes) > 0 || len(r.slots) > 0 {
+		t.Errorf("%d sandboxes and %d slots are left", len(r.sandboxes), len(r.slots))
+	}
+}
+
+// TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
+func TestInARow(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{Spare: &Limits{}})
+	for i := range 100 {
+		s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.spares.end() // so that none is being made
+	r.mu.Lock()
+	sandboxes, slots := len(r.sandboxes), len(r.slots)
+	r.mu.Unlock()
+	if sandboxes > 1 || slots > 1 { // the spare
+		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
+	}
+	for _, dir := range r.groups.directories() {
+		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
+			t.Errorf("groups left: %v, %v", below, err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{})
+	s := newSandbox(t, r, SandboxOptions{})
+	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
+	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	if l.Pids[2] == 0 {
+		t.Fatal("no agent to look for")
+	}
+	for range 2 {
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if what := l.remains(); what != "" {
+		t.Errorf("%s is left", what)
+	}
+	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late"}); !errors.Is(err, ErrRoomEnded) {
+		t.Errorf("a sandbox of a closed room: %v", err)
+	}
+	select {
+	case <-r.Done():
+	default:
+		t.Error("a closed room is not done")
+	}
+}
+
+// TestInherited: descriptors that the server's caller left open end at the server.
+func TestInherited(t *testing.T) {
+	// Not parallel: programs that other tests start would inherit it too.
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	// The write end is not marked close-on-exec from here on, as a careless caller
+	// leaves it; no process of the room may hold it open.
+	if _, err := unix.FcntlInt(to.Fd(), unix.F_SETFD, 0); err != nil {
+		t.Fatal(err)
+	}
+	r := newRoom(t)
+	s := newSandbox(t, r, SandboxOptions{})
+	to.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := from.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("somebody still holds the pipe")
+		from.Close()
+		<-ended
+	}
+	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func (l left) remains() string {
+	for _, pid := range l.Pids {
+		if err := unix.Kill(pid, 0); err == nil || errors.Is(err, unix.EPERM) {
+			return fmt.Sprintf("process %d", pid)
+		}
+	}
+	for _, path := range append(l.Groups, l.Dir, l.Places) {
+		if path != "" && exists(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// TestServerKilled: nothing outlives the server, even without its help; nor the
+// server and the keeper, once another server starts.
+func TestServerKilled(t *testing.T) {
+	t.Parallel()
+	for _, rung := range []Isolation{Full, Restricted, None} {
+		for _, both := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/keeper killed %v", rung, both), func(t *testing.T) {
+				t.Parallel()
+				newRoomOn(t, rung) // skips where there is none
+				killServer(t, rung, both)
+			})
+		}
+	}
+}
+
+func killServer(t *testing.T, rung Isolation, both bool) {
+	parent := t.TempDir()
+	dir := mkdir(t, filepath.Join(parent, "instance"))
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "RUNTIME_TEST_SERVER="+dir, "RUNTIME_TEST_RUNG="+string(rung))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var l left
+	if err := json.NewDecoder(out).Decode(&l); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Pids) < 3 {
+		t.Fatalf("the server says %+v", l)
+	}
+	if both {
+		unix.Kill(l.Pids[0], unix.SIGKILL)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if both {
+		processes := left{Pids: l.Pids}
+		until(t, "the processes are gone", func() bool { return processes.remains() == "" })
+		if l.remains() == "" {
+			t.Fatal("there is nothing to reap")
+		}
+		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: rung})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
+}
+
+// until waits for something that is to happen, on a loaded machine in its time.
+func until(t testing.TB, what string, happened func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !happened() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func mkdir(t testing.TB, dir string) string {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestForeignBinary: a program without the hook is named as the reason.
+func TestForeignBinary(t *testing.T) {
+	t.Parallel()
+	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: Full})
+	if err == nil || !strings.Contains(err.Error(), "WithAgent") {
+		t.Errorf("starting cat as the agent: %v", err)
+	}
+}
+
+// BenchmarkNewSandbox is the time to the first connection; with a spare, of
+// sandboxes that are not asked for faster than spares are made.
+func BenchmarkNewSandbox(b *testing.B) {
+	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
+	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &Limits{}) })
+}
+
+func benchmarkNewSandbox(b *testing.B, spare *Limits) {
+	r := startRoom(b, Options{Spare: spare})
+	defer r.Close()
+	for b.Loop() {
+		b.StopTimer()
+		if spare != nil {
+			readySpare(b, r)
+		}
+		b.StartTimer()
+		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		conn, err := s.Dial(b.Context(), 49983)
+		if err != nil {
+			b.Fatal(err)
+		}
+		conn.Close()
+		b.StopTimer()
+		s.Close()
+		b.StartTimer()
+	}
+}

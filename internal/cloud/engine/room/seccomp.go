@@ -1,0 +1,134 @@
+//go:build linux && (amd64 || arm64)
+
+package room
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data; arguments are 64 bits, of which the low half
+// comes first on both architectures.
+const (
+	offsetNumber = 0
+	offsetArch   = 4
+	offsetArgs   = 16
+)
+
+// applySeccomp puts the filter on this thread, to be inherited by all that it
+// executes. Without shared, what reaches other processes of the same id is refused
+// too: see inPlaceRules. It needs no_new_privs or CAP_SYS_ADMIN.
+func applySeccomp(shared bool) error {
+	program := seccompProgram(shared)
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return fmt.Errorf("apply the seccomp filter: %w", errno)
+	}
+	return nil
+}
+
+// seccompBytes is the filter as it lies in memory, for who puts it on itself.
+func seccompBytes(shared bool) []byte {
+	var data []byte
+	for _, f := range seccompProgram(shared) {
+		data = binary.NativeEndian.AppendUint16(data, f.Code)
+		data = append(data, f.Jt, f.Jf)
+		data = binary.NativeEndian.AppendUint32(data, f.K)
+	}
+	return data
+}
+
+// seccompProgram is an allow-list. What it knows and refuses answers EPERM; what
+// is newer than it, or another architecture's, answers ENOSYS, so that programs
+// fall back to what they did before it existed.
+func seccompProgram(shared bool) []unix.SockFilter {
+	var f filter
+	f.load(offsetArch)
+	f.jump(unix.BPF_JEQ, auditArch, 1, 0)
+	f.answer(answerENOSYS)
+	f.load(offsetNumber)
+	rules := everywhereRules
+	if !shared {
+		rules = slices.Concat(inPlaceRules, rules)
+	}
+	for _, r := range rules {
+		f.rule(r)
+	}
+	for _, r := range coalesce(slices.Concat(allowedSyscalls, archSyscalls)) {
+		f.jump(unix.BPF_JGE, r.first, 0, 2)
+		f.jump(unix.BPF_JGT, r.last, 1, 0)
+		f.answer(unix.SECCOMP_RET_ALLOW)
+	}
+	// Above the last number known here; on amd64 the x32 calls too.
+	f.jump(unix.BPF_JGT, unix.SYS_LISTNS, 0, 1)
+	f.answer(answerENOSYS)
+	f.answer(answerEPERM)
+	return f
+}
+
+// filter is a seccomp program in the making. No jump in it is longer than 255.
+type filter []unix.SockFilter
+
+func (f *filter) step(code uint16, k uint32) { *f = append(*f, unix.SockFilter{Code: code, K: k}) }
+
+func (f *filter) load(offset uint32) { f.step(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
+
+func (f *filter) answer(action uint32) { f.step(unix.BPF_RET|unix.BPF_K, action) }
+
+func (f *filter) jump(op uint16, k uint32, yes, no int) {
+	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k})
+}
+
+// rule decides about a call, for good, when the number of the call is loaded.
+func (f *filter) rule(r rule) {
+	var decide filter
+	for _, all := range r.allowed {
+		decide.allowIf(all)
+	}
+	decide.answer(r.refusal)
+	f.jump(unix.BPF_JEQ, r.call, 0, len(decide))
+	*f = append(*f, decide...)
+}
+
+// allowIf allows the call if all conditions hold, and otherwise goes on behind.
+func (f *filter) allowIf(all []condition) {
+	if len(all) == 0 {
+		f.answer(unix.SECCOMP_RET_ALLOW)
+		return
+	}
+	var rest filter
+	rest.allowIf(all[1:])
+	c := all[0]
+	f.load(c.half)
+	if c.mask != 0 {
+		f.step(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, c.mask)
+	}
+	if c.not {
+		f.jump(unix.BPF_JEQ, c.value, len(rest), 0)
+	} else {
+		f.jump(unix.BPF_JEQ, c.value, 0, len(rest))
+	}
+	*f = append(*f, rest...)
+}
+
+type numberRange struct{ first, last uint32 }
+
+// coalesce sorts numbers into ranges; the kernel caches the verdict of numbers
+// that are always allowed, so their order does not matter.
+func coalesce(numbers []uint32) []numberRange {
+	slices.Sort(numbers)
+	var ranges []numberRange
+	for _, n := range numbers {
+		if last := len(ranges) - 1; last >= 0 && n <= ranges[last].last+1 {
+			ranges[last].last = n
+			continue
+		}
+		ranges = append(ranges, numberRange{n, n})
+	}
+	return ranges
+}

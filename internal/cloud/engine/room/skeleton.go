@@ -1,0 +1,310 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Ids and homes inside, where there is a range of ids.
+const (
+	userID     = 1000
+	rootHome   = "/root"
+	userHome   = "/home/user"
+	loginShell = "/bin/bash"
+)
+
+// skeletonDirectories are all directories of a sandbox that are not a tree's.
+var skeletonDirectories = []struct {
+	path string
+	mode fs.FileMode
+}{
+	{"/code", 0o777}, {"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky},
+	{"/etc", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/ssl", 0o755},
+	{"/home", 0o755}, {userHome, 0o755}, {"/media", 0o755}, {"/mnt", 0o755}, {"/opt", 0o755}, {"/proc", 0o555},
+	{rootHome, 0o700}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
+	{"/tmp", 0o777 | fs.ModeSticky}, {"/usr", 0o755}, {"/var", 0o755}, {"/var/cache", 0o755}, {"/var/lib", 0o755},
+	{"/var/log", 0o755}, {"/var/tmp", 0o777 | fs.ModeSticky},
+}
+
+// copiedFiles are files of the host's /etc that programs need to start, find
+// libraries and tell the time. None holds a secret; one that is missing is left out.
+var copiedFiles = []string{
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
+	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
+}
+
+// maxCopied bounds one copied file.
+const maxCopied = 4 << 20
+
+// writeSkeleton fills the staging directory's root with everything that is
+// neither a tree nor a kernel file system.
+func writeSkeleton(spec *initSpec) error {
+	for _, d := range skeletonDirectories {
+		if d.path == rootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, rootHome+"/") }) {
+			d.mode |= 0o011 // what user runs is below it: a Python of the host's root
+		}
+		if err := os.Mkdir("root"+d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+		"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx", "/etc/mtab": "/proc/self/mounts", "/var/run": "/run", "/var/lock": "/run/lock",
+	}
+	for name, target := range spec.Links {
+		links[name] = target
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, "root"+name); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range copiedFiles {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := copyFile(name, "root"+name); err != nil {
+				return fmt.Errorf("copy %s: %w", name, err)
+			}
+		}
+	}
+	for name, f := range etc(spec) {
+		if err := os.WriteFile("root"+name, []byte(f.text), f.mode); err != nil {
+			return err
+		}
+	}
+	return errors.Join(writeApt(spec.Ranged), writeHome(spec.Ranged))
+}
+
+func writeHome(ranged bool) error {
+	const bashrc = "case $- in *i*) ;; *) return ;; esac\nalias ls='ls --color=auto'\n"
+	for _, home := range []string{rootHome, userHome} {
+		name := "root" + home + "/.bashrc"
+		if err := os.WriteFile(name, []byte(bashrc), 0o644); err != nil {
+			return err
+		}
+		if home == userHome && ranged {
+			if err := errors.Join(os.Chown(name, userID, userID), os.Chown("root"+home, userID, userID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copyFile copies what from leads to; a file that may not be read is left out.
+func copyFile(from, to string) error {
+	f, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxCopied {
+		return fmt.Errorf("not a regular file of at most %d bytes", maxCopied)
+	}
+	w, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = w.ReadFrom(f)
+	return errors.Join(err, w.Close())
+}
+
+type file struct {
+	text string
+	mode fs.FileMode
+}
+
+// etc is what we write ourselves.
+func etc(spec *initSpec) map[string]file {
+	id := strconv.Itoa(userID)
+	if !spec.Ranged {
+		id = "0"
+	}
+	accounts := []string{"root:x:0:0:root:" + rootHome + ":" + loginShell, "user:x:" + id + ":" + id + "::" + userHome + ":" + loginShell}
+	own := []string{"root:x:0:", "user:x:" + id + ":"}
+	if !spec.Ranged {
+		// Two names of the one id there is. The first is what whoami and ls say,
+		// and that is whom commands run as unless they say otherwise.
+		slices.Reverse(accounts)
+		slices.Reverse(own)
+	}
+	passwd := withSystem(accounts, "passwd", "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin")
+	group := withSystem(append(own, "sudo:x:27:user"), "group", "daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "staff:x:50:", "nogroup:x:65534:")
+	return map[string]file{
+		"/etc/passwd": {passwd, 0o644},
+		"/etc/group":  {group, 0o644},
+		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
+		// The server answers, whichever name server is asked.
+		"/etc/resolv.conf":        {"nameserver " + wayAddress.String() + "\n", 0o644},
+		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
+		"/etc/host.conf":          {"multi on\n", 0o644},
+		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},
+		"/etc/profile":            {profile(spec.Path), 0o644},
+		"/etc/bash.bashrc":        {"", 0o644},
+		"/etc/profile.d/shell.sh": {"export SHELL=" + loginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
+		"/etc/environment":        {"", 0o644},
+		// user may become root without a password, as in the service: the sandbox
+		// is the boundary, not the user.
+		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
+		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
+	}
+}
+
+// withSystem adds the accounts that the distribution's packages count on: its
+// own list where it has one, else these. The host's accounts are its own affair.
+func withSystem(ours []string, name string, otherwise ...string) string {
+	system := otherwise
+	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
+		system = strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for _, line := range system {
+		account, _, _ := strings.Cut(line, ":")
+		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, account+":") }) {
+			ours = append(ours, line)
+		}
+	}
+	return strings.Join(ours, "\n") + "\n"
+}
+
+// openLocal makes the directories of /usr/local everybody's to write to, as the
+// service does: npm -g and make install work without root. Links stay links.
+func openLocal(upper string) error {
+	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
+		path := filepath.Join("local", dir)
+		info, err := os.Lstat(filepath.Join("/usr", path))
+		if err == nil && !info.IsDir() {
+			if dir == "" {
+				return nil
+			}
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(upper, path), 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeNames writes the files that tell the sandbox's hostname, which is not
+// known yet when its file system is made.
+func writeNames(hostname string) error {
+	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
+	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
+}
+
+func profile(path string) string {
+	return "export PATH=" + shellQuote(path) + "\n" +
+		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// systemTrees are directories of the host that every sandbox shows: programs
+// and libraries, their alternatives, the certificates the machine trusts, and
+// the list of packages.
+var systemTrees = []string{
+	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", dpkgTree,
+}
+
+// rootLinks are links at the host's root, or directories on a host without a merged /usr.
+var rootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
+
+// planTrees resolves what a sandbox shows of the host: system trees, then those
+// asked for, none inside another; and the links at the root.
+func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
+	links = make(map[string]string)
+	candidates := append([]string(nil), systemTrees...)
+	for _, name := range rootLinks {
+		info, err := os.Lstat(name)
+		if err != nil {
+			continue // not on this host
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			candidates = append(candidates, name)
+			continue
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		links[name] = target
+	}
+	for _, path := range candidates {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			trees = append(trees, path)
+		}
+	}
+	system = len(trees)
+	more := make([]string, 0, len(asked))
+	for _, path := range asked {
+		if err := checkTree(path); err != nil {
+			return nil, 0, nil, fmt.Errorf("tree %q: %w", path, err)
+		}
+		more = append(more, filepath.Clean(path))
+	}
+	sort.Strings(more) // a directory comes before what is in it
+	for _, path := range more {
+		if !within(path, trees) {
+			trees = append(trees, path)
+		}
+	}
+	return trees, system, links, nil
+}
+
+func within(path string, trees []string) bool {
+	for _, t := range trees {
+		if path == t || strings.HasPrefix(path, t+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTree refuses what would show more of the host than a directory of
+// programs, or hide what the sandbox has there itself.
+func checkTree(path string) error {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(clean) {
+		return errors.New("not an absolute path")
+	}
+	for _, d := range skeletonDirectories {
+		if clean == d.path && clean != "/usr" {
+			return errors.New("is a directory of the sandbox's own")
+		}
+	}
+	for _, top := range []string{"/proc", "/sys", "/dev"} {
+		if within(clean, []string{top}) {
+			return errors.New("is not on a disk")
+		}
+	}
+	if clean == "/" {
+		return errors.New("is the whole host")
+	}
+	info, err := os.Stat(clean)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("not a directory")
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
+)
+
+// terminals are those that the server opened for a restricted sandbox, which has
+// no access to /dev/pts: the user's own terminals are there. It has one user.
+type terminals []terminalName
+
+// terminalName tells one terminal from a later one that has its name.
+type terminalName struct {
+	path    string
+	created unix.Timespec
+}
+
+// named returns what tells the terminal from others.
+func named(tty *os.File) (terminalName, error) {
+	name := terminalName{path: tty.Name()}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(tty.Fd()), &stat); err != nil {
+		return name, fmt.Errorf("stat %s: %w", name.path, err)
+	}
+	name.created = stat.Ctim
+	return name, nil
+}
+
+// open reports whether the terminal is open: its file is there as long.
+func (n terminalName) open() bool {
+	var stat unix.Stat_t
+	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created
+}
+
+// add opens one more, unless the sandbox has as many as it may.
+func (t *terminals) add() (controller, tty *os.File, err error) {
+	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
+	if len(*t) >= maxTerminals {
+		return nil, nil, fmt.Errorf("%w: %d terminals are open", ErrTooMany, maxTerminals)
+	}
+	if controller, tty, err = pty.Open(); err != nil {
+		return nil, nil, err
+	}
+	name, err := named(tty)
+	if err != nil {
+		closeAll([]*os.File{controller, tty})
+		return nil, nil, err
+	}
+	*t = append(*t, name)
+	return controller, tty, nil
+}
+
+// giveTerminal answers the agent's request for a terminal with both of its ends.
+func (s *Sandbox) giveTerminal(id uint64) error {
+	controller, tty, err := s.ttys.add()
+	if err != nil {
+		return s.refuse(id, err)
+	}
+	// That the agent does not read is its own loss.
+	_ = s.agent.send(message{Kind: kindTerminal, ID: id}, controller, tty)
+	closeAll([]*os.File{controller, tty})
+	return nil
+}
+
+// Terminal opens a pseudo-terminal, which the caller closes. ctx bounds the wait
+// for it. In a restricted sandbox the server opens it: programs have it as their
+// standard files and as /dev/tty, and cannot open it by its own name.
+func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
+	if !g.restricted {
+		return pty.Open()
+	}
+	files, err := g.ask(ctx, message{Kind: kindTerminal}, 2)
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return files[0], files[1], nil
+}

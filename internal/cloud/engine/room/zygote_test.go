@@ -1,0 +1,161 @@
+//go:build linux
+
+package room
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+)
+
+// warmTests is the zygote of the tests: the real one. Its configuration is the
+// Python that it runs.
+func warmTests(config json.RawMessage, run string) (argv, env []string, err error) {
+	var p pyenv.Env
+	if err := json.Unmarshal(config, &p); err != nil {
+		return nil, nil, err
+	}
+	script, err := kernel.WriteDriver(run)
+	return []string{p.Python, script, "--zygote"}, append(p.Vars, "OPENBLAS_NUM_THREADS=1"), err
+}
+
+func (z *zygote) isWarm() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.line != nil
+}
+
+// warmRoom is a room whose zygote is warm.
+func warmRoom(t *testing.T) *Room {
+	t.Helper()
+	env, err := pyenv.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env.Level == pyenv.Plain {
+		t.Skip(env.Note)
+	}
+	r := startRoom(t, Options{Trees: env.Trees, Zygote: encode(env)})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	until(t, "the zygote is warm", r.zygote.isWarm)
+	return r
+}
+
+// TestKernelRequests: an agent that asks without end gets what it may have, and
+// others get theirs.
+func TestKernelRequests(t *testing.T) {
+	t.Parallel()
+	r := warmRoom(t)
+	greedy, modest := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "modest"})
+	began := time.Now()
+	forked := 0
+	for range 10 {
+		forked += call(t, greedy, "/kernels?n=1000", testRequest{}).Status
+	}
+	if most := maxForks + int(time.Since(began)/forkEvery) + 1; forked < 1 || forked > most {
+		t.Errorf("%d kernels were forked, at least 1 and at most %d were expected", forked, most)
+	}
+	until(t, "another sandbox gets a kernel", func() bool { return call(t, modest, "/kernels?n=1", testRequest{}).Status == 1 })
+	if !r.zygote.isWarm() {
+		t.Error("the zygote is gone")
+	}
+	// Those that nobody spoke to have ended.
+	until(t, "no kernel runs", func() bool { return sh(t, greedy, "ps axo stat=,comm= | grep -v ^Z | grep -c python").Output == "0\n" })
+}
+
+// TestKernelWithoutZygote: it is refused, and the sandbox goes on.
+func TestKernelWithoutZygote(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 0 || got.Error == "" {
+		t.Errorf("%+v", got)
+	}
+	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestZygoteWithoutPython: what cannot be started is not tried for ever.
+func TestZygoteWithoutPython(t *testing.T) {
+	t.Parallel()
+	r := startRoom(t, Options{Zygote: encode(pyenv.Env{Python: "/nowhere/python3"})})
+	r.zygote.keeping.Wait()
+	if r.zygote.isWarm() {
+		t.Error("there is a zygote")
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestZygoteThatTakesNothing: who orders is told, after a while; when that has
+// gone on for long there is no zygote.
+func TestZygoteThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	line, peer, err := controlPair(maxAgentMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	defer line.close()
+	var z zygote
+	z.set(line)
+	order := kernelOrder{Filter: strings.Repeat("0", 16<<10)}
+	for err == nil {
+		err = z.fork(order)
+	}
+	for range 10 { // which have not got to wait as long
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
+			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
+		}
+		err = z.fork(order)
+	}
+	if _, _, err := unix.Recvfrom(int(peer.Fd()), make([]byte, 64<<10), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.fork(order); err != nil || z.late {
+		t.Errorf("it takes orders again: %v, late: %v", err, z.late)
+	}
+	z.taken = time.Now().Add(-2 * warmTimeout)
+	if err := z.fork(order); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
+		t.Errorf("it takes nothing for good: %v", err)
+	}
+	if err := z.fork(order); !errors.Is(err, errNoZygote) {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+func TestAllowance(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var a allowance
+	take := func(n int) (taken int) {
+		for range n {
+			if a.take(now) {
+				taken++
+			}
+		}
+		return taken
+	}
+	for _, tt := range []struct {
+		after time.Duration
+		want  int
+	}{{0, maxForks}, {0, 0}, {forkEvery, 1}, {forkEvery / 2, 0}, {forkEvery / 2, 1}, {time.Hour, maxForks}} {
+		now = now.Add(tt.after)
+		if got := take(1000); got != tt.want {
+			t.Errorf("%v later %d are allowed, want %d", tt.after, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package room
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// zygoteDisk bounds what is written while the zygote loads, which nobody reads.
+const zygoteDisk = 64 << 20
+
+// Warm prepares, over the file system of a sandbox, the program that the zygote
+// runs, and says how to execute it. config is Options.Zygote and run is
+// [Guest.Run]. What it writes is where it is in every sandbox. The program gets
+// its socket as descriptor 3.
+type Warm func(config json.RawMessage, run string) (argv, env []string, err error)
+
+// zygoteSpec is what the zygote is told: to be like a sandbox.
+type zygoteSpec struct {
+	initSpec
+	Config json.RawMessage `json:"config"`
+}
+
+// zygoteAttr is how the room starts the zygote: in the room's own namespaces of
+// users and processes, those of sandboxes being below. Only the user that is the
+// owner of one there may join it.
+func zygoteAttr() *syscall.SysProcAttr {
+	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
+	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
+}
+
+// runZygote makes the file system that every sandbox begins with, gives up all
+// rights but that of becoming the owner of a sandbox, and executes the program. It
+// returns only errors.
+func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) error {
+	runtime.LockOSThread()
+	var spec zygoteSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if warm == nil {
+		return errNoZygote
+	}
+	unix.Umask(0) // modes are as written
+	if err := unix.Sethostname([]byte("zygote")); err != nil {
+		return fmt.Errorf("set hostname: %w", err)
+	}
+	if _, err := build(&spec.initSpec, mounts); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	argv, env, err := warm(spec.Config, runDirectory)
+	if err != nil {
+		return err
+	}
+	if err := c.export(controlFD); err != nil {
+		return err
+	}
+	var keep uint64
+	if spec.Ranged { // else it is the owner of all sandboxes
+		keep = 1 << unix.CAP_SETUID
+	}
+	if err := dropCapabilities(keep); err != nil {
+		return err
+	}
+	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
+}
+
+// reapGroup waits for what a zygote leaves when it ends: those of its children
+// that were forking kernels. They are this process's then, and the first process
+// of a sandbox cannot end before all others in it have been waited for.
+func reapGroup(leader int) {
+	for {
+		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
