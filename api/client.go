@@ -19,6 +19,7 @@ import (
 	"github.com/go-resty/resty/v2"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -264,5 +265,5 @@ func (l restyLogger) Warnf(format string, v ...any)  { l.log(slog.LevelWarn, for
 func (l restyLogger) Debugf(format string, v ...any) { l.log(slog.LevelDebug, format, v) }
 
 func (l restyLogger) log(level slog.Level, format string, v []any) {
-	l.logger.Log(context.Background(), level, clean(fmt.Sprintf(format, v...), maxMessage))
+	l.logger.Log(context.Background(), level, clip.Line(fmt.Sprintf(format, v...), maxMessage))
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/joho/godotenv"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // The variables that [FromEnv] reads.
@@ -130,7 +132,7 @@ func parseURL(what, raw string) (*url.URL, error) {
 
 func validateDomain(domain string) error {
 	if u, err := url.Parse("https://api." + domain); err != nil || u.Host != "api."+domain || u.Port() == "" && strings.Contains(domain, ":") {
-		return fmt.Errorf("api: the domain %q is not of the form name[:port]", clean(domain, 64))
+		return fmt.Errorf("api: the domain %q is not of the form name[:port]", clip.Line(domain, 64))
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
@@ -81,15 +81,15 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	e.RetryAfter, e.waitNamed = retryAfter(header)
 	for _, name := range []string{"X-Request-Id", "X-E2b-Trace-Id"} {
 		if e.RequestID == "" {
-			e.RequestID = clean(header.Get(name), 128)
+			e.RequestID = clip.Line(header.Get(name), 128)
 		}
 	}
 	answer := errorBody(body)
-	e.Code, e.Message = clean(answer.ErrorCode, 64), clean(answer.Message, maxMessage)
+	e.Code, e.Message = clip.Line(answer.ErrorCode, 64), clip.Line(answer.Message, maxMessage)
 	e.routeMissing = status == http.StatusMethodNotAllowed ||
 		status == http.StatusNotFound && (answer.Message == "" || string(answer.Code) != "404")
 	if e.Message == "" && !strings.Contains(header.Get("Content-Type"), "html") {
-		e.Message = clean(string(body[:min(len(body), 4*maxMessage)]), maxMessage)
+		e.Message = clip.Line(string(body[:min(len(body), 4*maxMessage)]), maxMessage)
 	}
 	if e.Message == "" {
 		e.Message = strings.ToLower(http.StatusText(status))
@@ -172,19 +172,4 @@ func (e *Error) retryable() bool {
 		return true
 	}
 	return e.unanswered()
-}
-
-// clean makes foreign text fit for one line of a message.
-func clean(s string, limit int) string {
-	s = strings.TrimSpace(strings.ToValidUTF8(s, "\uFFFD"))
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "") + "…"
-	}
-	return s
 }

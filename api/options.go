@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // Option sets one thing of a [Client]. What an option of the program sets
@@ -106,7 +108,7 @@ func WithUserAgent(product string) Option {
 	return func(s *settings) error {
 		for i := range len(product) {
 			if product[i] < ' ' || product[i] > '~' {
-				return fmt.Errorf("api: WithUserAgent(%q): not printable ASCII", clean(product, 64))
+				return fmt.Errorf("api: WithUserAgent(%q): not printable ASCII", clip.Line(product, 64))
 			}
 		}
 		s.userAgent = product

@@ -22,7 +22,7 @@ const module = "github.com/e2bctl/e2bctl"
 // any system, tests aside. It is the picture of the house: a new package or a
 // new arrow is drawn here first, and an arrow that is no longer needed goes.
 var imports = map[string]string{
-	"api":   "internal/boundjson internal/httpwait internal/protocol",
+	"api":   "internal/boundjson internal/clip internal/httpwait internal/protocol",
 	"state": "internal/lazyregexp",
 
 	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
@@ -88,10 +88,11 @@ var imports = map[string]string{
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/requestlog internal/protocol",
 	"internal/cloud/edge":                   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine/room":            "internal/cloud/pty internal/cloud/survey",
+	"internal/cloud/engine/room":            "internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
 	"internal/cloud/engine/room/escapetest": "",
-	"internal/cloud/envd": "internal/cloud/child internal/cloud/pty internal/gen/filesystem internal/gen/filesystem/filesystemconnect" +
-		" internal/gen/process internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
+		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
+		" internal/protocol",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp" +
 		" internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",

@@ -17,6 +17,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -119,11 +120,7 @@ func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// bounded keeps what a client sent from filling a reply or a log.
-func bounded(s string) string {
-	const limit = 256
-	if len(s) > limit {
-		return s[:limit] + "..."
-	}
-	return s
-}
+// maxRepeated bounds what a reply or a log repeats of what a client sent.
+const maxRepeated = 256
+
+func bounded(s string) string { return clip.Text(s, maxRepeated) }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // agentSpec is what the second stage is told, besides its configuration.
@@ -153,8 +155,8 @@ func users(spec agentSpec) []User {
 	}
 	if spec.Ranged {
 		const sudo = 27
-		user.UID, user.GID, user.Groups = userID, userID, []uint32{sudo}
-		user.Credential = &syscall.Credential{Uid: userID, Gid: userID, Groups: user.Groups}
+		user.UID, user.GID, user.Groups = protocol.UserID, protocol.UserID, []uint32{sudo}
+		user.Credential = &syscall.Credential{Uid: protocol.UserID, Gid: protocol.UserID, Groups: user.Groups}
 	}
 	return []User{root, user}
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // mapTrees makes a mount of each tree for the sandbox whose first process is
@@ -77,7 +79,7 @@ func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
 	if f := m.bySlot[slot]; f != nil {
 		return f, nil
 	}
-	f, err := newMapping(binary, idBase+firstID(slot)+userID)
+	f, err := newMapping(binary, idBase+firstID(slot)+protocol.UserID)
 	if err != nil {
 		return nil, err
 	}

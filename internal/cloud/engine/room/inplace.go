@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // This file is the rungs without namespaces: the agent and its processes live
@@ -103,7 +105,7 @@ func enterPlace(c *control, spec *initSpec) error {
 		return err
 	}
 	// The host's /etc/profile sets a PATH, and login shells read this after it.
-	if err := os.WriteFile(".profile", []byte("export PATH="+shellQuote(spec.Path)+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
 		return err
 	}
 	trees, hidden := reachable(spec.Trees)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // build makes the file system of a sandbox and moves this process into it. All
@@ -161,8 +163,8 @@ func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note str
 	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
 		return "", err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == userID {
-		if err := os.Chown(upper, userID, userID); err != nil {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == protocol.UserID {
+		if err := os.Chown(upper, protocol.UserID, protocol.UserID); err != nil {
 			return "", err
 		}
 	}

@@ -53,15 +53,15 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 	if err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindHello, Protocol: protocol}); err != nil {
+	if err := c.send(message{Kind: kindHello, Protocol: wireVersion}); err != nil {
 		return err
 	}
 	m, files, err := c.expect(kindRole, maxFiles)
 	if err != nil {
 		return err
 	}
-	if m.Protocol != protocol {
-		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, protocol)
+	if m.Protocol != wireVersion {
+		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, wireVersion)
 	}
 	switch m.Role {
 	case roleKeeper:

@@ -12,11 +12,13 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // Ids and homes inside, where there is a range of ids.
 const (
-	userID     = 1000
 	rootHome   = "/root"
 	userHome   = "/home/user"
 	loginShell = "/bin/bash"
@@ -95,7 +97,7 @@ func writeHome(ranged bool) error {
 			return err
 		}
 		if home == userHome && ranged {
-			if err := errors.Join(os.Chown(name, userID, userID), os.Chown("root"+home, userID, userID)); err != nil {
+			if err := errors.Join(os.Chown(name, protocol.UserID, protocol.UserID), os.Chown("root"+home, protocol.UserID, protocol.UserID)); err != nil {
 				return err
 			}
 		}
@@ -135,7 +137,7 @@ type file struct {
 
 // etc is what we write ourselves.
 func etc(spec *initSpec) map[string]file {
-	id := strconv.Itoa(userID)
+	id := strconv.Itoa(protocol.UserID)
 	if !spec.Ranged {
 		id = "0"
 	}
@@ -212,11 +214,9 @@ func writeNames(hostname string) error {
 }
 
 func profile(path string) string {
-	return "export PATH=" + shellQuote(path) + "\n" +
+	return "export PATH=" + shell.Quote(path) + "\n" +
 		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
 }
-
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // systemTrees are directories of the host that every sandbox shows: programs
 // and libraries, their alternatives, the certificates the machine trusts, and

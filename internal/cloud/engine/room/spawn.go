@@ -131,7 +131,7 @@ func (c *control) hello(ctx context.Context) error {
 }
 
 func (c *control) appoint(ctx context.Context, r role, spec any, files ...*os.File) error {
-	return because(ctx, c.send(message{Kind: kindRole, Protocol: protocol, Role: r, Spec: encode(spec)}, files...))
+	return because(ctx, c.send(message{Kind: kindRole, Protocol: wireVersion, Role: r, Spec: encode(spec)}, files...))
 }
 
 // notAnAgent explains that the first binary to be greeted did not answer.

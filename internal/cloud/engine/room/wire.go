@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol is the version of the messages. Both ends are the same binary unless
+// wireVersion is that of the messages. Both ends are the same binary unless
 // Options.Agent names another one, so it must match exactly.
-const protocol = 4
+const wireVersion = 4
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
@@ -236,8 +236,8 @@ func (c *control) expect(want kind, files int) (message, []*os.File, error) {
 		err = errors.New(m.Error)
 	case m.Kind != want:
 		err = fmt.Errorf("%w: %q came instead of %q", ErrProtocol, m.Kind, want)
-	case want == kindHello && m.Protocol != protocol:
-		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, protocol)
+	case want == kindHello && m.Protocol != wireVersion:
+		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, wireVersion)
 	}
 	if err != nil {
 		closeAll(got)
