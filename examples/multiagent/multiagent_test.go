@@ -180,7 +180,7 @@ func TestAgentFails(t *testing.T) {
 			return modeltest.Code("1")
 		case modeltest.Turn(chat) == 0:
 			return modeltest.Code("programmer('Never end.')")
-		case !strings.Contains(told, "ToolError: programmer: sandbox: the run has no steps left"):
+		case !strings.Contains(told, "ToolError: programmer: agent: the run has no steps left"):
 			t.Errorf("the manager was told %s", told)
 		}
 		return modeltest.Code("final_answer('none')")
