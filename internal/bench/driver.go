@@ -52,13 +52,15 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
 	d.socket = socket
 	d.lines = bufio.NewReaderSize(d.socket, 1<<20)
-	d.cmd = exec.CommandContext(ctx, python.Path, script, d.directory)
+	d.cmd = exec.CommandContext(ctx, python.Path, script)
+	d.cmd.Env = append(os.Environ(), "E2BCTL_KERNEL_DIRECTORY="+d.directory)
 	d.cmd.ExtraFiles = []*os.File{theirs}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err = d.cmd.Start(); err != nil {
+	err = d.cmd.Start()
+	theirs.Close() // so that its end is noticed
+	if err != nil {
 		return nil, errors.Join(err, d.socket.Close())
 	}
 	if _, err = d.until("ready"); err != nil {
