@@ -65,9 +65,10 @@ func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
 }
 
-// WithTransport sets what carries the requests, for instrumentation, proxies
-// and tests. It stays the caller's: Close leaves it alone. The default is a
-// pool of its own that follows the standard proxy variables.
+// WithTransport sets what sends the requests, for instrumentation, proxies and
+// tests. It still belongs to the caller: Close does not touch it. The default is
+// a connection pool of the client's own, which follows the standard proxy
+// variables.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
@@ -78,9 +79,9 @@ func WithTransport(t http.RoundTripper) Option {
 	}
 }
 
-// WithLogger sets where the client tells what it does, at debug level: method,
-// path, status, attempt and duration; never a header, a query or a body. The
-// default discards.
+// WithLogger sets where the client logs its calls, at debug level: method, path,
+// status, attempt and duration; never a header, a query or a body. By default
+// nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) error {
 		if l == nil {
