@@ -95,7 +95,7 @@ func TestExpiredSandbox(t *testing.T) {
 	gone(t, sb, "expired")
 }
 
-// What runs when the sandbox ends is told at once.
+// Calls that are under way when the sandbox ends are told at once.
 func TestEndsDuringCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

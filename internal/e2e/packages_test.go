@@ -156,8 +156,8 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Error("what was removed did not come back from the index")
 	}
 
-	// What cannot be imported is reported, and so is which module was taken for
-	// which package.
+	// What cannot be imported is reported, and so is a name that was taken for
+	// another package.
 	install(&sandbox.Installation{
 		Packages:      []sandbox.Package{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
