@@ -23,7 +23,7 @@
 // Within it:
 //
 //   - Imports: [Guard] allows [GuardModules], the modules named by Allow and
-//     Presets, and what Params.Packages installs; code can install nothing else.
+//     Presets, and what Params.Packages installs; nothing else is installed.
 //     Submodules need an entry of their own or one such as "numpy.*".
 //     [DangerousModules] must be named one by one, and rarely should be: os,
 //     subprocess, shutil and sys reach files and processes, socket reaches the
