@@ -32,7 +32,7 @@ import (
 
 // Bounds of the listener.
 const (
-	headerDeadline = 10 * time.Second  // to read a request's head, and to the first admitted request of a connection
+	headerDeadline = 10 * time.Second  // for a request's head, and until a new connection's first request is admitted
 	idleDeadline   = 620 * time.Second // longer than that of the load balancers clients are built for
 	maxHeader      = 64 << 10
 	maxStreams     = 1000 // on one HTTP/2 connection

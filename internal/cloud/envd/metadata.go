@@ -106,7 +106,7 @@ func attributes(list func([]byte) (int, error)) []string {
 	}
 	buf := make([]byte, size)
 	if size, err = list(buf); err != nil {
-		return nil // the list grew since its size was asked: answer as for the earlier moment
+		return nil // the list grew meanwhile: answer as if asked before
 	}
 	var names []string
 	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {

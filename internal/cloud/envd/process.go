@@ -192,9 +192,9 @@ func (l *launch) lookPath(name string) string {
 }
 
 // wait returns when the process has ended and its output was published: all of it or,
-// if other processes hold the output open, what was written within grace. If the
-// process was signalled, wait does not wait for them at all. The caller must then call
-// finish, which informs the subscribers, and linger.
+// if other processes hold the output open, what was written within grace. Once the
+// process has been signalled, wait does not wait for them at all. The caller must then
+// call finish, which informs the subscribers, and linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {

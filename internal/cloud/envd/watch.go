@@ -43,8 +43,8 @@ type watch struct {
 	// seen its creation as well, and would report it again. If the name later belongs
 	// to another file, its creation is reported.
 	reported map[string]inode
-	// halfChmod is a directory whose change of mode was reported by one of its
-	// parent's watch and its own; the other one reports it next.
+	// halfChmod is a directory whose change of mode was reported by one of two
+	// watches, its parent's or its own; the other one reports it next.
 	halfChmod string
 }
 
