@@ -79,7 +79,7 @@ type engine interface {
 	close() error
 }
 
-// instance is a sandbox of a room.
+// instance is a sandbox of an engine.
 type instance interface {
 	Done() <-chan struct{}
 	Err() error
