@@ -120,7 +120,7 @@ func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// bounded shortens text from a client, so that it cannot fill a reply or a log.
+// bounded keeps what a client sent from filling a reply or a log.
 func bounded(s string) string {
 	const limit = 256
 	if len(s) > limit {

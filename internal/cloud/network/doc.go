@@ -2,7 +2,7 @@
 //
 // A sandbox has no network but a loopback interface. The connections that its
 // programs make arrive at the server, even from programs that know nothing of
-// proxies, and so do their DNS questions; package runtime says how. The sandbox's
+// proxies, and so do their DNS questions; package room says how. The sandbox's
 // [Egress] decides: within the cloud's [Policy] and the sandbox's [Rules] it
 // connects to where the program wanted to go, and it answers DNS questions with the
 // machine's own resolver, leaving out addresses that may not be reached. An HTTP
