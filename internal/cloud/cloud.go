@@ -88,9 +88,9 @@ type instance interface {
 	SetEgress(e room.Egress)
 }
 
-// Start creates a cloud and serves it. ctx bounds only the start. It returns
-// room.ErrNoIsolation when the machine cannot isolate sandboxes, and
-// pyenv.ErrNoPython when there is no Python to run kernels with.
+// Start creates a cloud and serves it. ctx bounds only the start. Its errors
+// include room.ErrNoIsolation, when the machine cannot isolate sandboxes, and
+// pyenv.ErrNoPython, when there is no Python to run kernels with.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
@@ -195,8 +195,7 @@ func (c *Cloud) Key() string { return c.options.Key }
 // Isolation returns the isolation level that sandboxes run at.
 func (c *Cloud) Isolation() room.Isolation { return c.engine.report().Isolation }
 
-// Report returns what this machine provides for isolation, and what it does
-// not.
+// Report returns what this machine provides for isolation.
 func (c *Cloud) Report() room.Report { return c.engine.report() }
 
 // Python returns the Python environment that kernels run.
@@ -208,8 +207,7 @@ func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 // Inject makes a later request fail, for tests.
 func (c *Cloud) Inject(f Fault) { c.faults.add(f) }
 
-// Advance moves the clock that sandbox lifetimes are measured by forward, for
-// tests.
+// Advance moves the clock of the sandboxes' lifetimes forward, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 
 // Done returns a channel that is closed when the cloud can no longer have
