@@ -11,21 +11,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// executionHandler is told what an execution says, and before that how it waits.
+// executionHandler receives what an execution sends, and before that how it
+// waits.
 type executionHandler struct {
 	runhost.Handler
 
-	// ready is called when it is the execution's turn, before anything is sent;
-	// its error is returned. May be nil.
+	// ready is called when the execution's turn comes, before anything is sent; its
+	// error is returned. May be nil.
 	ready func() error
-	// queued is told how many executions of this handle go first, when some do.
-	// May be nil.
+	// queued is called with the number of executions of this handle that run first,
+	// if there are any. May be nil.
 	queued func(position int) error
 }
 
-// execute runs a request when it is its turn. envs are set for it alone. When
-// the kernel drops it unrun, which it does to what waits behind a failure of
-// another client's, it is sent once more.
+// execute runs a request when its turn comes. envs are set only for this request.
+// If the kernel drops it without running it, as it does with requests that wait
+// behind another client's failure, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	for _, name := range k.runner.names(k.id) {
 		if err := runhost.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
@@ -45,7 +46,7 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	spent := k.spent
 	k.mu.Unlock()
 	if spent {
-		<-k.done // until then others would be given this connection
+		<-k.done // until then other calls would get this connection
 		k.release()
 		return jupyter.ExecuteReply{}, errStale
 	}
@@ -61,7 +62,7 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	return k.hold(ctx, request, h, envs)
 }
 
-// wait gets the turn.
+// wait waits for the turn.
 func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) error {
 	select {
 	case k.turn <- struct{}{}:
@@ -83,7 +84,7 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 	}
 }
 
-// pass waits while the context is being ended: the kernel that is on its way out
+// pass waits while the context is being ended: a kernel that is about to end
 // would take what is sent with it.
 func (k *kernel) pass(ctx context.Context) error {
 	select {
@@ -108,9 +109,9 @@ func (k *kernel) whenFree(ctx context.Context, request jupyter.ExecuteRequest) (
 	}
 }
 
-// hold executes in its turn.
+// hold executes a request while it holds the turn.
 func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
-	// Deferred: a handler may panic.
+	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
 		return jupyter.ExecuteReply{}, err
@@ -127,8 +128,8 @@ func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h exe
 	return e.reply, err
 }
 
-// settle gives the turn back, when what the call left in the kernel is gone and
-// no interrupt is on its way there.
+// settle gives the turn back once what the call left in the kernel is gone and no
+// interrupt is on its way there.
 func (k *kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {
@@ -160,7 +161,8 @@ func (k *kernel) release() {
 }
 
 // prepare sets the environment of the sandbox, once, and that of the call. It may
-// have to wait for other clients' code, which is all that the handler is told.
+// have to wait for other clients' code, which is all that is reported to the
+// handler.
 func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) (err error) {
 	var steps []string
 	defer func() {
@@ -203,8 +205,8 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 	return nil
 }
 
-// once runs a request. The execution is nil when it was not sent; it is over
-// unless it still runs.
+// once runs a request. The execution is nil if the request was not sent; it is
+// over unless it still runs.
 func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
 	request.AllowStdin = h.Input != nil
 	if request.UserExpressions == nil {
