@@ -123,7 +123,7 @@ func (t *tunnel) run() {
 	t.conn.failed.CompareAndSwap(nil, &err)
 	select {
 	case t.connected <- err:
-	default: // it was connected, and says err to who reads
+	default: // it was connected, and returns err to the reader
 	}
 	t.close()
 	_ = t.far.Close()
@@ -207,7 +207,7 @@ func (t *tunnel) write() {
 		}
 		if _, err := t.relay.input(t.life, buffer[:n], stdinInput); err != nil {
 			if connect.CodeOf(err) == connect.CodeNotFound {
-				return // the relay has ended, and its last event tells why
+				return // the relay has ended, and its last event says why
 			}
 			err = translated(err)
 			t.conn.failed.CompareAndSwap(nil, &err)

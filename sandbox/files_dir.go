@@ -90,7 +90,7 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	defer end()
 	file := ".e2bctl-" + rand.Text() + ".tar"
 	if err := f.sendArchive(ctx, root, file, p); err != nil {
-		f.discard(ctx, file, p.User) // not every daemon forgets what was cut off
+		f.discard(ctx, file, p.User) // not every daemon removes an upload that was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
 	// Once the archive is open it needs no name: however tar ends, nothing is left
@@ -111,7 +111,7 @@ func (f *Files) discard(ctx context.Context, file, user string) {
 	f.sb.background(ctx, func(ctx context.Context) {
 		request := connect.NewRequest(&filesystem.RemoveRequest{Path: file})
 		asUser(request.Header(), user)
-		_, _ = f.rpc.Remove(ctx, request) // nobody is left to tell
+		_, _ = f.rpc.Remove(ctx, request) // there is no caller left to tell
 	})
 }
 

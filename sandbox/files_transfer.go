@@ -53,7 +53,7 @@ const progressInterval = 100 * time.Millisecond
 
 // progress counts what transfers move, and reports it.
 type progress struct {
-	tell func(int64) // nil: nobody asks
+	tell func(int64) // nil: not reported
 
 	mu    sync.Mutex
 	total int64

@@ -45,8 +45,8 @@ type FileInfo struct {
 	Name, Path string
 	// Type is the type of the file.
 	Type FileType
-	// Size is its length in bytes; for a symbolic link, the length of its target's
-	// text.
+	// Size is its length in bytes; for a symbolic link, the length of the path that
+	// it holds.
 	Size int64
 	// Mode holds its permissions and, in the upper bits, its type.
 	Mode fs.FileMode

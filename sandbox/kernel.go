@@ -57,7 +57,7 @@ type kernel struct {
 	current *execution
 	seen    sequence
 	used    bool // it may have variables that this handle's code set
-	doomed  bool // stop replaces it, tells the next call, and hangs up
+	doomed  bool // stop replaces it, reports that to the next call, and hangs up
 	spent   bool // its kernel ended, and the websocket is about to end
 }
 
@@ -204,8 +204,8 @@ func (k *kernel) unread(m *jupyter.Message) {
 }
 
 // resume opens another websocket in place of one that was cut during an
-// execution, and sends a probe through the same queue: what answers the probe has
-// finished with the execution.
+// execution, and sends a barrier request through the same queue: a kernel that
+// answers the barrier has finished with the execution.
 func (k *kernel) resume(ctx context.Context, e *execution) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()

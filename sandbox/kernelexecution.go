@@ -41,14 +41,14 @@ type execution struct {
 	left     chan struct{}         // closed when messages are no longer read
 
 	// Guarded by kernel.mu: the websocket is not the one over which it was sent, and
-	// a probe with this id was sent after it.
+	// a barrier request with the id fence was sent after it.
 	resumed bool
 	fence   string
 
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
 	replied, idle, over bool
-	passedShell         bool // the probe on the shell channel was answered
+	passedShell         bool // the barrier on the shell channel was answered
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
 	silences            int  // in a row, since the last cut
@@ -62,7 +62,7 @@ type execution struct {
 }
 
 // concerns reports whether a message is for an execution: its own messages, those
-// that end its kernel, the answers to its probe, and questions of threads that
+// that end its kernel, the answers to its barrier, and questions of threads that
 // earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
 	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || fateOf(m).deadly() || asks(m)
@@ -253,8 +253,8 @@ func (e *execution) note(m *jupyter.Message) error {
 	return nil
 }
 
-// noteFence handles an answer to the probe that was sent after the execution: on
-// the same channel, what has not arrived before it will not arrive.
+// noteFence handles an answer to the barrier that was sent after the execution:
+// on the same channel, what has not arrived before it will not arrive.
 func (e *execution) noteFence(m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":

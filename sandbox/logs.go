@@ -10,8 +10,9 @@ import (
 const (
 	// maxLogs is the maximum number of entries in an execution's log.
 	maxLogs = 8 << 10
-	// logWindow is how long uninterrupted pieces of one stream are joined into one
-	// entry: code that prints a million lines should not get a million times.
+	// logWindow is how long pieces of one stream that the other does not interrupt
+	// are joined into one entry: code that prints a million lines should not get a
+	// million times.
 	logWindow = 10 * time.Millisecond
 )
 

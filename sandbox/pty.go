@@ -107,7 +107,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		return nil, p.sb.failed(ctx, what, err)
 	}
 	t := &Terminal{process: a, own: own, abandon: abandon, backlog: newBacklog[[]byte](), done: make(chan struct{})}
-	t.backlog.take() // what nobody reads is waited for
+	t.backlog.take() // output that is not read must wait
 	t.write = func(data []byte) (n int, err error) {
 		err = a.act(life, "write to", func(ctx context.Context) error {
 			n, err = a.input(ctx, data, ptyInput)

@@ -16,7 +16,8 @@ import (
 
 // Result is one value in all representations that the kernel sent.
 type Result struct {
-	// Main tells the value of the last expression from displayed ones.
+	// Main reports whether it is the value of the last expression, rather than a
+	// displayed one.
 	Main bool
 	// Data maps every MIME type to its value: a JSON string for text, a JSON string
 	// of base64 for images, and any JSON for JSON types.

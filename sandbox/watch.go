@@ -73,7 +73,7 @@ type Watcher struct {
 	end    func()
 	failed func(error) error // what the end of the stream means
 
-	mu     sync.Mutex // who reads
+	mu     sync.Mutex // held by the reader
 	stream *connect.ServerStreamForClient[filesystem.WatchDirResponse]
 	ended  bool
 	err    error // why, unless it was closed
