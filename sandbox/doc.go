@@ -79,7 +79,7 @@
 // An answer in which the service refuses a call is an [*api.Error] with its
 // classes ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable]
 // reports whether the same call can succeed later. [ErrGone], with [*GoneError],
-// means that the sandbox no longer exists, [ErrPortClosed] that nothing listens
+// means that the sandbox is no longer there, [ErrPortClosed] that nothing listens
 // on a port; [ErrKernelDied], [ErrKernelLost] and [ErrKernelRestarted] are about
 // the kernel behind RunCode, [ErrCommandLost] is about the connection to a
 // command. A command that fails is an [*ExitError], and an exception an

@@ -11,7 +11,7 @@ import (
 var (
 	// ErrClosed: the handle or client was closed, or the handle was detached.
 	ErrClosed = errors.New("sandbox: closed")
-	// ErrGone: the sandbox no longer exists. See [GoneError].
+	// ErrGone: the sandbox is no longer there. See [GoneError].
 	ErrGone = errors.New("sandbox: gone")
 	// ErrPortClosed: the sandbox runs, but nothing listens on the port.
 	ErrPortClosed = errors.New("sandbox: port closed")
