@@ -1,12 +1,12 @@
-// Command preview shows in the browser what a web program of strangers serves,
+// Command preview shows in the browser what a stranger's web program serves,
 // without running it on this machine: it copies a directory into a sandbox, starts
 // a server there, and passes requests on.
 //
 //	preview path/to/site
 //	preview -port 3000 path/to/app node server.js
 //
-// The service is the one that E2B_API_KEY and its like name;
-// eval "$(e2bctl local up --background)" makes one on this machine.
+// E2B_API_KEY and the other E2B_ variables name the service to use;
+// eval "$(e2bctl local up --background)" starts one on this machine.
 package main
 
 import (
@@ -48,8 +48,8 @@ func main() {
 	}
 }
 
-// preview serves until ctx ends, which is no error, or the server in the sandbox
-// does. It closes listener.
+// preview serves until ctx ends, which is not an error, or until the server in the
+// sandbox ends. It closes listener.
 func preview(ctx context.Context, listener net.Listener, dir, command string, port int, log io.Writer) error {
 	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
 	if dir == "" {
@@ -82,8 +82,8 @@ func preview(ctx context.Context, listener net.Listener, dir, command string, po
 	return err
 }
 
-// relay passes requests on to a port of the sandbox, which is not there yet when
-// its server still starts.
+// relay passes requests on to a port of the sandbox, which is not open yet while
+// its server is still starting.
 func relay(sb *sandbox.Sandbox, port int) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: sb.Transport(port),

@@ -1,11 +1,11 @@
 //go:build unix
 
 // Command shell connects this terminal to a shell in a sandbox: its keys, its size,
-// its colours. The sandbox is a new one, gone when the shell ends, or with -id one
-// that is there.
+// its colours. The sandbox is a new one, which is removed when the shell ends, or
+// with -id an existing one.
 //
-// The service is the one that E2B_API_KEY and its like name;
-// eval "$(e2bctl local up --background)" makes one on this machine.
+// E2B_API_KEY and the other E2B_ variables name the service to use;
+// eval "$(e2bctl local up --background)" starts one on this machine.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 func main() {
 	id := flag.String("id", "", "`id` of the sandbox to use; without it, a new one")
 	flag.Parse()
-	// In a raw terminal Ctrl-C is a key, for the program inside.
+	// In a raw terminal Ctrl-C is a key, meant for the program inside.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	err := open(ctx, *id, os.Stdin)
 	stop()
@@ -74,7 +74,7 @@ func open(ctx context.Context, id string, tty *os.File) (err error) {
 	return terminal.Wait(ctx)
 }
 
-// follow gives the terminal every new size of tty, until the returned function is
+// follow passes every new size of tty to the terminal, until the returned function is
 // called.
 func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop func()) {
 	changed := make(chan os.Signal, 1)
@@ -84,7 +84,7 @@ func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop
 		defer close(done)
 		for range changed {
 			if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
-				_ = terminal.Resize(ctx, cols, rows) // when it fails, the copying does, too
+				_ = terminal.Resize(ctx, cols, rows) // if it fails, the copying fails, too
 			}
 		}
 	}()
