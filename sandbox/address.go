@@ -22,9 +22,10 @@ import (
 // hosted are the domains that have one host for all sandboxes.
 var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
-// Host is the name under which a port of the sandbox is reached from outside,
-// without a scheme. It follows from the domain alone: with a sandbox URL, send
-// requests there with the headers E2b-Sandbox-Id and E2b-Sandbox-Port instead.
+// Host returns the name under which a port of the sandbox is reached from
+// outside, without a scheme. It depends only on the domain: if a sandbox URL is
+// set, send requests there instead, with the headers E2b-Sandbox-Id and
+// E2b-Sandbox-Port.
 func (sb *Sandbox) Host(port int) string {
 	return strconv.Itoa(port) + "-" + sb.ID() + "." + sb.domain()
 }
@@ -36,8 +37,8 @@ func (sb *Sandbox) domain() string {
 	return sb.client.api.Domain()
 }
 
-// baseURL is where requests to a port go. One host for all sandboxes, where
-// there is one, means one pool of connections.
+// baseURL returns where requests to a port go. Where one host serves all
+// sandboxes, one pool of connections serves them, too.
 func (sb *Sandbox) baseURL(port int) string {
 	if url := sb.client.api.SandboxURL(); url != "" {
 		return url
@@ -48,19 +49,19 @@ func (sb *Sandbox) baseURL(port int) string {
 	return "https://" + sb.Host(port)
 }
 
-// portClient makes requests to one port of the sandbox: it adds the headers
-// that route and admit them, and knows the answers of what routes them.
+// portClient sends requests to one port of the sandbox: it adds the headers that
+// route and authorize them, and recognizes the answers of the service's router.
 type portClient struct {
 	sb   *Sandbox
 	port int
 }
 
-// header is what routes and admits a request.
+// header adds the headers that route and authorize a request.
 func (p portClient) header(h http.Header) {
 	h.Set(protocol.HeaderSandboxID, p.sb.ID())
 	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(p.port))
 	h.Set("User-Agent", p.sb.client.api.UserAgent())
-	// A user's server has no business with the daemon's token.
+	// A user's server must not see the token of envd.
 	own := p.port == protocol.PortEnvd || p.port == protocol.PortInterpreter || p.port == protocol.PortJupyter
 	if token := p.sb.remote.AccessToken; token != "" && own {
 		h.Set(protocol.HeaderAccess, string(token))
@@ -74,20 +75,20 @@ func (p portClient) header(h http.Header) {
 // read whole: on a busy machine it may have to start a kernel first.
 const restHead = 5 * time.Minute
 
-// Do sends a request whose answer may be as long as it likes. That the sandbox is
-// gone is a [*GoneError], that nothing listens on the port a [*portClosedError];
-// any other answer is the caller's.
+// Do sends a request whose answer may be of any length. If the sandbox is gone
+// the error is a [*GoneError], and if nothing listens on the port a
+// [*portClosedError]; any other answer is returned to the caller.
 func (p portClient) Do(r *http.Request) (*http.Response, error) {
 	return p.do(r, httpwait.Limits{Stream: true})
 }
 
-// do is Do with bounds on the time that the answer may take.
+// do is Do with limits on the time that the answer may take.
 func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response, error) {
 	p.header(r.Header)
 	return p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
 }
 
-// answer makes an error of what the service's router answered, as Do does.
+// answer turns an answer of the service's router into an error, as Do describes.
 func (p portClient) answer(response *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 		_ = response.Body.Close()
 		return nil, err
 	}
-	// It is a server's own, and as long as that likes.
+	// It comes from the server itself, and may be of any length.
 	response.Body = struct {
 		io.Reader
 		io.Closer
@@ -108,8 +109,8 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 	return response, nil
 }
 
-// routed reads the 502 of the service's router: only one that names this
-// sandbox is a word about it.
+// routed reads a 502 of the service's router: only one that names this sandbox is
+// about it.
 func (p portClient) routed(body []byte) error {
 	var problem struct {
 		SandboxID string `json:"sandboxId"`
@@ -134,13 +135,13 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 	return r, nil
 }
 
-// plain asks for answers that are not compressed. A daemon that is told of gzip
-// packs every message, small as they are: that costs both sides more than all the
-// rest.
+// plain asks for answers that are not compressed. A daemon that may use gzip
+// compresses every message, however small: that costs both sides more than
+// everything else.
 var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
-// rpcClient carries Connect's requests. Connect keeps only a code of an answer
-// that is not its own, a proxy's for instance; here it stays as it came.
+// rpcClient carries Connect's requests. Of an answer that is not its own, a
+// proxy's for instance, Connect keeps only a code; here it is kept as it arrived.
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
@@ -150,7 +151,7 @@ func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusOK {
-		// Of one message that is too long Connect reads the rest, which may not end.
+		// Connect reads the rest of a message that is too long, which may never end.
 		if !isStream {
 			response.Body = http.MaxBytesReader(nil, response.Body, maxListing+1)
 		}

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// maxBacklog is how many bytes of output wait for who reads them.
+	// maxBacklog is how many bytes of output wait for their consumer.
 	maxBacklog = 256 << 10
-	// entryCost is what an entry costs besides its bytes.
+	// entryCost is what an entry counts in addition to its bytes.
 	entryCost = 128
 )
 
-// backlog carries pieces of output from who reads a stream to who takes them. It
-// holds a bounded amount. While somebody takes, what is full waits; while nobody
-// does, the oldest pieces go, and are counted.
+// backlog is a bounded queue between a stream's reader and its consumer. While
+// there is a consumer, a full queue makes the reader wait; without one, the
+// oldest pieces are dropped, and counted.
 type backlog[T any] struct {
-	room, news chan struct{} // wake the one who pushes, and the one who takes
+	room, news chan struct{} // wake the reader that pushes, and the consumer
 
 	mu      sync.Mutex
 	entries []entry[T]
@@ -34,8 +34,8 @@ func newBacklog[T any]() *backlog[T] {
 	return &backlog[T]{room: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 }
 
-// push adds a value that has that many bytes. When ctx ends while it waits, the
-// value is lost.
+// push adds a value that counts the given number of bytes. If ctx ends while push
+// waits, the value is lost.
 func (b *backlog[T]) push(ctx context.Context, value T, bytes int) {
 	for !b.add(entry[T]{value, bytes}) {
 		select {
@@ -70,8 +70,8 @@ func (b *backlog[T]) first() entry[T] {
 	return e
 }
 
-// pop gives the oldest value, if there is one. Where bytes were dropped before
-// it, it gives their number instead, and the value the next time.
+// pop returns the oldest value, if there is one. If bytes were dropped before it,
+// pop returns their number instead, and the value the next time.
 func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,8 @@ func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	return value, true, 0
 }
 
-// take makes the caller the one who takes, unless there is one; give ends that.
+// take makes the caller the consumer, unless there is one already; give ends
+// that.
 func (b *backlog[T]) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

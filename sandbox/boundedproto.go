@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// boundedProto makes a client refuse an answer of more than a number of messages,
-// those in others counted each. In two bytes there can be one, which takes hundreds
-// when it is decoded.
+// boundedProto makes a client refuse an answer with more than a number of
+// messages, including the ones inside others. Two bytes can hold a message that
+// takes hundreds when it is decoded.
 func boundedProto(messages int) connect.ClientOption {
 	return connect.WithCodec(protoCodec{messages})
 }
@@ -29,7 +29,7 @@ func (protoCodec) Marshal(message any) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// MarshalAppend saves Connect a copy.
+// MarshalAppend spares Connect a copy.
 func (protoCodec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, err := protoMessage(message)
 	if err != nil {
@@ -57,8 +57,8 @@ func protoMessage(message any) (proto.Message, error) {
 	return m, nil
 }
 
-// spend counts the messages and other repeated values in a message and returns how
-// many of so many are left, less than 0 when there are too many. What is malformed
+// spend counts the messages and other repeated values in a message and returns
+// what remains of left, which is negative if there are too many. Malformed data
 // is found later.
 func spend(data []byte, message protoreflect.MessageDescriptor, left int) int {
 	for len(data) > 0 && left >= 0 {

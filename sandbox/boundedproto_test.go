@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// An entry of a listing can be made of two bytes.
+// Two bytes can hold an entry of a listing.
 func TestForeignMessagesAreBounded(t *testing.T) { //nolint:paralleltest // it measures memory
 	const size = 7 << 20
 	entry := []byte{0x0a, 0} // field 1 of ListDirResponse, empty

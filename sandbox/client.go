@@ -15,17 +15,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// closeTimeout bounds what Close does: cleaning up must not hang a program.
+// closeTimeout bounds the time Close takes: cleaning up must not hang a program.
 const closeTimeout = 10 * time.Second
 
 // Info describes a sandbox.
 type Info = api.SandboxInfo
 
-// ListParams filter a list of sandboxes.
+// ListParams filters a list of sandboxes.
 type ListParams = api.ListParams
 
-// Client makes sandboxes and connects to them, with one key and one pool of
-// connections. It is safe for concurrent use. Close it when its sandboxes are
+// Client creates sandboxes and connects to them, with one key and one pool of
+// connections. It is safe for concurrent use. Close it after its sandboxes are
 // closed.
 type Client struct {
 	api          *api.Client
@@ -37,12 +37,12 @@ type Client struct {
 	closed  bool
 	pending sync.WaitGroup // calls, and creations that were given up and may still succeed
 
-	hurry     chan struct{} // closed when there is no more time for those
+	hurry     chan struct{} // closed when there is no time left for those
 	hurryOnce sync.Once
 }
 
-// NewClient makes a client. What no option sets comes from the environment and
-// from .env, as [api.FromEnv] says.
+// NewClient returns a new client. Settings that no option sets come from the
+// environment and from .env, as [api.FromEnv] describes.
 func NewClient(opts ...Option) (*Client, error) {
 	c, err := newConfig(sandboxConfig{template: DefaultTemplate, lease: DefaultLease}, opts)
 	if err != nil {
@@ -56,7 +56,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		api: control,
 		http: &http.Client{
 			Transport: control.Transport(),
-			// A redirect would carry a token to another host.
+			// Following a redirect would carry a token to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		interceptors: c.interceptors,
@@ -65,12 +65,12 @@ func NewClient(opts ...Option) (*Client, error) {
 	}, nil
 }
 
-// API is the control plane this client uses; Close closes it.
+// API returns the control plane client that this client uses; Close closes it.
 func (c *Client) API() *api.Client { return c.api }
 
-// Create starts a sandbox. ctx bounds the call alone. When it fails, nothing
-// is left: a creation that ctx cut off is undone as soon as its answer comes,
-// and Close waits for that.
+// Create starts a sandbox. ctx bounds only the call. If Create fails, nothing is
+// left behind: a creation that ctx cut off is undone as soon as its answer
+// arrives, and Close waits for that.
 func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	cfg, err := c.config("Create", opts)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 		err     error
 	}
 	answered := make(chan answer, 1)
-	// The request outlives ctx: only its answer says what there is to undo.
+	// The request outlives ctx: only its answer says what has to be undone.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	go func() {
 		sb, err := c.api.Sandboxes.Create(call, cfg.createParams())
@@ -129,10 +129,10 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 }
 
 const (
-	// createTimeout is how long a creation that was given up is waited for: the
-	// service answers or cuts within 70 seconds.
+	// createTimeout is how long to wait for a creation that was given up: the
+	// service answers or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
-	// createGrace is how much of that is left once the client is closed.
+	// createGrace is how much of that time is left once the client is closed.
 	createGrace = 2 * time.Second
 )
 
@@ -144,8 +144,8 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	}
 }
 
-// Connect gives a handle to a sandbox that is there already, waking it up when
-// it is paused. It never shortens its life; WithLifetime and WithLease say for
+// Connect returns a handle to an existing sandbox, and resumes it if it is
+// paused. It never shortens the sandbox's life; WithLifetime and WithLease set
 // how long it lives at least. Closing the handle leaves the sandbox running.
 func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
 	cfg, err := c.config("Connect", opts)
@@ -163,8 +163,8 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 	return newSandbox(c, sb, cfg, false), nil
 }
 
-// Info describes a sandbox without connecting to it, which would wake it up.
-// One that is not there is [ErrGone].
+// Info describes a sandbox without connecting to it, which would resume it. If
+// there is no such sandbox, the error is [ErrGone].
 func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	info, err := c.api.Sandboxes.Get(ctx, id)
 	if err != nil {
@@ -173,8 +173,8 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	return info, nil
 }
 
-// Kill ends a sandbox, running or paused, whoever created it. One that is not
-// there is [ErrGone].
+// Kill ends a sandbox, running or paused, no matter which program created it. If
+// there is no such sandbox, the error is [ErrGone].
 func (c *Client) Kill(ctx context.Context, id string) error {
 	if err := c.api.Sandboxes.Kill(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: kill: %w", missing(id, err))
@@ -182,7 +182,8 @@ func (c *Client) Kill(ctx context.Context, id string) error {
 	return nil
 }
 
-// config is the configuration of one call, over the client's defaults.
+// config returns the configuration of one call: opts applied to the client's
+// defaults.
 func (c *Client) config(method string, opts []Option) (sandboxConfig, error) {
 	cfg, err := newConfig(c.defaults, opts)
 	if err == nil && cfg.clientOption != "" {
@@ -191,7 +192,7 @@ func (c *Client) config(method string, opts []Option) (sandboxConfig, error) {
 	return cfg.sandboxConfig, err
 }
 
-// begin counts a call that Close waits for.
+// begin registers a call that Close waits for.
 func (c *Client) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,23 +203,24 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// List gives all sandboxes of the key, newest first; see
+// List returns all sandboxes of the key, newest first; see
 // [api.SandboxService.List].
 func (c *Client) List(ctx context.Context, p *ListParams) iter.Seq2[*Info, error] {
 	return c.api.Sandboxes.List(ctx, p)
 }
 
-// ReapParams say which sandboxes to kill.
+// ReapParams selects the sandboxes to kill.
 type ReapParams struct {
-	// Metadata are labels that a sandbox must all have. It must not be empty:
-	// there is no reaping of everything by mistake.
+	// Metadata are labels that a sandbox must all have. An empty filter is refused,
+	// so that nobody kills every sandbox by mistake.
 	Metadata map[string]string
-	// OlderThan spares sandboxes that started less than that ago.
+	// OlderThan spares sandboxes that started less than this long ago.
 	OlderThan time.Duration
 }
 
-// Reap kills the sandboxes that p describes and gives their ids. Errors do not
-// stop it; they come joined, beside what was killed.
+// Reap kills the sandboxes that p selects and returns their ids. It continues
+// after errors, and returns them joined, together with the ids of the sandboxes
+// it killed.
 func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	if p == nil || len(p.Metadata) == 0 {
 		return nil, errors.New("sandbox: reap: ReapParams.Metadata must name at least one label")
@@ -245,11 +247,11 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	return killed, errors.Join(failed...)
 }
 
-// Close frees what the client holds, after the creations that were given up
-// are undone. One that the service does not answer within 2 seconds is given up
-// for good: what comes of it ends with its lifetime. All in all Close takes 10
-// seconds at most. Sandboxes are not touched: close them first. It is
-// idempotent and safe on nil.
+// Close frees what the client holds, after creations that were given up have been
+// undone. If the service does not answer such a creation within 2 seconds, it is
+// abandoned: a sandbox that it still creates ends with its lifetime. Close takes
+// at most 10 seconds in all. It does not touch sandboxes: close them first. It
+// may be called more than once and on nil.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil
@@ -264,7 +266,7 @@ func (c *Client) Close() error {
 	return c.api.Close()
 }
 
-// waitFor tells whether all of a group ended in time.
+// waitFor reports whether all of a group ended in time.
 func waitFor(group *sync.WaitGroup, d time.Duration) bool {
 	done := make(chan struct{})
 	go func() {

@@ -17,48 +17,48 @@ import (
 // CodeTransport is how code reaches the kernel.
 type CodeTransport string
 
-// The ways to the kernel.
+// The transports.
 const (
-	// CodeTransportAuto is to find out.
+	// CodeTransportAuto probes for the websocket and falls back to HTTP.
 	CodeTransportAuto CodeTransport = ""
 	// CodeTransportWebsocket is the kernel's own protocol: input, updates of
 	// displays and interrupts work.
 	CodeTransportWebsocket CodeTransport = "websocket"
-	// CodeTransportHTTP is one request a call. What it cannot do is
-	// [ErrNeedsWebsocket], and updates of displays do not come over it. After a
-	// call that was given up the next one of its context waits half a second at
-	// least, for the interrupt to arrive. Code that ignores interrupts keeps its
-	// context busy until RestartContext: the next call is [api.ErrRetryable] then,
-	// after half a minute, and was not sent. When E2B's service has given up a
-	// kernel, a call for its context waits until ctx ends.
+	// CodeTransportHTTP sends one request for each call. What it cannot do fails
+	// with [ErrNeedsWebsocket], and it does not carry updates of displays. After a
+	// call that was given up, the next call for its context waits at least half a
+	// second for the interrupt to arrive. Code that ignores interrupts keeps its
+	// context busy until RestartContext: the next call then fails after half a
+	// minute with [api.ErrRetryable], and its code was not sent. If E2B's service
+	// has given up a kernel, a call for its context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 
-// RunCodeParams say how to run code. The zero value runs it in the default
+// RunCodeParams sets how to run code. The zero value runs it in the default
 // context.
 type RunCodeParams struct {
-	// Stdout and Stderr get what the code prints as it comes, from the
-	// goroutine that called; an error of theirs interrupts the code. May be nil.
+	// Stdout and Stderr receive what the code prints, as it arrives, on the caller's
+	// goroutine; an error that they return interrupts the code. May be nil.
 	Stdout, Stderr io.Writer
-	// OnResult is told each result as it comes, from the goroutine that called,
-	// and once more when the code updates it. May be nil. StreamCode tells more.
+	// OnResult is called with each result as it arrives, on the caller's goroutine,
+	// and again when the code updates it. May be nil. StreamCode reports more.
 	OnResult func(Result)
-	// Stdin answers when the code asks for input; nil means that it cannot.
-	// [io.EOF] is an end of file to the code; any other error interrupts it and
-	// is returned. Over HTTP the code runs, and asking is [ErrNeedsWebsocket].
-	// Where the connection was cut, and the code says nothing for five minutes
-	// after that, it is interrupted with [ErrKernelLost]: a question of it may
-	// have been lost.
+	// Stdin answers when the code asks for input; nil means that it cannot ask. If
+	// Stdin returns [io.EOF], the code sees an end of file; any other error
+	// interrupts the code and is returned. Over HTTP the code runs, but a request
+	// for input fails with [ErrNeedsWebsocket]. If the connection was cut and the
+	// code is silent for five minutes afterwards, the code is interrupted with
+	// [ErrKernelLost], because a request for input may have been lost.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Envs are environment variables for this call alone, in UTF-8.
+	// Envs are environment variables for this call only, in UTF-8.
 	Envs map[string]string
 	// Context is the id of the context to run in, such as one that CreateContext
-	// made; empty means the default one of the language. With an id, Language must
-	// be empty.
+	// returned; empty means the default context of the language. If it is set,
+	// Language must be empty.
 	Context string
-	// Language is that of the code, such as "bash", in whatever case, and "js" and
-	// "ts" for short; empty means Python. One without a kernel is
-	// [ErrUnknownLanguage].
+	// Language is the language of the code, such as "bash", in upper or lower case;
+	// "js" and "ts" are accepted as short names. Empty means Python. A language
+	// without a kernel is [ErrUnknownLanguage].
 	Language string
 	// Silent runs the code without counting it and without a result. It needs
 	// the websocket.
@@ -67,11 +67,11 @@ type RunCodeParams struct {
 	// it. It needs the websocket.
 	NoHistory bool
 	// MaxOutput is how many bytes of each stream the execution keeps; 0 means
-	// [DefaultMaxOutput], less than 0 none.
+	// [DefaultMaxOutput], a negative number keeps none.
 	MaxOutput int
 }
 
-// check finds what no kernel could do.
+// check refuses parameters that no kernel could carry out.
 func (p *RunCodeParams) check() error {
 	if p.Context != "" && p.Language != "" {
 		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
@@ -84,27 +84,27 @@ func (p *RunCodeParams) check() error {
 	return nil
 }
 
-// RunCode runs code in a context of the sandbox, where earlier code's variables
-// are, and waits for its end. An exception is an [*ExecutionError]; the
-// execution is complete then, too. With any other error it has what came, or is
-// nil when the code did not start. Code is never run twice. Calls for one
-// context wait for each other.
+// RunCode runs code in a context of the sandbox, which has the variables of
+// earlier code, and waits for its end. An exception is an [*ExecutionError]; the
+// execution is complete then, too. With any other error the execution holds what
+// had arrived, or is nil if the code did not start. Code is never run twice.
+// Calls for one context wait for each other.
 //
 // When ctx ends, RunCode returns within 100 ms with an [*InterruptedError], and
-// the code is interrupted. If it stops within that time, the execution has its
-// traceback in Error; over HTTP it does not come. Where the interrupt does not
-// help the kernel is restarted, and where that fails it is ended: the next call
-// for the context is then [ErrKernelRestarted].
+// the code is interrupted. If the code stops within that time, the execution has
+// its traceback in Error; over HTTP there is none. If the interrupt has no effect
+// the kernel is restarted, and if that fails it is ended: the next call for the
+// context then returns [ErrKernelRestarted].
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
 	return sb.runCode(ctx, code, p, nil)
 }
 
-// StreamCode is [Sandbox.RunCode] told event by event, in order. The code runs
-// while the events are looped over, and waits for a loop that is slow; each loop
-// runs it anew. To run other code of the same context in the loop would be to
-// wait for ever. The last pair is an [EndEvent] with the error that RunCode would
-// return beside it, or nil with an error when the code did not start. Leaving
-// the loop early interrupts the code as the end of ctx does.
+// StreamCode is like [Sandbox.RunCode], but yields the events of the run in
+// order. The code runs while the loop over the events does, and waits for a slow
+// loop; each loop runs the code anew. Running other code of the same context
+// inside the loop deadlocks. The last pair is an [EndEvent] with the error that
+// RunCode would return, or nil with an error if the code did not start. Leaving
+// the loop early interrupts the code, as the end of ctx does.
 //
 //	for event, err := range sb.StreamCode(ctx, code, nil) {
 //		if err != nil {
@@ -136,7 +136,7 @@ func (sb *Sandbox) StreamCode(ctx context.Context, code string, p *RunCodeParams
 	}
 }
 
-// errLeft: nobody wants more events. It interrupts the code.
+// errLeft: the caller left the loop over the events. It interrupts the code.
 var errLeft = errors.New("the loop over the events was left")
 
 func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
@@ -173,11 +173,11 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	return &c.execution, nil
 }
 
-// maxAttempts is how many connections are tried for code that was not sent.
+// maxAttempts is how many connections are tried for code that was not sent yet.
 const maxAttempts = 3
 
-// run runs code the way there is, and finds that out at first. started tells
-// that the code may have run.
+// run runs code over the transport there is, which it finds out first. started
+// reports that the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	if r.way() == CodeTransportHTTP {
 		return r.overHTTP(ctx, code, p, c)
@@ -192,14 +192,14 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		if err != nil {
 			return false, err
 		}
-		// What a call before this one left may cost the kernel while this one waits.
+		// An earlier call that was given up may cost the kernel while this one waits.
 		handler.ready = func() error { return r.restarted(k.id) }
 		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
 			if err := handler.ready(); err != nil {
 				return false, err
 			}
-			// How a language takes its environment is what the interpreter knows. Its
-			// default context may be another than this handle's.
+			// Only the interpreter knows how a language takes its environment. Its default
+			// context may be another than this handle's.
 			there := *p
 			there.Context, there.Language = k.id, ""
 			return r.overHTTP(ctx, code, &there, c)
@@ -212,7 +212,8 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
 		}
 		if reply.Status != "ok" && c.execution.Error == nil {
-			// A kernel may say it in the reply alone, and one for shells not even there.
+			// A kernel may report an exception only in the reply, and one for shells not
+			// even there.
 			if reply.Name == "" && reply.Value == "" {
 				reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
 			}
@@ -223,11 +224,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 }
 
 // execute runs a request on the kernel of a context, empty for the default one,
-// over its websocket: it gives every message on iopub to the handler and
-// returns the reply. It waits for its turn behind RunCode and other calls of
-// execute, and when ctx ends it returns at once while the code is interrupted.
-// The reply's status is not looked at. A [CodeTransport] other than the
-// websocket is an error.
+// over its websocket: it passes every message on iopub to the handler and returns
+// the reply. It waits for its turn behind RunCode and other calls of execute, and
+// when ctx ends it returns at once while the code is interrupted. It does not
+// look at the reply's status. It fails if the [CodeTransport] is not the
+// websocket.
 func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -242,7 +243,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 			h.ready = func() error {
 				lost := sb.code.restarted(k.id)
 				if request.Silent {
-					return nil // it finds out by what is in the kernel
+					return nil // the caller finds out from the state of the kernel
 				}
 				return lost
 			}
@@ -258,9 +259,10 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	return reply, nil
 }
 
-// Interrupt interrupts what runs in a context, whoever runs it; an empty id is
-// the default context. Python code sees a KeyboardInterrupt. It needs the
-// websocket's port. Where nothing runs nothing happens.
+// Interrupt interrupts the code that runs in a context, no matter which client
+// runs it; an empty id means the default context. Python code sees a
+// KeyboardInterrupt. It needs the websocket's port. If no code runs, nothing
+// happens.
 func (sb *Sandbox) Interrupt(ctx context.Context, contextID string) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// benchSandbox is a sandbox whose kernel costs as little as can be.
+// benchSandbox returns a sandbox whose kernel costs as little as possible.
 func benchSandbox(b *testing.B, s *service) *Sandbox {
 	b.Helper()
 	server := httptest.NewServer(s)
@@ -23,7 +23,7 @@ func benchSandbox(b *testing.B, s *service) *Sandbox {
 	return sb
 }
 
-// What a call costs here, the fake kernel's five messages included.
+// The cost of a call on this side, including the fake kernel's five messages.
 func BenchmarkRunCode(b *testing.B) {
 	s := &service{}
 	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
@@ -58,7 +58,7 @@ func BenchmarkRunCodeOverHTTP(b *testing.B) {
 	}
 }
 
-// Collecting alone: what a busy kernel prints, in large and in tiny pieces.
+// Only collecting: what a busy kernel prints, in large and in tiny pieces.
 func BenchmarkCollectOutput(b *testing.B) {
 	for name, text := range map[string]string{"64KiB": strings.Repeat("0123456789abcde\n", 4<<10), "tiny": "1\n"} {
 		b.Run(name, func(b *testing.B) {
@@ -75,7 +75,7 @@ func BenchmarkCollectOutput(b *testing.B) {
 	}
 }
 
-// A call is one message: nothing is asked or told beside it.
+// A call is one message: no further request or report goes with it.
 func TestRunCodeIsOneMessage(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// answering serves executions one after another, each by f.
+// answering serves executions one after another, each with f.
 func answering(f func(k *fakeKernel, m *jupyter.Message)) func(*fakeKernel) {
 	return func(k *fakeKernel) {
 		for m := k.next(); m != nil; m = k.next() {
@@ -217,7 +217,8 @@ func TestRunCodeAborted(t *testing.T) {
 			t.Errorf("%s: sent %d times, %v", name, calls.Load(), err)
 		}
 	}
-	// Aborted after it began is an interrupt of somebody: it must not run again.
+	// An execution that was aborted after it began was interrupted by another
+	// client: it must not run again.
 	s := newService(t)
 	var calls atomic.Int32
 	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
@@ -303,14 +304,14 @@ func TestRunCodeCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || ex == nil || ex.Stdout != "so far" {
 		t.Errorf("%+v, %v", ex, err)
 	}
-	// The next waits for the interrupt and meets a kernel that is free.
+	// The next call waits for the interrupt and finds the kernel free.
 	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || calls.Load() != 2 {
 		t.Errorf("%d runs, %v", calls.Load(), err)
 	}
 }
 
-// What is given up before the kernel has begun with it is interrupted when it
-// begins, and not before: until then other code runs.
+// Code that is given up before the kernel has begun to run it is interrupted when
+// it begins, and not before: until then other code runs.
 func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -444,7 +445,7 @@ func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "input()", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) { return "", mine }}); !errors.Is(err, mine) {
 		t.Errorf("%v", err)
 	}
-	// One that does not heed its context does not hold the call.
+	// A handler that ignores its context does not block the call.
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := sb.RunCode(ctx, "input()", &RunCodeParams{Stdin: func(context.Context, string, bool) (string, error) {
 		cancel()
@@ -583,8 +584,8 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 	}
 }
 
-// However the answer is cut, what came whole is kept, and the error says that it
-// was cut.
+// Wherever the answer is cut, the complete lines are kept, and the error says
+// that it was cut.
 func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 	t.Parallel()
 	const answer = `{"type":"number_of_executions","execution_count":1}
@@ -607,7 +608,7 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 		}
 		sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
 		sb.code.overtake = 0
-		for n := range len(answer) - 1 { // the last byte ends a line that is whole
+		for n := range len(answer) - 1 { // the last byte ends a line that is complete
 			size.Store(int64(n))
 			ex, err := sb.RunCode(t.Context(), "x", nil)
 			whole := answer[:strings.LastIndexByte(answer[:n+1], '\n')+1]
@@ -650,7 +651,7 @@ func TestRunCodeContexts(t *testing.T) {
 	}
 }
 
-// However a language is written, its default context is one.
+// In whatever way a language is written, its default context is the same.
 func TestLanguageNames(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -671,7 +672,8 @@ func TestLanguageNames(t *testing.T) {
 	}
 }
 
-// A context that was asked for does not become the one of its language.
+// A context that was created on request does not become the default of its
+// language.
 func TestCreatedContextIsNoDefault(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -700,8 +702,8 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 	}
 }
 
-// What is set for the sandbox and for a call is for the interpreter to set where
-// the language is not Python, in the context where the code before ran.
+// If the language is not Python, the interpreter sets the variables of the
+// sandbox and of a call, in the context where the earlier code ran.
 func TestEnvsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

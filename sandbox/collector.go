@@ -14,37 +14,37 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// What an execution keeps of its results: so many, and so many bytes. What is
-// more is counted.
+// How many results, and how many bytes of them, an execution keeps. Those beyond
+// that are only counted.
 const (
 	maxResults     = 10_000
 	maxResultBytes = 256 << 20
 )
 
-// collector makes an [Execution] of what a kernel says.
+// collector builds an [Execution] from the messages of a kernel.
 type collector struct {
 	params    *RunCodeParams
-	event     func(CodeEvent) error // nil when nobody wants events
+	event     func(CodeEvent) error // nil: nothing listens to events
 	execution Execution
 	logs      logs
 	clear     bool // the next output replaces the results
 	main      bool // the results have the value of the last expression
 	size      int
-	// updates are by the names of displays that are in the results.
+	// updates are keyed by the names of displays that are in the results.
 	updates map[string]displayUpdate
 }
 
-// displayUpdate is what displays of one name show by now.
+// displayUpdate is the latest content of the displays of one name.
 type displayUpdate struct {
 	data map[string]json.RawMessage // nil: what they showed at first
-	upTo int                        // it is of the results before this one
+	upTo int                        // it applies to the results before this one
 }
 
 func newCollector(p *RunCodeParams) *collector {
 	return &collector{params: p, logs: newLogs(p.MaxOutput), execution: Execution{Timing: Timing{Asked: time.Now()}}}
 }
 
-// tell gives an event to who wants it.
+// tell delivers an event, if anything listens.
 func (c *collector) tell(e CodeEvent) error {
 	if c.event == nil {
 		return nil
@@ -52,7 +52,7 @@ func (c *collector) tell(e CodeEvent) error {
 	return c.event(e)
 }
 
-// finished gives the execution.
+// finished returns the execution.
 func (c *collector) finished() *Execution {
 	e := &c.execution
 	e.Stdout, e.StdoutDropped = c.logs.stdout.Text(), c.logs.stdout.Dropped()
@@ -67,16 +67,16 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
-// queuedMessage is the type of an addition of the local cloud: how many executions
-// of the kernel go first.
+// queuedMessage is the type of a message that only the local cloud sends: how
+// many executions of the kernel run first.
 const queuedMessage = "queued"
 
-// queued is told how many executions go first.
+// queued is called with the number of executions that run first.
 func (c *collector) queued(position int) error {
 	return c.tell(StatusEvent{State: CodeQueued, Position: position})
 }
 
-// message reads a message of the kernel.
+// message handles a message of the kernel.
 func (c *collector) message(m *jupyter.Message) error {
 	switch m.Header.MsgType {
 	case "stream":
@@ -151,19 +151,19 @@ func (c *collector) message(m *jupyter.Message) error {
 	return nil
 }
 
-// started notes that the kernel has begun.
+// started records that the kernel has begun to run the code.
 func (c *collector) started() error {
 	c.execution.Timing.Started = time.Now()
 	return c.tell(StatusEvent{State: CodeBusy})
 }
 
-// failed notes the exception that ends the code.
+// failed records the exception that ends the code.
 func (c *collector) failed(e *ExecutionError) error {
 	c.execution.Error = e
 	return c.tell(ErrorEvent{e})
 }
 
-// output does what a clear_output has put off.
+// output carries out a clear_output that was waiting for output.
 func (c *collector) output() {
 	if c.clear {
 		c.clear, c.main, c.execution.Results, c.updates, c.size = false, false, nil, nil, 0
@@ -187,14 +187,15 @@ func (c *collector) stream(name string, text []byte) error {
 	return c.event(OutputEvent{Output{Stream: stream, Text: string(text), Time: now}})
 }
 
-// isNull tells that a representation is not there: code may display None as one.
+// isNull reports whether a representation is missing: code may display None as
+// one.
 func isNull(_ string, value json.RawMessage) bool { return string(value) == "null" }
 
 func (c *collector) result(r Result) error {
 	c.output()
 	maps.DeleteFunc(r.Data, isNull)
 	size, e := r.size(), &c.execution
-	// The value of the last expression is kept in any case: it is one.
+	// The value of the last expression is always kept: there is only one.
 	if first := r.Main && !c.main; first || len(e.Results) < maxResults && c.size+size <= maxResultBytes {
 		c.size += size
 		c.main = c.main || first
@@ -219,8 +220,8 @@ func (c *collector) result(r Result) error {
 	return c.tell(DisplayEvent{r})
 }
 
-// update replaces what the results of that name show; one of an earlier
-// execution is not here to be replaced, but told.
+// update replaces the content of the results of that name; an update of a display
+// of an earlier execution is only reported.
 func (c *collector) update(r Result) error {
 	maps.DeleteFunc(r.Data, isNull)
 	if old, known := c.updates[r.DisplayID]; known {
@@ -237,7 +238,8 @@ func (c *collector) update(r Result) error {
 	return c.tell(UpdateEvent{r})
 }
 
-// size is how many bytes a result has, with an allowance for each of its types.
+// size returns how many bytes a result takes, with an allowance for each of its
+// types.
 func (r Result) size() int {
 	n := 0
 	for mime, value := range r.Data {
@@ -259,7 +261,7 @@ type line struct {
 	Position       int                        `json:"position"`
 }
 
-// fields are the names that /execute has for MIME types.
+// fields maps the names that /execute uses to MIME types.
 var fields = map[string]string{
 	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml",
 	"png": "image/png", "jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex",
@@ -269,7 +271,7 @@ var fields = map[string]string{
 // errEnd: the line that ends an execution was read.
 var errEnd = io.EOF
 
-// line reads a line of /execute; errEnd is its last.
+// line handles a line of /execute; it returns errEnd for the last one.
 func (c *collector) line(text []byte) error {
 	var l line
 	if err := boundjson.Unmarshal(text, &l, jupyter.MaxMembers, 2); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// Command is a process in a sandbox, from [Commands.Start] or
-// [Commands.Connect]. Its output is taken as it comes, also while nobody waits,
-// so that it never stops for a reader that is not there; what is kept of it is
+// Command is a process in a sandbox, from [Commands.Start] or [Commands.Connect].
+// Its output is taken as it arrives, even if the caller does not wait for it, so
+// the process never blocks on a missing reader; how much of it is kept is
 // bounded. All methods are safe for concurrent use.
 type Command struct {
 	process        *attachment
@@ -26,7 +26,7 @@ type Command struct {
 	out, errOut    io.Writer // may be nil
 	stdout, stderr *clip.Output
 	backlog        *backlog[CommandEvent] // nil for one without a handle
-	input          chan struct{}          // held while input is sent; nil: there is none
+	input          chan struct{}          // held while input is sent; nil: the command takes no input
 	abandon        context.CancelCauseFunc
 
 	done   chan struct{} // closed when the rest is set
@@ -41,21 +41,21 @@ func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput i
 	}
 }
 
-// errDisconnected is why a command that was disconnected from is not waited for.
+// errDisconnected is the error of waiting for a command after Disconnect.
 var errDisconnected = fmt.Errorf("%w: disconnected from it; it may still run", ErrClosed)
 
-// PID is its process id in the sandbox.
+// PID returns its process id in the sandbox.
 func (c *Command) PID() int { return int(c.process.pid) }
 
-// Tag is the tag it was started with or found by; empty when there is none.
+// Tag returns the tag it was started with or found by; empty if there is none.
 func (c *Command) Tag() string { return c.tag }
 
-// Wait waits for its end. A status other than 0 is an [*ExitError]; the result
-// is complete then, too. With any other error of the command's the result has
-// the output that came: [ErrCommandLost] when the connection broke,
+// Wait waits for its end. An exit status other than 0 is an [*ExitError]; the
+// result is complete then, too. If the command has any other error, the result
+// holds the output that had arrived: [ErrCommandLost] if the connection broke,
 // context.DeadlineExceeded after its Timeout, [ErrClosed] after Disconnect and
-// after Close of the sandbox's handle. When ctx ends before, Wait returns its
-// error and no result, and the command goes on. Wait may be called any number of
+// after Close of the sandbox's handle. If ctx ends before, Wait returns its error
+// and no result, and the command continues. Wait may be called any number of
 // times.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	select {
@@ -71,12 +71,13 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	}
 }
 
-// Kill kills it. For one that has ended the error is os.ErrProcessDone. On the local
-// cloud it is gone when Kill returns; on the service that may take a moment longer.
+// Kill kills it. If it has ended, the error is os.ErrProcessDone. On the local
+// cloud it is gone when Kill returns; on the service that may take a moment
+// longer.
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
 
-// Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service knows no
-// other. For one that has ended the error is os.ErrProcessDone.
+// Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service supports no
+// other signals. If it has ended, the error is os.ErrProcessDone.
 func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
 	number, _ := signal.(syscall.Signal)
 	wire, ok := wireSignals[number]
@@ -86,8 +87,9 @@ func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
 	return c.act(ctx, "signal", func(ctx context.Context) error { return c.process.signal(ctx, wire) })
 }
 
-// SendInput writes to its input and returns when all is taken. A command that
-// was started needs [CommandParams.Input]. Calls do not mix their data.
+// SendInput writes to its input and returns when all of data has been taken. A
+// command from Start needs [CommandParams.Input]. The data of concurrent calls is
+// not mixed.
 func (c *Command) SendInput(ctx context.Context, data []byte) error {
 	return c.withInput(ctx, "send input to", func(ctx context.Context) error {
 		_, err := c.process.input(ctx, data, stdinInput)
@@ -95,7 +97,7 @@ func (c *Command) SendInput(ctx context.Context, data []byte) error {
 	})
 }
 
-// CloseStdin ends its input, after what SendInput is sending.
+// CloseStdin ends its input, after what SendInput is still sending.
 func (c *Command) CloseStdin(ctx context.Context) error {
 	return c.withInput(ctx, "close the input of", c.closeStdin)
 }
@@ -122,15 +124,15 @@ func (c *Command) withInput(ctx context.Context, what string, do func(context.Co
 	})
 }
 
-// Disconnect ends the connection; the command lives on, and [Commands.Connect]
-// finds it again. Its output is lost in between.
+// Disconnect ends the connection; the command continues, and [Commands.Connect]
+// finds it again. Its output in between is lost.
 func (c *Command) Disconnect() { c.abandon(errDisconnected) }
 
 // act does something with a command that has not ended.
 func (c *Command) act(ctx context.Context, what string, do func(context.Context) error) error {
 	select {
 	case <-c.done:
-		// Its pid may be another's by now.
+		// Another process may have its pid by now.
 		if _, exited := errors.AsType[*ExitError](c.err); exited || c.err == nil {
 			return fmt.Errorf("sandbox: %s command %d in %s: %w (%w)", what, c.PID(), c.process.sb.ID(), os.ErrProcessDone, api.ErrNotFound)
 		}
@@ -156,15 +158,15 @@ func (a *attachment) act(ctx context.Context, what string, do func(context.Conte
 	return err
 }
 
-// follow takes the output until the command or life ends. A command that is
-// bound to life, has used up its time or whose output nobody can take is killed
-// in the background, unless it ended.
+// follow takes the output until the command or life ends. A command is killed in
+// the background, unless it ended, if it is bound to life, has used up its time,
+// or has output that cannot be delivered.
 func (c *Command) follow(life context.Context) (*CommandResult, error) {
 	stop := context.AfterFunc(life, c.process.cancel)
 	defer stop()
 	stdinFailed := make(chan error, 1)
 	if c.stdin != nil {
-		// Not counted among what Close waits for: a Read cannot be cut off.
+		// Close does not wait for this: a Read cannot be cut off.
 		fed, ended := context.WithCancel(life)
 		defer ended()
 		go c.feed(fed, stdinFailed)
@@ -229,8 +231,8 @@ func output(c *clip.Output, w io.Writer, p []byte) error {
 	return err
 }
 
-// feed carries the input to the command until it or the command ends. That the
-// command does not want it is not an error, as it is none in a pipe.
+// feed sends the input to the command until the input or the command ends. It is
+// no error if the command does not read it all, just as with a pipe.
 func (c *Command) feed(ctx context.Context, failed chan<- error) {
 	buffer := make([]byte, inputChunk)
 	for {

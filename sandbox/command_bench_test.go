@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// What a command costs apart from running it: the other side answers at once,
-// in this process, so that its share is in the figure.
+// The cost of a command apart from running it: the other side answers at once, in
+// this process, so the figure includes its share.
 func BenchmarkEcho(b *testing.B) {
 	s := newService(b)
 	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {

@@ -29,7 +29,7 @@ func TestCommandEvents(t *testing.T) {
 	end := CommandEvent{Exit: &CommandResult{ExitCode: 3, Status: "exit status 3", Stdout: "hé\n", Stderr: "err"}}
 	want := []CommandEvent{{Stdout: []byte("h\xc3")}, {Stderr: []byte("err")}, {Stdout: []byte("\xa9\n")}, end}
 	var got []CommandEvent
-	// One loop that leaves early, and one that goes on where that stopped.
+	// One loop leaves early, and another continues where it stopped.
 	for event, err := range command.Events(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +76,8 @@ func TestCommandEventsCancelled(t *testing.T) {
 	}
 }
 
-// Output that nobody takes neither stops the command nor is kept for good; the
-// loop is told what it missed. Wait works beside that.
+// Output that no loop takes neither stops the command nor is kept forever; the
+// next loop is told what it missed. Wait works at the same time.
 func TestCommandEventsNobodyTakes(t *testing.T) {
 	t.Parallel()
 	const parts, size = 300, 10_000
@@ -153,7 +153,7 @@ func TestBacklog(t *testing.T) {
 	if !b.take() || b.take() {
 		t.Fatal("two can take")
 	}
-	// While somebody takes, what is full waits.
+	// While there is a consumer, a full queue waits.
 	full := 0
 	for b.add(entry[int]{full, 1000}) {
 		full++
@@ -173,7 +173,8 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("popped %d", v)
 	}
 	<-pushed
-	// While nobody does, the oldest go, for one that is too big for all of it, too.
+	// Without a consumer the oldest entries are dropped, even for one that is too
+	// big for the whole queue.
 	b.give()
 	b.push(t.Context(), full+1, maxBacklog*2)
 	if v, ok, dropped := b.pop(); ok || dropped != int64(full*1000) {
@@ -185,7 +186,7 @@ func TestBacklog(t *testing.T) {
 	if _, ok, _ := b.pop(); ok {
 		t.Error("there is something in nothing")
 	}
-	// One who waits for room goes on when nobody takes any more.
+	// A push that waits for room continues when the consumer leaves.
 	b.take()
 	b.push(t.Context(), 1, maxBacklog)
 	pushed = make(chan struct{})

@@ -11,35 +11,36 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// CommandResult is what a command left.
+// CommandResult is the outcome of a command.
 type CommandResult struct {
 	// ExitCode is its exit status; -1 when a signal ended it.
 	ExitCode int
-	// Signal is the number, as Linux counts, of the signal that ended it, and 0 when
-	// none did or the daemon's words for it are unknown. A shell whose last command
-	// was killed by signal n has no Signal itself: its ExitCode is 128+n.
+	// Signal is the Linux number of the signal that ended it, and 0 if none did or
+	// envd's words for it are unknown. A shell whose last command was killed by
+	// signal n has no Signal itself: its ExitCode is 128+n.
 	Signal int
-	// Status says how it ended in words: "exit status 3", and where a signal ended it
-	// or the daemon knows a reason, "signal: killed (out of memory: the sandbox's
-	// limit is 2 GiB)".
+	// Status says in words how it ended: "exit status 3", and if a signal ended it
+	// or envd knows a reason, "signal: killed (out of memory: the sandbox's limit is
+	// 2 GiB)".
 	Status string
 	// Stdout and Stderr are the output, as far as it is kept; where bytes were
-	// dropped, a line says so. What is not UTF-8 is U+FFFD in them: for bytes
-	// there are [CommandParams.Stdout] and Stderr.
+	// dropped, a line says so. Bytes that are not UTF-8 are U+FFFD here: to get the
+	// bytes themselves, use [CommandParams.Stdout] and Stderr.
 	Stdout, Stderr string
 	// StdoutDropped and StderrDropped count the bytes that are not kept.
 	StdoutDropped, StderrDropped int64
 	// OutputHeld reports that processes that the command left behind still held its
-	// output when it ended, as after "server & echo started". They go on running, and
-	// what they print is lost from then on: the local cloud ends a command at most
-	// 500 ms after its own process. The service's daemon never sets it: there such a
-	// command lasts until all of them end or close their output. So redirect the
-	// output of what is to stay: "server >server.log 2>&1 &".
+	// output when it ended, as after "server & echo started". They continue to run,
+	// and what they print from then on is lost: the local cloud ends a command at
+	// most 500 ms after its own process. The service's daemon never sets it: there
+	// such a command lasts until all of them end or close their output. So redirect
+	// the output of processes that are to stay: "server >server.log 2>&1 &".
 	OutputHeld bool
 }
 
-// signals are the signals of Linux that can end a process, by number, in the words of
-// Go, in which the daemon is written. It calls the ones above these "signal 34".
+// signals are the Linux signals that can end a process, by number, with the names
+// that Go uses, in which envd is written. Go calls the signals above these
+// "signal 34" and so on.
 var signals = [...]string{
 	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
 	7: "bus error", 8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault",
@@ -51,11 +52,11 @@ var signals = [...]string{
 // maxStatus bounds [CommandResult.Status], which comes from the sandbox.
 const maxStatus = 512
 
-// maxSignal is the highest signal of Linux, a real-time one.
+// maxSignal is the highest Linux signal, a real-time one.
 const maxSignal = 64
 
-// newCommandResult is what the end of a process says; nil is a process whose end was
-// not seen. The output is the caller's to add.
+// newCommandResult returns the result that the end of a process reports; nil
+// means a process whose end was not seen. The caller adds the output.
 func newCommandResult(end *process.ProcessEvent_EndEvent) *CommandResult {
 	if end == nil {
 		return &CommandResult{ExitCode: -1}
@@ -67,8 +68,8 @@ func newCommandResult(end *process.ProcessEvent_EndEvent) *CommandResult {
 	return result
 }
 
-// signalOf reads the signal from the words in which the daemon says how a process
-// ended, such as "signal: aborted (core dumped)". It is 0 when there is none.
+// signalOf finds the signal in the words with which envd says how a process
+// ended, such as "signal: aborted (core dumped)". It is 0 if there is none.
 func signalOf(status string) int {
 	words, ok := strings.CutPrefix(status, "signal: ")
 	if !ok {
@@ -87,16 +88,16 @@ func signalOf(status string) int {
 	return max(0, slices.Index(signals[:], words))
 }
 
-// maxLastLine bounds what an error repeats of a command's output.
+// maxLastLine bounds how much of a command's output an error repeats.
 const maxLastLine = 256
 
 // ExitError is a command that ran and failed.
 type ExitError struct {
-	// Result is complete, as of a command that succeeds.
+	// Result is complete, as for a command that succeeds.
 	Result *CommandResult
 }
 
-// Error says how it ended, and the last line of its error output.
+// Error says how the command ended, with the last line of its error output.
 func (e *ExitError) Error() string {
 	status := e.Result.Status
 	if status == "" {

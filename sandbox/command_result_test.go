@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// TestSignalOf reads every form of the daemon's words, and of what is not from it.
+// TestSignalOf reads every form of the daemon's words, and texts that are not the
+// daemon's.
 func TestSignalOf(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]int{
@@ -39,7 +40,7 @@ func TestSignalOf(t *testing.T) {
 	}
 }
 
-// TestSignalsOfGo compares the words with those of Go, where Go is that of Linux.
+// TestSignalsOfGo compares the names with those of Go, where Go runs on Linux.
 func TestSignalsOfGo(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -47,7 +48,7 @@ func TestSignalsOfGo(t *testing.T) {
 	}
 	for number := 1; number <= maxSignal; number++ {
 		switch number {
-		case 17, 18, 19, 20, 21, 22, 23, 28: // what ends no process
+		case 17, 18, 19, 20, 21, 22, 23, 28: // these end no process
 			continue
 		}
 		if status := "signal: " + syscall.Signal(number).String(); signalOf(status) != number {
@@ -56,8 +57,8 @@ func TestSignalsOfGo(t *testing.T) {
 	}
 }
 
-// TestResultOfSignal: a result says which signal ended the command, and why as far as
-// the daemon knows.
+// TestResultOfSignal: a result says which signal ended the command, and why as
+// far as the daemon knows.
 func TestResultOfSignal(t *testing.T) {
 	t.Parallel()
 	const reason = "signal: killed (out of memory: the sandbox's limit is 64 MiB)"
@@ -91,8 +92,8 @@ func TestResultOfSignal(t *testing.T) {
 	}
 }
 
-// TestOutputHeld: what the daemon adds to the end of a stream is in the result, of Run
-// and of Connect.
+// TestOutputHeld: what the daemon adds to the end of a stream is in the result,
+// both of Run and of Connect.
 func TestOutputHeld(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{false, true} {

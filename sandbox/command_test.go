@@ -50,14 +50,14 @@ func keepaliveEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 }
 
-// killed are the pids that were signalled.
+// killed returns the pids that were signalled.
 func (s *service) killed() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.signals)
 }
 
-// silent starts process 42, which neither says nor does anything.
+// silent starts process 42, which neither prints nor does anything.
 func silent(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
 	_ = started(stream, 42)
 	<-ctx.Done()
@@ -283,8 +283,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// The handle of a sandbox that stays is closed: nothing waits, nothing is left,
-// and what was started runs on. With Run, the command goes.
+// When the handle of a sandbox that stays is closed, nothing waits, nothing is
+// left behind, and what Start started continues. A command of Run ends.
 func TestCloseWithCommands(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -382,7 +382,7 @@ func TestConnectToCommand(t *testing.T) {
 	}
 }
 
-// A command that was only connected to is not ended by what goes wrong here.
+// A command that was only connected to is not ended by failures here.
 func TestConnectedCommandSurvives(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -401,7 +401,7 @@ func TestConnectedCommandSurvives(t *testing.T) {
 	if _, err := command.Wait(t.Context()); !errors.Is(err, mine) {
 		t.Error(err)
 	}
-	sb.Detach() // waits for what goes on in the background
+	sb.Detach() // waits for what runs in the background
 	if killed := s.killed(); len(killed) != 0 {
 		t.Error("it was killed")
 	}
@@ -600,8 +600,8 @@ func TestManyStarts(t *testing.T) {
 	}
 }
 
-// FuzzCommandStream gives a command any answer at all: it ends, bounded, and
-// what looks like success has an end event.
+// FuzzCommandStream answers a command with arbitrary bytes: it ends, within
+// bounds, and a result that looks like success has an end event.
 func FuzzCommandStream(f *testing.F) {
 	hello := envelope(0, []byte{0x0a, 0x04, 0x0a, 0x02, 0x08, 42})
 	end := envelope(0, []byte{0x0a, 0x04, 0x1a, 0x02, 0x10, 1})

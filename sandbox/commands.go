@@ -16,11 +16,12 @@ import (
 // Commands runs commands in a sandbox. It is safe for concurrent use.
 type Commands struct{ sb *Sandbox }
 
-// CommandParams say how to run a command. The zero value runs it as the
+// CommandParams sets how to run a command. The zero value runs it as the
 // sandbox's default user in its default directory, without input and without a
-// bound in time.
+// time limit.
 type CommandParams struct {
-	// User is who runs it, "root" for instance; empty means the default user.
+	// User is the user to run it as, "root" for instance; empty means the default
+	// user.
 	User string
 	// Cwd is the directory to run it in; it must exist. Empty means the default.
 	Cwd string
@@ -28,34 +29,35 @@ type CommandParams struct {
 	Envs map[string]string
 	// Tag is a name by which the command can be found again: see [ByTag].
 	Tag string
-	// Timeout is how long it may run; then it is killed, also when this program
-	// is not there any more, and the error is context.DeadlineExceeded. 0 means
-	// that it may run as long as the sandbox.
+	// Timeout is how long it may run; then it is killed, even if this program no
+	// longer runs, and the error is context.DeadlineExceeded. 0 means that it may
+	// run as long as the sandbox does.
 	Timeout time.Duration
-	// Stdin is its input; nil means none. It is read as long as the command
-	// runs; a Read in progress then is not waited for.
+	// Stdin is its input; nil means none. It is read as long as the command runs; a
+	// Read that is in progress at its end is not waited for.
 	Stdin io.Reader
-	// Input keeps the input of a command that was started open, for
-	// [Command.SendInput]. It excludes Stdin.
+	// Input keeps the input of a command from Start open for [Command.SendInput]. It
+	// excludes Stdin.
 	Input bool
-	// Stdout and Stderr get its output as it comes, in bytes that may end in the
-	// middle of a character; an error of theirs ends the command. Run calls them
-	// from the goroutine it was called on, Start from one of its own, never two
-	// at a time. May be nil.
+	// Stdout and Stderr receive its output as it arrives, in pieces that may end in
+	// the middle of a character; an error that they return ends the command. Run
+	// calls them on the caller's goroutine, Start on a goroutine of its own, never
+	// both at once. May be nil.
 	Stdout, Stderr io.Writer
-	// MaxOutput is how many bytes of each stream the result keeps, half of them
-	// from the beginning and half from the end; 0 means [DefaultMaxOutput], less
-	// than 0 none.
+	// MaxOutput is how many bytes of each stream the result keeps, half of them from
+	// the beginning and half from the end; 0 means [DefaultMaxOutput], a negative
+	// number keeps none.
 	MaxOutput int
 }
 
-// CommandConnectParams say what becomes of the output of a command that was
-// connected to.
+// CommandConnectParams sets where the output of a command that was connected to
+// goes.
 type CommandConnectParams struct {
-	// User is on whose behalf it is done; empty means the default user.
+	// User is the user in whose name to connect; empty means the default user.
 	User string
-	// Stdout and Stderr get the output as it comes, in bytes, one call at a time;
-	// an error of theirs ends the connection, not the command. May be nil.
+	// Stdout and Stderr receive the output as it arrives, in bytes, one call at a
+	// time; an error that they return ends the connection, not the command. May be
+	// nil.
 	Stdout, Stderr io.Writer
 	// MaxOutput is as in [CommandParams].
 	MaxOutput int
@@ -65,16 +67,16 @@ type CommandConnectParams struct {
 // program or another.
 type ProcessInfo struct {
 	PID int
-	// Tag is empty for one without.
+	// Tag is empty for a process without one.
 	Tag  string
 	Cmd  string
 	Args []string
-	// Envs and Cwd are what the start asked for.
+	// Envs and Cwd are those that the start asked for.
 	Envs map[string]string
 	Cwd  string
 }
 
-// ProcessSelector names a process: [ByPID] or [ByTag].
+// ProcessSelector selects a process: see [ByPID] and [ByTag].
 type ProcessSelector struct {
 	pid int
 	tag string
@@ -83,7 +85,7 @@ type ProcessSelector struct {
 // ByPID selects a process by its pid.
 func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
 
-// ByTag selects the process that was started with that tag.
+// ByTag selects the process that was started with a tag.
 func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
 
 func (s ProcessSelector) String() string {
@@ -93,17 +95,17 @@ func (s ProcessSelector) String() string {
 	return fmt.Sprintf("process %d", s.pid)
 }
 
-// Run runs a command with bash, as a login shell does, and waits for its end.
-// A status other than 0 is an [*ExitError]; the result is complete then, too.
-// With any other error the result has the output that came, or is nil when the
-// command did not start. When ctx ends, Run returns at once, but for a Write to
-// Stdout or Stderr that is in progress, and the command is killed. A command is
-// never started twice.
+// Run runs a command with bash, as a login shell does, and waits for its end. An
+// exit status other than 0 is an [*ExitError]; the result is complete then, too.
+// With any other error the result holds the output that had arrived, or is nil if
+// the command did not start. When ctx ends, the command is killed and Run returns
+// at once, except that it waits for a Write to Stdout or Stderr that is in
+// progress. A command is never started twice.
 //
 // A command that leaves processes behind has to redirect their output: "server
-// >server.log 2>&1 &". Where they hold that of the command, Run waits for them on the
-// service, and loses what they print later on the local cloud: see
-// [CommandResult.OutputHeld].
+// >server.log 2>&1 &". If they still hold the command's output, then on the
+// service Run waits for them, and on the local cloud it loses what they print
+// later: see [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -124,10 +126,10 @@ func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*
 }
 
 // Start starts a command as Run does and returns as soon as it runs. ctx bounds
-// the starting alone: when it ends before, what may have been started is killed.
-// Afterwards the command ends by itself, by Kill, by Timeout or with the
-// sandbox; Close of a sandbox that stays leaves it running. Its output is taken
-// whether or not anybody waits.
+// only the start: if it ends before, what may have been started is killed.
+// Afterwards the command ends by itself, by Kill, by Timeout or with the sandbox;
+// Close of a sandbox that stays leaves it running. Its output is taken whether or
+// not the caller waits for it.
 func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) (*Command, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -137,10 +139,10 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 	})
 }
 
-// Connect gives a handle to a process that was started already, by this program
-// or another; ctx bounds the connecting alone. Its output is that from now on:
-// nothing is repeated. That there is no such process is an api.ErrNotFound. A
-// process with a terminal wants [PTY.Connect].
+// Connect returns a handle to a running process, started by this program or
+// another; ctx bounds only the connecting. Its output begins now: nothing earlier
+// is repeated. If there is no such process, the error is an api.ErrNotFound. For
+// a process with a terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {
 	if p == nil {
 		p = &CommandConnectParams{}
@@ -160,7 +162,7 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 	})
 }
 
-// List lists the processes that were started in the sandbox and run.
+// List returns the processes that were started in the sandbox and still run.
 func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
 	ctx, end, err := c.sb.begin(ctx)
 	if err != nil {
@@ -174,8 +176,8 @@ func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
 	return list, nil
 }
 
-// Kill kills a process that was started in the sandbox. That there is none is
-// an api.ErrNotFound and os.ErrProcessDone.
+// Kill kills a process that was started in the sandbox. If there is none, the
+// error is both api.ErrNotFound and os.ErrProcessDone.
 func (c *Commands) Kill(ctx context.Context, pid int) error {
 	number, err := wirePID(pid)
 	if err != nil {
@@ -185,11 +187,11 @@ func (c *Commands) Kill(ctx context.Context, pid int) error {
 	return a.act(ctx, "kill", func(ctx context.Context) error { return a.signal(ctx, process.Signal_SIGNAL_SIGKILL) })
 }
 
-// shell is how a line of shell is run.
+// shell returns the arguments that run a shell command line.
 func shell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
-// run runs argv to its end, within a call; with the call ends the command.
-// Errors are as they come, but for [*ExitError].
+// run runs argv to its end, during a call; the command ends with the call. Errors
+// are returned as they are, except for [*ExitError].
 func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	ctx, release := limited(ctx, p.Timeout)
 	defer release()
@@ -229,7 +231,7 @@ func (c *Commands) start(ctx, life context.Context, argv []string, p *CommandPar
 	return command, nil
 }
 
-// optional leaves out what is empty.
+// optional returns nil for an empty string.
 func optional(s string) *string {
 	if s == "" {
 		return nil
@@ -237,7 +239,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// handle makes a command that outlives the call that made it.
+// handle returns a command that outlives the call that started it.
 func (c *Commands) handle(ctx context.Context, what string, timeout time.Duration, open func(ctx, life context.Context) (*Command, error)) (*Command, error) {
 	ctx, opened, err := c.sb.begin(ctx)
 	if err != nil {
@@ -281,9 +283,9 @@ func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
 	return list, nil
 }
 
-// find gives what the daemon is asked for, and the tag as far as it is known. A
-// tag is looked up in the list first: the daemon of the service takes any
-// process of several, and misses some.
+// find returns the selector to send to envd, and the tag as far as it is known. A
+// tag is looked up in the list first: the service's daemon picks any of several
+// processes with the same tag, and misses some.
 func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.ProcessSelector, string, error) {
 	if which.tag == "" {
 		pid, err := wirePID(which.pid)
@@ -300,7 +302,7 @@ func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.Pr
 		}
 	}
 	switch len(found) {
-	case 0: // one that ended lately is not in the list
+	case 0: // one that ended recently is not in the list
 		return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: which.tag}}, which.tag, nil
 	case 1:
 		pid, err := wirePID(found[0])
@@ -309,7 +311,7 @@ func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.Pr
 	return nil, "", fmt.Errorf("%d processes have that tag, %d and %d among them: use ByPID", len(found), found[0], found[1])
 }
 
-// closesStdin tells whether the daemon can end the input of a command.
+// closesStdin reports whether envd can end the input of a command.
 func (sb *Sandbox) closesStdin() bool { return !olderThan(sb.remote.EnvdVersion, 0, 5, 2) }
 
 func (sb *Sandbox) errCloseStdin() error {

@@ -94,7 +94,7 @@ func TestRunStdin(t *testing.T) {
 	if _, err := sb.Commands.Run(t.Context(), "cat", &CommandParams{Stdin: iotest.ErrReader(mine)}); !errors.Is(err, mine) {
 		t.Errorf("a reader that fails: %v", err)
 	}
-	// Input that nobody gives does not keep a command from ending.
+	// Input that never arrives does not keep a command from ending.
 	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
 		_ = started(stream, 1)
 		return ended(stream, 0, "exit status 0")
@@ -179,7 +179,7 @@ func TestRunDeadline(t *testing.T) {
 	}
 }
 
-// cutTransport ends the body of Start's answer after some bytes.
+// cutTransport ends the body of Start's answer after a number of bytes.
 type cutTransport struct {
 	after int64
 	calls atomic.Int32
@@ -206,7 +206,7 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 		return ended(stream, 0, "exit status 0")
 	}
 	// The whole answer is three messages and the end of the stream; the last cut
-	// is after the command's end is known.
+	// comes after the command's end is known.
 	for cut := int64(0); cut < 40; cut++ {
 		transport := &cutTransport{after: cut}
 		c := s.client(WithTransport(transport))

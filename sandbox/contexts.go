@@ -14,27 +14,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// CodeContext is a kernel with its variables. Code in different contexts runs
-// at the same time and shares nothing but files.
+// CodeContext is a kernel with its variables. Code in different contexts runs at
+// the same time and shares nothing except files.
 type CodeContext struct {
-	// ID is what RunCodeParams.Context and agent.Params.Context mean.
+	// ID is the id to use in RunCodeParams.Context and agent.Params.Context.
 	ID string `json:"id"`
-	// Language is that of its code.
+	// Language is the language of its code.
 	Language string `json:"language"`
 	// Cwd is the directory that it started in.
 	Cwd string `json:"cwd,omitempty"`
 }
 
-// CodeContextParams say what context to create.
+// CodeContextParams describes the context to create.
 type CodeContextParams struct {
-	// Language is that of its code, as in [RunCodeParams]; empty means Python.
+	// Language is the language of its code, as in [RunCodeParams]; empty means
+	// Python.
 	Language string
 	// Cwd is the directory to start in; empty means the user's home.
 	Cwd string
 }
 
-// CreateContext makes a context beside the default one. A language without a
-// kernel is [ErrUnknownLanguage].
+// CreateContext creates a context in addition to the default one. A language
+// without a kernel is [ErrUnknownLanguage].
 func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
 	if p == nil {
 		p = &CodeContextParams{}
@@ -54,9 +55,9 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 	return made, nil
 }
 
-// Contexts returns the contexts there are, in the order they were made in. The
-// default one may not exist before the first code runs. Those whose kernel died for
-// good are left out once this handle has noticed.
+// Contexts returns the contexts in the order in which they were created. The
+// default one may not exist before the first code runs. Contexts whose kernel
+// died for good are left out once this handle has noticed.
 func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -70,18 +71,18 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	return contexts, nil
 }
 
-// RestartContext gives a context a fresh kernel under the same id, and its
-// variables are lost; an empty id is the default context. Code that runs in it
-// fails with [ErrKernelDied] or [ErrKernelLost]; code that waits for its turn
-// runs in the fresh one. It works after the kernel died for good, too; see
-// [ErrKernelDied].
+// RestartContext replaces the kernel of a context with a fresh one under the same
+// id, and its variables are lost; an empty id means the default context. Code
+// that runs in it fails with [ErrKernelDied] or [ErrKernelLost]; code that waits
+// for its turn runs in the fresh kernel. It also works after the kernel died for
+// good; see [ErrKernelDied].
 func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, restart, http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }
 
-// RemoveContext ends a context. Code that runs in it fails as when it is
-// restarted; code that waits for its turn finds no context, or the fresh default
-// one.
+// RemoveContext ends a context. Code that runs in it fails in the same way as
+// when the context is restarted; code that waits for its turn finds no context,
+// or the fresh default one.
 func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
 	return sb.endContext(ctx, removal, http.MethodDelete, id, "")
 }
@@ -121,8 +122,8 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 	return nil
 }
 
-// contexts asks the interpreter. Ids that cannot be used and contexts that are dead
-// are left out.
+// contexts asks the interpreter for its contexts. Contexts that are dead or have
+// an id that cannot be used are left out.
 func (r *codeRunner) contexts(ctx context.Context) ([]CodeContext, error) {
 	var contexts []CodeContext
 	interpreter := portClient{r.sb, protocol.PortInterpreter}
@@ -145,7 +146,7 @@ func unknownLanguage(err error) error {
 	return err
 }
 
-// create makes a context and notes its language.
+// create creates a context and remembers its language.
 func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
 	var made CodeContext
 	interpreter := portClient{r.sb, protocol.PortInterpreter}
@@ -164,8 +165,8 @@ func (r *codeRunner) create(ctx context.Context, wanted CodeContext) (*CodeConte
 	return &made, nil
 }
 
-// named returns the id of the context that id means to this handle. By the other
-// name of the default context the service may mean another.
+// named returns the id of the context that id means to this handle. The other
+// name of the default context may mean another one to the service.
 func (r *codeRunner) named(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,8 +176,8 @@ func (r *codeRunner) named(id string) string {
 	return r.current(id)
 }
 
-// shut keeps code that waits for its turn in a context from beginning, until
-// open is called.
+// shut keeps code that waits for its turn in a context from starting until open
+// is called.
 func (r *codeRunner) shut(ctx context.Context, id string) (open func(), err error) {
 	r.mu.Lock()
 	k := r.kernels[id]
@@ -207,7 +208,7 @@ func (r *codeRunner) drop(id string) {
 	if k != nil {
 		k.close()
 	}
-	// Who ends a context knows that its variables are gone.
+	// The caller that ends a context knows that its variables are gone.
 	r.mu.Lock()
 	delete(r.lost, key)
 	r.mu.Unlock()

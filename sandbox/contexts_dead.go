@@ -13,29 +13,30 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxDead bounds how many dead contexts are remembered: the sandbox says how many
-// there are.
+// maxDead bounds how many dead contexts are remembered: the sandbox decides how
+// many there are.
 const maxDead = 1 << 10
 
 // deadContext is a context whose kernel died so often in a row that Jupyter gave
-// it up. The service's interpreter does not notice: it goes on listing the context,
-// and never answers code that is sent there. So each handle has to put another
+// it up. The service's interpreter does not notice: it still lists the context,
+// and never answers code that is sent there. So each handle has to create another
 // context in its place.
 type deadContext struct {
 	CodeContext
 	standard bool   // it was the default context of its language, whose heir is the next default
-	heir     string // what took the place of another; empty until it is needed
+	heir     string // the id of the context that replaced another; empty until one is needed
 }
 
-// errDead is the error of a context that died before this handle used it: nobody
-// could say what is to take its place.
+// errDead is the error for a context that died before this handle used it: it is
+// not known what to create in its place.
 var errDead = fmt.Errorf("its kernel died too often and was given up: create another context: %w", api.ErrNotFound)
 
-// bury finds out why a context has no kernel: it notes which contexts are dead, and
-// forgets those that the interpreter does not list any longer. found is false when
-// what listens on the port is no server of kernels.
+// bury finds out why a context has no kernel: it records which contexts are dead,
+// and forgets those that the interpreter no longer lists. found is false if what
+// listens on the port is not a kernel server.
 func (r *codeRunner) bury(ctx context.Context) (found bool, err error) {
-	// In this order: a context that is created meanwhile must not look dead.
+	// The order matters: a context that is created in the meantime must not look
+	// dead.
 	contexts, err := r.contexts(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list contexts: %w", err)
@@ -68,8 +69,8 @@ func (r *codeRunner) bury(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// heirOf returns what to use where a context or, without an id, the default one of
-// a language is asked for. r.mu is held.
+// heirOf returns what to use when a context or, without an id, the default
+// context of a language is asked for. The caller holds r.mu.
 func (r *codeRunner) heirOf(id, language string) (heir, ofLanguage string) {
 	dead, ok := r.dead[id]
 	switch {
@@ -81,8 +82,8 @@ func (r *codeRunner) heirOf(id, language string) (heir, ofLanguage string) {
 	return id, language
 }
 
-// current returns the id of what took the place of a context, or else its own.
-// r.mu is held.
+// current returns the id of the context that replaced the given one, or else id
+// itself. The caller holds r.mu.
 func (r *codeRunner) current(id string) string {
 	heir, language := r.heirOf(id, "")
 	return cmp.Or(heir, r.defaults[language], id)
@@ -126,7 +127,7 @@ func (r *codeRunner) replace(ctx context.Context, id string) (heir string, err e
 }
 
 // names returns all ids under which code reaches a context: its own, and those of
-// the dead ones that it took the place of.
+// the dead contexts that it replaced.
 func (r *codeRunner) names(id string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,8 +140,8 @@ func (r *codeRunner) names(id string) []string {
 	return names
 }
 
-// endDead does what the interpreter could not do for it failed: restart or remove
-// a context that is dead. It returns failed when that is not the reason.
+// endDead restarts or removes a dead context after the interpreter failed to. It
+// returns failed if the failure had another reason.
 func (r *codeRunner) endDead(ctx context.Context, id, verb string, failed error) error {
 	if answer, ok := errors.AsType[*api.Error](failed); !ok || answer.StatusCode < http.StatusInternalServerError {
 		return failed

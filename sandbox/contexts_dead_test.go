@@ -20,9 +20,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// mortalKernels are contexts behind an interpreter and a Jupyter server like those
-// of E2B's service: a kernel can die for good, and then the interpreter does not
-// notice, and the server leaves the websocket open and drops what comes.
+// mortalKernels are contexts behind an interpreter and a Jupyter server like
+// those of E2B's service: a kernel can die for good, and then the interpreter
+// does not notice, and the server leaves the websocket open and drops what
+// arrives.
 type mortalKernels struct {
 	*service
 
@@ -69,7 +70,7 @@ func (m *mortalKernels) serveContexts(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// say has a kernel tell all that it was asked to shut down.
+// say makes a kernel tell all clients that it was asked to shut down.
 func (m *mortalKernels) say(id string, restart bool) {
 	for _, k := range m.sockets[id] {
 		k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": restart})
@@ -145,14 +146,14 @@ func (m *mortalKernels) die(id string) {
 	}
 }
 
-// ran returns which code a context got.
+// ran returns the code that a context received.
 func (m *mortalKernels) ran(id string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.runs[id])
 }
 
-// hearOfLoss waits until the handle has heard that a context lost its variables.
+// hearOfLoss waits until the handle knows that a context lost its variables.
 func hearOfLoss(t *testing.T, sb *Sandbox) {
 	t.Helper()
 	eventually(t, "the loss is noticed", func() bool {
@@ -216,7 +217,7 @@ func TestDeadContextIsReplaced(t *testing.T) {
 	}
 }
 
-// A death between two calls is told to the next, once.
+// A death between two calls is reported to the next call, once.
 func TestContextDiesBetweenCalls(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]bool{"default": false, "created": true} {
@@ -249,8 +250,8 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 	}
 }
 
-// A run goes on in what took the place of its context, and code that it waits for
-// is still found to be of the same context.
+// A run continues in the context that replaced its own, and code that it waits
+// for is still recognized as code of the same context.
 func TestDeadContextHasNames(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -314,7 +315,7 @@ func TestEndDeadContext(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: made.ID}); !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("a context that was removed: %v", err)
 	}
-	// What fails for another reason is told.
+	// A failure for another reason is returned.
 	m.service.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "no", http.StatusInternalServerError)
@@ -327,8 +328,8 @@ func TestEndDeadContext(t *testing.T) {
 	}
 }
 
-// A handle that comes later uses the default context that took the dead one's
-// place; of another dead context it cannot know what was in it.
+// A handle that is opened later uses the default context that replaced the dead
+// one; it cannot know what was in any other dead context.
 func TestDeadContextForAnotherHandle(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -355,7 +356,7 @@ func TestDeadContextForAnotherHandle(t *testing.T) {
 	}
 }
 
-// Where kernels die as soon as they are made, a call ends.
+// If kernels die as soon as they are created, a call ends.
 func TestAllContextsAreDead(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -365,7 +366,7 @@ func TestAllContextsAreDead(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrRetryable) || sb.CodeTransport() != CodeTransportAuto {
 		t.Errorf("%v, over %q", err, sb.CodeTransport())
 	}
-	// Where that is no server of kernels, there is another way.
+	// If the port has no kernel server, the other transport is used.
 	m.rest = http.NotFound
 	m.service.execute = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
@@ -427,7 +428,8 @@ func TestRestartedByAnotherClient(t *testing.T) {
 	}
 }
 
-// What another client does to a context between two calls is told to the next.
+// What another client does to a context between two calls is reported to the next
+// call.
 func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -481,7 +483,7 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 				}
 			}
 			sb.code.mu.Lock()
-			clear(sb.code.lost) // a context that is gone is told of in another way
+			clear(sb.code.lost) // a context that is gone is reported in another way
 			sb.code.mu.Unlock()
 		})
 	}

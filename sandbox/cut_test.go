@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keeping is what a server does with what it could not hand over.
+// keeping is what a server does with messages that it could not deliver.
 type keeping string
 
 const (
@@ -31,7 +31,7 @@ type cut struct {
 	fromClient bool // counts what the client sends, not what it is sent
 	at         int  // the number of the message
 	after      bool // it is handed over first
-	times      int  // so many connections
+	times      int  // in this many connections
 }
 
 // cuttingServer is a kernel behind a server whose connections are cut.
@@ -49,8 +49,8 @@ type cuttingServer struct {
 	waiting     []*jupyter.Message // what is answered when the code is done
 	answers     []string
 	said        []*jupyter.Message
-	kept        []*jupyter.Message // of it, what was said to nobody
-	handed      int                // of it, so many were sent
+	kept        []*jupyter.Message // the messages of it that were sent while no client was connected
+	handed      int                // how many of them were sent
 	runs        int
 	connections int
 	at          *cutSocket
@@ -133,7 +133,7 @@ func (s *cuttingServer) take(so *cutSocket, m *jupyter.Message) {
 		return
 	}
 	if here {
-		s.at = nil // what it says is said to nobody
+		s.at = nil // what it says reaches no client
 		so.conn.Close()
 	}
 	switch m.Header.MsgType {
@@ -172,7 +172,7 @@ func (s *cuttingServer) begin(m *jupyter.Message) {
 	s.end(m)
 }
 
-// answer takes an answer as kernels do: when none is waited for it is nothing.
+// answer takes an answer as kernels do: if none is waited for, it is ignored.
 func (s *cuttingServer) answer(m *jupyter.Message) {
 	if s.question == nil || m.Parent.MsgID != s.question.Header.MsgID {
 		return
@@ -185,7 +185,7 @@ func (s *cuttingServer) answer(m *jupyter.Message) {
 	s.goOn()
 }
 
-// goOn answers what waited for the code.
+// goOn answers the messages that waited for the code.
 func (s *cuttingServer) goOn() {
 	for _, m := range s.waiting {
 		s.introduce(m)
@@ -229,7 +229,7 @@ func (s *cuttingServer) say(parent *jupyter.Message, channel, kind string, conte
 	return m
 }
 
-// hand sends a message to who is connected, if that goes.
+// hand sends a message to the connected client, if possible.
 func (s *cuttingServer) hand(m *jupyter.Message) {
 	so := s.at
 	if so == nil {
@@ -259,8 +259,8 @@ func (s *cuttingServer) hand(m *jupyter.Message) {
 	}
 }
 
-// However a connection is cut, an execution is complete and told once, or an
-// error says that it may not be; and the code runs once at most.
+// However a connection is cut, an execution is complete and reported once, or an
+// error says that it may not be; and the code runs at most once.
 func TestRunCodeCutAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, keeping := range []keeping{keepsAll, keepsUnattached, keepsNothing} {
@@ -281,7 +281,7 @@ func TestRunCodeCutAtEveryMessage(t *testing.T) {
 func cuts() (all []cut) {
 	for _, times := range []int{1, 2} {
 		for _, after := range []bool{false, true} {
-			for at := range cutMessages + 1 { // the last one never comes
+			for at := range cutMessages + 1 { // the last one never arrives
 				all = append(all, cut{at: at, after: after, times: times})
 			}
 			for at := range 2 {
@@ -292,8 +292,8 @@ func cuts() (all []cut) {
 	return all
 }
 
-// The same while the code asks for input: an answer that was cut away is given
-// again, and taken once.
+// The same while the code asks for input: an answer that was lost in a cut is
+// sent again, and taken once.
 func TestRunCodeCutAroundAQuestion(t *testing.T) {
 	t.Parallel()
 	const answer = 1 // of what the client sends, the second
@@ -365,7 +365,7 @@ func testCut(t *testing.T, server *cuttingServer) {
 	if inside && !server.cut.fromClient && connections < 2 {
 		t.Error("was not cut")
 	}
-	// What was cut away is not mixed into what comes next.
+	// What was lost in a cut is not mixed into what comes next.
 	for range 1 + server.cut.times {
 		if ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{Stdin: p.Stdin}); err == nil && ex.Stdout == all && ex.Text() == "42" {
 			return

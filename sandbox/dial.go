@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// relay connects its input and output with a port, over IPv4 or IPv6, and says
-// so with one byte. It needs bash and cat, which every template has. It ends
-// when the server closes the connection, and by SIGTERM.
+// relay connects its input and output with a port, over IPv4 or IPv6, and reports
+// that with one byte. It needs bash and cat, which every template has. It ends
+// when the server closes the connection, or on SIGTERM.
 const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 trap exit TERM
@@ -31,23 +31,24 @@ cat <&0 >&3 &
 wait -n
 exit 0`
 
-// relayRefused is the relay's status when nothing listens.
+// relayRefused is the relay's exit status if nothing listens.
 const relayRefused = 7
 
 // maxRelayError bounds what is kept of the relay's error output.
 const maxRelayError = 4 << 10
 
-// Dial opens a connection to a port of the sandbox, remote or local, for what
-// is not HTTP: databases, ssh, protocols of your own. ctx bounds the dialling
-// alone. Nothing listening is [ErrPortClosed].
+// Dial opens a connection to a port of the sandbox, remote or local, for
+// protocols other than HTTP: databases, ssh, protocols of your own. ctx bounds
+// only the dialling. If nothing listens, the error is [ErrPortClosed].
 //
-// The bytes travel through a process in the sandbox: opening takes as long as
-// a command takes to start, and a message as long as a request. Deadlines
-// work; a write returns when the bytes are on their way. There is no closing
-// of one direction: Close ends both, and so does the server's end. The handle's
-// Close closes the connection. Use [Sandbox.Transport] for HTTP.
+// The bytes travel through a process in the sandbox: opening a connection takes
+// as long as starting a command, and a message as long as a request. Deadlines
+// work; a write returns when the bytes are on their way. One direction cannot be
+// closed alone: Close ends both, and so does the server when it closes its side.
+// Close of the sandbox's handle closes the connection. Use [Sandbox.Transport]
+// for HTTP.
 func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
-	// The connection outlives ctx, and is a call that the handle's Close cuts.
+	// The connection outlives ctx, and is a call that Close of the handle cuts off.
 	life, end, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -62,8 +63,8 @@ func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, nil
 }
 
-// dial starts a relay and waits for its word; end is called when all of it is
-// over.
+// dial starts a relay and waits for its report; end is called when both relay and
+// connection have ended.
 func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portConn, error) {
 	if port < 1 || port > 65535 {
 		end()
@@ -101,7 +102,7 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 	return nil, err
 }
 
-// tunnel carries what goes through a connection to a relay and back.
+// tunnel carries data between a connection and a relay, in both directions.
 type tunnel struct {
 	sb        *Sandbox
 	port      int
@@ -122,7 +123,7 @@ func (t *tunnel) run() {
 	t.conn.failed.CompareAndSwap(nil, &err)
 	select {
 	case t.connected <- err:
-	default: // it was connected, and says err to who reads
+	default: // it was connected, and returns err to the reader
 	}
 	t.close()
 	_ = t.far.Close()
@@ -163,7 +164,8 @@ func (t *tunnel) carry() error {
 	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), clip.LastLine(string(t.stderr), maxLastLine))
 }
 
-// brokenError is [ErrCommandLost] of a relay, which is no command of the caller's.
+// brokenError is the [ErrCommandLost] of a relay, which is not a command that the
+// caller started.
 type brokenError struct{ cause error }
 
 func (e *brokenError) Error() string { return "its stream broke: bytes may be missing" }
@@ -176,7 +178,7 @@ func broken(err error) error {
 	return err
 }
 
-// receive carries a piece of the relay's output.
+// receive handles a piece of the relay's output.
 func (t *tunnel) receive(event *process.ProcessEvent_DataEvent) error {
 	if text := event.GetStderr(); len(t.stderr) < maxRelayError {
 		t.stderr = append(t.stderr, text[:min(len(text), maxRelayError)]...)
@@ -194,7 +196,7 @@ func (t *tunnel) receive(event *process.ProcessEvent_DataEvent) error {
 	return err // closed on this side
 }
 
-// write carries what is written to the connection to the relay.
+// write sends what is written to the connection to the relay.
 func (t *tunnel) write() {
 	buffer := make([]byte, inputChunk)
 	for {
@@ -205,7 +207,7 @@ func (t *tunnel) write() {
 		}
 		if _, err := t.relay.input(t.life, buffer[:n], stdinInput); err != nil {
 			if connect.CodeOf(err) == connect.CodeNotFound {
-				return // the relay has ended, and its last event tells why
+				return // the relay has ended, and its last event says why
 			}
 			err = translated(err)
 			t.conn.failed.CompareAndSwap(nil, &err)
@@ -215,7 +217,7 @@ func (t *tunnel) write() {
 	}
 }
 
-// endRelay ends the relay and what it started, also when the handle is being
+// endRelay ends the relay and what it started, even while the handle is being
 // closed.
 func (t *tunnel) endRelay() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.life), closeTimeout/2)
@@ -234,8 +236,8 @@ type portConn struct {
 	failed   atomic.Pointer[error] // why the other half was closed
 }
 
-// Read reads; that the connection broke is an error, that the server closed it
-// io.EOF.
+// Read reads from the connection. If the connection broke, it returns an error;
+// if the server closed it, io.EOF.
 func (c *portConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	return n, c.reason("read", err)
@@ -246,7 +248,7 @@ func (c *portConn) Write(p []byte) (int, error) {
 	return n, c.reason("write", err)
 }
 
-// reason puts the end of the tunnel in the place of the pipe's.
+// reason replaces the pipe's error with the reason why the tunnel ended.
 func (c *portConn) reason(op string, err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
 		return err

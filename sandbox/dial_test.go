@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// relayed is a service whose relay does what it is told.
+// relayed returns a service whose relay does what do does.
 func relayed(t *testing.T, do func(context.Context, *connect.ServerStream[process.StartResponse]) error) *service {
 	t.Helper()
 	s := newService(t)
@@ -26,7 +26,7 @@ func relayed(t *testing.T, do func(context.Context, *connect.ServerStream[proces
 	return s
 }
 
-// A relay that does not come to be is an error of Dial that says why.
+// If a relay cannot start, Dial returns an error that says why.
 func TestDialRefused(t *testing.T) {
 	t.Parallel()
 	type stream = connect.ServerStream[process.StartResponse]
@@ -59,8 +59,8 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
-// A connection that breaks does not look as if the server had closed it, and
-// what came before is not lost.
+// A connection that breaks does not look as if the server had closed it, and what
+// arrived before is not lost.
 func TestDialCut(t *testing.T) {
 	t.Parallel()
 	s := relayed(t, func(_ context.Context, s *connect.ServerStream[process.StartResponse]) error {
@@ -82,7 +82,7 @@ func TestDialCut(t *testing.T) {
 	})
 }
 
-// Input that does not arrive ends the connection: bytes would be missing.
+// Input that does not arrive ends the connection, because bytes would be missing.
 func TestDialInputLost(t *testing.T) {
 	t.Parallel()
 	s := relayed(t, func(ctx context.Context, s *connect.ServerStream[process.StartResponse]) error {
@@ -104,8 +104,8 @@ func TestDialInputLost(t *testing.T) {
 	}
 }
 
-// Who gives up while the relay starts is answered at once, and the relay is
-// ended as soon as it can be named.
+// A caller that gives up while the relay starts gets its answer at once, and the
+// relay is ended as soon as its pid is known.
 func TestDialCancelled(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -2,11 +2,11 @@ package sandbox
 
 import "time"
 
-// CodeEvent is one thing that running code does, as [Sandbox.StreamCode] gives
+// CodeEvent is one thing that running code does, as [Sandbox.StreamCode] yields
 // them in order. It is one of [OutputEvent], [ResultEvent], [DisplayEvent],
 // [UpdateEvent], [ClearEvent], [ErrorEvent], [StatusEvent], [InputEvent] and, as
-// the last one, [EndEvent]. Later versions may have more: let a switch pass over
-// what it does not know.
+// the last one, [EndEvent]. Later versions may add more: a switch should ignore
+// types that it does not know.
 type CodeEvent interface{ codeEvent() }
 
 // OutputEvent is a piece of what the code printed.
@@ -22,18 +22,18 @@ type DisplayEvent struct{ Result }
 // by earlier code of the context.
 type UpdateEvent struct{ Result }
 
-// ClearEvent takes back the results and displays so far. With Wait they stay
-// until there is output to replace them.
+// ClearEvent removes the results and displays so far. With Wait they stay until
+// there is output to replace them.
 type ClearEvent struct{ Wait bool }
 
 // ErrorEvent is the exception that ends the code.
 type ErrorEvent struct{ Err *ExecutionError }
 
-// StatusEvent tells what has become of the request to run the code.
+// StatusEvent reports the state of the request to run the code.
 type StatusEvent struct {
 	State CodeState
-	// Position is how many executions go first, as far as is known; of a queued
-	// one alone.
+	// Position is how many executions run before it, as far as is known; only set
+	// while it is queued.
 	Position int
 }
 
@@ -56,20 +56,20 @@ func (StatusEvent) codeEvent()  {}
 func (InputEvent) codeEvent()   {}
 func (EndEvent) codeEvent()     {}
 
-// CodeState is how far a request to run code is.
+// CodeState is the state of a request to run code.
 type CodeState string
 
 // The states, in their order.
 const (
 	// CodeQueued: other code of the context runs first.
 	CodeQueued CodeState = "queued"
-	// CodeBusy: it runs.
+	// CodeBusy: the code runs.
 	CodeBusy CodeState = "busy"
-	// CodeIdle: it is over.
+	// CodeIdle: the code has ended.
 	CodeIdle CodeState = "idle"
 )
 
-// OutputStream is where code prints to.
+// OutputStream is a stream that code prints to.
 type OutputStream string
 
 // The streams.
@@ -82,6 +82,6 @@ const (
 type Output struct {
 	Stream OutputStream
 	Text   string
-	// Time is when it came, by the clock of this machine.
+	// Time is when it arrived, by this machine's clock.
 	Time time.Time
 }

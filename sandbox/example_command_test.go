@@ -28,7 +28,7 @@ func ExampleCommands_Run() {
 	})
 }
 
-// A server that runs beside other commands, and ends when it is told to.
+// A server runs beside other commands, and ends when it is told to.
 func ExampleCommands_Start() {
 	ctx := context.Background()
 	_ = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {

@@ -38,8 +38,8 @@ func ExamplePackages_Install() {
 	}
 }
 
-// A lock is made once and kept beside the program, here by a program that finds
-// none.
+// A lock is made once and kept beside the program; this program makes it if there
+// is none.
 func ExamplePackages_Lock() {
 	const file = "requirements.lock"
 	ctx := context.Background()
@@ -65,7 +65,8 @@ func ExamplePackages_Lock() {
 		default:
 			return err
 		}
-		// The same files as ever, from this machine where an earlier sandbox had them.
+		// The same files as before, taken from this machine if an earlier sandbox
+		// installed them.
 		run, err := agent.Begin(ctx, sb, &agent.Params{
 			Lock: &lock, Packages: []string{"humanize"}, // what code may import
 			Guard: &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}},

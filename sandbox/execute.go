@@ -23,7 +23,7 @@ type executeRequest struct {
 	EnvVars   map[string]string `json:"env_vars,omitempty"`
 }
 
-// overHTTP runs code with one request, when it is its turn. When ctx ends the
+// overHTTP runs code with one request when its turn comes. When ctx ends the
 // request ends, and the interpreter interrupts the code.
 func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	if p.Silent || p.NoHistory {
@@ -40,8 +40,8 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 	return r.request(ctx, turn, code, p, c)
 }
 
-// request makes the request, and notes in its turn when it ends before its answer
-// does.
+// request makes the request, and records in its turn if the request ends before
+// its answer does.
 func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	interpreter := portClient{r.sb, protocol.PortInterpreter}
 	body, err := json.Marshal(executeRequest{code, p.Context, p.Language, p.Envs})
@@ -100,16 +100,16 @@ func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string
 	return true, ErrKernelLost
 }
 
-// prime has the interpreter give a context the sandbox's environment, as it does
-// with the first code that it runs there: how depends on the language.
+// prime lets the interpreter set the sandbox's environment in a context, which it
+// does with the first code that it runs there: how depends on the language.
 func (r *codeRunner) prime(ctx context.Context, id string) error {
 	nothing := &RunCodeParams{Context: id}
 	_, err := r.overHTTP(ctx, "", nothing, newCollector(nothing))
 	return err
 }
 
-// wholeLines is bufio.ScanLines without the beginning of a line that is left when
-// the end is cut off.
+// wholeLines is like bufio.ScanLines, but omits the incomplete line that remains
+// when the input is cut off.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if atEOF && bytes.IndexByte(data, '\n') < 0 && !json.Valid(data) {
 		return len(data), nil, nil

@@ -9,24 +9,25 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// The interpreter interrupts the code of a request that was cut, but lets the
-// next one go to the kernel first. The kernel then drops that with what is
-// interrupted, and the interpreter waits for its answer for ever. So this handle
-// has one request at a time with each context, and after a cut it asks whether
-// the context runs code again before it sends any.
+// The interpreter interrupts the code of a request that was cut, but sends the
+// next request to the kernel first. The kernel then drops that one together with
+// the interrupted code, and the interpreter waits forever for its answer. So this
+// handle sends one request at a time to each context, and after a cut it checks
+// that the context runs code again before it sends any.
 
 const (
-	// interruptOvertake is how long after a cut the interrupt is given to arrive.
+	// interruptOvertake is how long to wait after a cut for the interrupt to arrive.
 	interruptOvertake = 500 * time.Millisecond
-	// beginPatience is how long the interpreter is given to begin and end no code at all
-	// after a cut. It may take five seconds to notice that.
+	// beginPatience is how long the interpreter may take after a cut to run an empty
+	// request. It may take five seconds to notice the cut.
 	beginPatience = 10 * time.Second
-	// beginAttempts is how often it is asked: each that is given up is interrupted in its turn.
+	// beginAttempts is how often it is asked: each attempt that is given up is
+	// interrupted as well.
 	beginAttempts = 3
 )
 
 // requestTurn is the turn of the requests for one context. codeRunner.mu guards
-// users; who holds the turn has the rest.
+// users; the request that holds the turn owns the rest.
 type requestTurn struct {
 	key   string
 	users int           // requests that hold it or wait
@@ -34,8 +35,8 @@ type requestTurn struct {
 	cut   time.Time     // when the last request ended before its answer did; zero when that is settled
 }
 
-// takeRequestTurn waits for the turn of a request. queued is told how many go first, when
-// some do.
+// takeRequestTurn waits for the turn of a request. queued is called with the
+// number of requests ahead, if there are any.
 func (r *codeRunner) takeRequestTurn(ctx context.Context, p *RunCodeParams, queued func(int) error) (*requestTurn, error) {
 	r.mu.Lock()
 	key := p.Context
@@ -74,7 +75,7 @@ func (r *codeRunner) releaseRequestTurn(turn *requestTurn) {
 	r.leaveRequestTurn(turn)
 }
 
-// leaveRequestTurn forgets a turn that nobody needs.
+// leaveRequestTurn removes a turn that no request needs.
 func (r *codeRunner) leaveRequestTurn(turn *requestTurn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +85,7 @@ func (r *codeRunner) leaveRequestTurn(turn *requestTurn) {
 	}
 }
 
-// settleRequests waits, when the last request of the context was cut, until the
+// settleRequests waits, if the last request of the context was cut, until the
 // interpreter runs code there again.
 func (r *codeRunner) settleRequests(ctx context.Context, turn *requestTurn, p *RunCodeParams) error {
 	nothing := &RunCodeParams{Context: p.Context, Language: p.Language}
@@ -113,7 +114,7 @@ func (r *codeRunner) settleRequests(ctx context.Context, turn *requestTurn, p *R
 			return nil
 		case !unanswered:
 			turn.cut = time.Time{}
-			return nil // the request that follows is told the same
+			return nil // the request that follows gets the same answer
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// overHTTP returns a sandbox whose interpreter answers with these in turn, and with
-// the last from then on.
+// overHTTP returns a sandbox whose interpreter answers with these in turn, and
+// then always with the last.
 func overHTTP(t *testing.T, answers ...http.HandlerFunc) *Sandbox {
 	t.Helper()
 	s := newService(t)
@@ -43,14 +43,14 @@ func answersAll(w http.ResponseWriter, _ *http.Request) {
 	say(w, beginLine, `{"type":"result","text":"42","extra":{},"is_main_result":true}`, endLine)
 }
 
-// drops never answers: the kernel dropped what it was sent.
+// drops never answers: the kernel dropped what it received.
 func drops(w http.ResponseWriter, r *http.Request) {
 	say(w, `{"type":"keepalive"}`)
 	<-r.Context().Done()
 }
 
-// giveUp calls RunCode and gives it up when its code has begun, as the interpreter's
-// answer then says.
+// giveUp calls RunCode and gives it up when the interpreter's answer says that
+// its code has begun.
 func giveUp(t *testing.T, sb *Sandbox) {
 	t.Helper()
 	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
@@ -69,8 +69,8 @@ func runsOn(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// What follows a call that was given up waits for the interrupt, and is not sent
-// while the interpreter drops what it is sent.
+// A request after a call that was given up waits for the interrupt, and is not
+// sent while the interpreter drops what it receives.
 func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	var arrived time.Time
@@ -85,7 +85,7 @@ func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	if err != nil || ex.Text() != "42" {
 		t.Errorf("%+v, %v", ex, err)
 	}
-	// That was noted before the call returned.
+	// The cut was recorded before the call returned.
 	if waited := arrived.Sub(gone); waited < interruptOvertake*9/10 {
 		t.Errorf("the next request came after %v", waited)
 	}
@@ -103,7 +103,8 @@ func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, errNotSent) || !strings.Contains(err.Error(), "RestartContext") || ex != nil {
 		t.Errorf("%+v, %v", ex, err)
 	}
-	// Another context has nothing to do with it, and the caller's patience goes first.
+	// Another context is not affected, and the end of the caller's context comes
+	// first.
 	other := overHTTP(t, runsOn, answersAll)
 	giveUp(t, other)
 	if ex, err := other.RunCode(t.Context(), "x", &RunCodeParams{Context: "b0b"}); err != nil || ex.Text() != "42" {
@@ -117,7 +118,8 @@ func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	}
 }
 
-// One request at a time is with the interpreter, so that none is there to be drops.
+// The interpreter has one request at a time, so that there is none for it to
+// drop.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	sb := overHTTP(t, runsOn, answersAll)

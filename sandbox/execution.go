@@ -16,41 +16,42 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Execution is what running code gave.
+// Execution is the outcome of running code.
 type Execution struct {
 	// Results are the displayed values in order, and the value of the last
 	// expression, as they were at the end: updated where the code updated them,
-	// without those that it cleared.
+	// without those that the code cleared.
 	Results []Result
 	// Stdout and Stderr are what was printed, as far as it is kept; where bytes
 	// were dropped, a line says so.
 	Stdout, Stderr string
-	// Logs are both streams in the order in which they came, as far as they are
-	// kept. What comes on one stream without pause is one entry. They are a
-	// record: nothing that the code does clears them.
+	// Logs are both streams in the order in which they arrived, as far as they are
+	// kept. Output that arrives on one stream without a pause is one entry. They are
+	// a record: nothing that the code does clears them.
 	Logs []Output
 	// StdoutDropped and StderrDropped count the bytes that are not kept.
 	StdoutDropped, StderrDropped int64
-	// LogsDropped counts the entries, and ResultsDropped the results and updates
-	// of results, that are not kept.
+	// LogsDropped counts the entries, and ResultsDropped the results and updates of
+	// results, that are not kept.
 	LogsDropped, ResultsDropped int
-	// Error is the exception that ended the code; nil when there was none.
+	// Error is the exception that ended the code; nil if there was none.
 	Error *ExecutionError
-	// Count is the number of the execution in its context; 0 when silent.
+	// Count is the number of the execution in its context; 0 if the code ran
+	// silently.
 	Count int
 	// Timing is when it ran.
 	Timing Timing
 }
 
-// Timing is when code ran, by the clock of this machine.
+// Timing is when code ran, by this machine's clock.
 type Timing struct {
-	// Asked is when the call was made, Started when the kernel began, and
-	// Finished when the end of it was seen. Started is zero when it did not
-	// begin.
+	// Asked is when the call was made, Started when the kernel began to run the
+	// code, and Finished when its end was seen. Started is zero if the kernel did
+	// not begin.
 	Asked, Started, Finished time.Time
 }
 
-// Queued is how long the code waited for its turn.
+// Queued returns how long the code waited for its turn.
 func (t Timing) Queued() time.Duration {
 	if t.Started.IsZero() {
 		return t.Finished.Sub(t.Asked)
@@ -58,7 +59,7 @@ func (t Timing) Queued() time.Duration {
 	return t.Started.Sub(t.Asked)
 }
 
-// Ran is how long the code ran.
+// Ran returns how long the code ran.
 func (t Timing) Ran() time.Duration {
 	if t.Started.IsZero() {
 		return 0
@@ -66,12 +67,12 @@ func (t Timing) Ran() time.Duration {
 	return t.Finished.Sub(t.Started)
 }
 
-// Truncated tells whether something is not kept; the counters tell what.
+// Truncated reports whether anything was not kept; the counters say what.
 func (e *Execution) Truncated() bool {
 	return e.StdoutDropped > 0 || e.StderrDropped > 0 || e.LogsDropped > 0 || e.ResultsDropped > 0
 }
 
-// Main is the value of the last expression; ok is false when there is none.
+// Main returns the value of the last expression; ok is false if there is none.
 func (e *Execution) Main() (main Result, ok bool) {
 	if e != nil {
 		for _, r := range e.Results {
@@ -83,15 +84,15 @@ func (e *Execution) Main() (main Result, ok bool) {
 	return Result{}, false
 }
 
-// Text is the text of the value of the last expression; empty when there is
+// Text returns the text of the value of the last expression, or "" if there is
 // none. See [Result.Text].
 func (e *Execution) Text() string {
 	main, _ := e.Main()
 	return main.Text()
 }
 
-// Decode puts the value of the last expression into what to points to. See
-// [Result.Decode].
+// Decode stores the value of the last expression in the variable that to points
+// to. See [Result.Decode].
 func (e *Execution) Decode(to any) error {
 	main, ok := e.Main()
 	if !ok {
@@ -100,12 +101,13 @@ func (e *Execution) Decode(to any) error {
 	return main.Decode(to)
 }
 
-// Decode puts the value into what to points to: from its JSON, which lists and
-// dicts have; else from its text when that is a number, also one of numpy's, a
-// string or one of True, False and None; and a string takes any text. What is not
-// a number in a list is null there: a []float64 has NaN for it. For what else
-// there is in Python have the code make a list or a dict of it, or use
-// package agent, whose values have types; [Result.DataFrame] has data frames.
+// Decode stores the value in the variable that to points to. It uses the JSON of
+// the value, which lists and dicts have; otherwise its text, if that is a number
+// (also one of numpy's), a string, or True, False or None. A string variable
+// takes any text. A value in a list that is no finite number is null in the JSON:
+// a []float64 has NaN for it. For other Python values have the code make a list
+// or a dict, or use package agent, whose values have types; data frames are in
+// [Result.DataFrame].
 func (r Result) Decode(to any) error {
 	if value := r.JSON(); value != nil {
 		if err := jupyter.UnmarshalJSON(value, to); err != nil {
@@ -145,10 +147,10 @@ func (r Result) Decode(to any) error {
 	return nil
 }
 
-// numpyScalar is how numpy writes one value of an array.
+// numpyScalar matches how numpy writes one value of an array.
 var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
 
-// literal gives the JSON of what Python writes for a simple value.
+// literal returns the JSON of what Python writes for a simple value.
 func literal(text string) (json.RawMessage, error) {
 	if scalar := numpyScalar().FindStringSubmatch(text); scalar != nil {
 		text = scalar[1]

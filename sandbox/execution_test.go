@@ -69,7 +69,7 @@ func TestUpdatesAndClears(t *testing.T) {
 	}
 }
 
-// None as a representation is none, over either transport.
+// A representation that is None counts as missing, over either transport.
 func TestRepresentationThatIsNone(t *testing.T) {
 	t.Parallel()
 	c := newCollector(&RunCodeParams{})
@@ -139,8 +139,8 @@ func TestLogs(t *testing.T) {
 	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 4\n"}, got()); diff != "" {
 		t.Error(diff)
 	}
-	// Of 20 bytes the first ten stay and the last ten; a character that is cut is
-	// left out, an entry of which nothing is left, too.
+	// Of 20 bytes the first ten and the last ten stay; a character that is cut is
+	// left out, and so is an entry of which nothing is left.
 	say(StreamStdout, strings.Repeat("x", 30), time.Second)
 	say(StreamStdout, "12345678é", time.Second)
 	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 12345678é"}, got()); diff != "" {
@@ -190,7 +190,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%s: %v, %v", plain, got, err)
 		}
 	}
-	// What is missing among numbers is no 0.
+	// A value that is missing among numbers is not 0.
 	var floats []float64
 	if err := (Result{Data: map[string]json.RawMessage{"application/json": []byte(`[1,null,"inf"]`)}}).Decode(&floats); err != nil ||
 		!cmp.Equal(floats, []float64{1, math.NaN(), math.Inf(1)}, cmpopts.EquateNaNs()) {

@@ -17,22 +17,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// failed gives the error of a call: what was tried, in which sandbox, and the
-// cause, in the words of this package and of api.
+// failed returns the error of a call: what was tried, in which sandbox, and the
+// cause, as an error of this package or of api.
 func (sb *Sandbox) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("sandbox: %s in %s: %w", what, sb.ID(), sb.cause(ctx, err))
 }
 
 func (sb *Sandbox) cause(ctx context.Context, err error) error {
-	// A call that was given up says so, whatever that broke. The handle's Close
-	// shows as ErrClosed here.
+	// A call that was given up reports that, whatever else broke because of it.
+	// Close of the handle appears as ErrClosed here.
 	if ctx.Err() != nil {
 		interrupted, ok := errors.AsType[*InterruptedError](err)
 		switch sent := !errors.Is(err, errNotSent); {
 		case ok && sent:
 			return interrupted
 		case !ok && !sent && errors.Is(err, context.Cause(ctx)):
-			return err // it says what the code waited for
+			return err // it names what the code waited for
 		}
 		return context.Cause(ctx)
 	}
@@ -40,7 +40,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		return sb.epitaph(ctx, gone)
 	}
 	err = translated(err)
-	// A connection that broke may mean that the sandbox is gone.
+	// A broken connection may mean that the sandbox is gone.
 	e, ok := errors.AsType[*api.Error](err)
 	lost := errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost)
 	if !lost && (!ok || e.StatusCode != 0) {
@@ -55,8 +55,8 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// translated puts an error of the libraries that carry a call into the words
-// of api.
+// translated turns an error of the libraries that carry a call into one of
+// package api.
 func translated(err error) error {
 	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) || errors.Is(err, ErrUnknownLanguage) {
 		return err
@@ -87,7 +87,7 @@ func translated(err error) error {
 	return wireError("/process.Process", rpc)
 }
 
-// wireError is the error that a service of the daemon answered with.
+// wireError returns the error with which a service of envd answered.
 func wireError(service string, rpc *connect.Error) *api.Error {
 	return &api.Error{
 		Method: http.MethodPost, Path: service, StatusCode: rpcStatus[rpc.Code()],
@@ -95,7 +95,7 @@ func wireError(service string, rpc *connect.Error) *api.Error {
 	}
 }
 
-// rpcStatus is the status that stands for a code of Connect.
+// rpcStatus maps Connect's codes to HTTP statuses.
 var rpcStatus = map[connect.Code]int{
 	connect.CodeCanceled:           499,
 	connect.CodeUnknown:            http.StatusInternalServerError,
@@ -115,7 +115,7 @@ var rpcStatus = map[connect.Code]int{
 	connect.CodeUnauthenticated:    http.StatusUnauthorized,
 }
 
-// probe asks the daemon whether it is there; only [ErrGone] is a clear no.
+// probe asks envd whether it is there; only [ErrGone] is a definite no.
 func (sb *Sandbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -131,8 +131,8 @@ func (sb *Sandbox) probe(ctx context.Context) error {
 	return response.Body.Close()
 }
 
-// missing makes the control plane's 404 about a sandbox a [*GoneError]. The service
-// may know what became of it.
+// missing turns the control plane's 404 about a sandbox into a [*GoneError]. The
+// service may know what happened to the sandbox.
 func missing(id string, err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && errors.Is(e, api.ErrNotFound) {
 		return &GoneError{ID: id, State: "killed", Reason: e.Message, At: time.Now(), cause: err}
@@ -140,7 +140,7 @@ func missing(id string, err error) error {
 	return err
 }
 
-// epitaph says as well as can be known what became of the sandbox.
+// epitaph adds what can be found out about why the sandbox is gone.
 func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	sb.mu.Lock()
 	endAt := sb.endAt

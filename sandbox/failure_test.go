@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// What a sandbox says may be printed on a terminal, as a part of an error.
+// Text from a sandbox may be printed on a terminal, as a part of an error.
 func TestForeignTextInErrors(t *testing.T) {
 	t.Parallel()
 	hostile := "no\x1b]0;title\a\n\u009b2J" + strings.Repeat("é", 600)
@@ -28,7 +28,7 @@ func TestForeignTextInErrors(t *testing.T) {
 	}
 }
 
-// The service may know what became of a sandbox.
+// The service may know what happened to a sandbox.
 func TestMissingSandbox(t *testing.T) {
 	t.Parallel()
 	answer := api.ResponseError(http.MethodGet, "/sandboxes/i1", http.StatusNotFound, http.Header{}, []byte(`{"code":404,"message":"it was killed at noon"}`))

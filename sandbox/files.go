@@ -21,54 +21,56 @@ import (
 )
 
 const (
-	// DefaultIdleTimeout is how long a transfer may stand still unless
-	// [FileParams] say otherwise.
+	// DefaultIdleTimeout is how long a transfer may stand still unless [FileParams]
+	// sets another time.
 	DefaultIdleTimeout = time.Minute
-	// parallelWrites is how many files [Files.WriteFiles] writes at a time.
+	// parallelWrites is how many files [Files.WriteFiles] writes at once.
 	parallelWrites = 4
 )
 
-// Files are a sandbox's files. Relative paths and "~" start at the user's home.
-// What is made belongs to the user, but nothing is refused to one: the service
-// reads and writes with root's rights. Errors are [*fs.PathError]; errors.Is
-// finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and the like in them.
+// Files works with a sandbox's files. Relative paths and "~" start at the user's
+// home. Files are created as the user, but access is root's: the service reads
+// and writes with root's rights, so permissions are not enforced. Errors are
+// [*fs.PathError]; errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC
+// and the like in them.
 //
-// Names may hold any character. Read, Open and the writes take names that are
-// not UTF-8, too; the other calls cannot carry these and refuse them with
+// Names may hold any character. Read, Open and the write methods also take names
+// that are not UTF-8; the other calls cannot carry these and refuse them with
 // fs.ErrInvalid. It is safe for concurrent use.
 type Files struct {
 	sb  *Sandbox
 	rpc filesystemconnect.FilesystemClient
 }
 
-// FileParams say how a file is read or written.
+// FileParams sets how a file is read or written.
 type FileParams struct {
-	// User is whose home relative paths start at, and who owns what is written;
-	// empty means the sandbox's default user.
+	// User is the user at whose home relative paths start, and who owns what is
+	// written; empty means the sandbox's default user.
 	User string
-	// Gzip compresses the content on its way. The reader of a file gets what it
-	// unpacks to, however much that is. Daemons before 0.5.7 get it as it is.
+	// Gzip compresses the content in transit. The reader of a file receives the
+	// unpacked content, however long that is. Daemons before 0.5.7 receive uploads
+	// uncompressed.
 	Gzip bool
-	// IdleTimeout ends a transfer with [ErrIdle] when no byte moves for that
-	// long; time that the caller's own reader or writer takes does not count. 0
-	// means [DefaultIdleTimeout], less than 0 no bound. How long the whole may
-	// take is the context's business.
+	// IdleTimeout ends a transfer with [ErrIdle] if no byte moves for that long;
+	// time that the caller's own reader or writer takes does not count. 0 means
+	// [DefaultIdleTimeout], a negative value no limit. The time for the whole
+	// transfer is limited only by the context.
 	IdleTimeout time.Duration
-	// Progress is told how many bytes of content were moved so far: at most ten
-	// times a second, one call at a time, and in the end once with all of them.
-	// A download calls it from within Read, an upload from another goroutine,
+	// Progress is called with the number of bytes of content moved so far: at most
+	// ten times a second, one call at a time, and once at the end with the total. A
+	// download calls it from within Read, an upload from another goroutine, but
 	// never after the call has returned. It must not block. May be nil.
 	Progress func(bytes int64)
-	// Metadata are labels of what is written, in place of those it had: keys in
-	// the letters of an HTTP header, kept in lower case, and printable ASCII
-	// values, 4 KiB at most. They need a daemon of 0.6.2. To read with any is an
-	// error; [Files.Stat] gives them.
+	// Metadata are labels of the file that is written, which replace those it had:
+	// the keys use the letters of an HTTP header and are kept in lower case, the
+	// values are printable ASCII of at most 4 KiB. They need envd 0.6.2. Setting any
+	// for a read is an error; [Files.Stat] returns them.
 	Metadata map[string]string
 }
 
 func newFiles(sb *Sandbox) *Files { return &Files{sb, newFilesystemClient(sb)} }
 
-// Read gives the content of a file, however long that is; Open reads as it comes.
+// Read returns the content of a file, whatever its length; Open streams it.
 func (f *Files) Read(ctx context.Context, path string, p *FileParams) ([]byte, error) {
 	r, err := f.Open(ctx, path, p)
 	if err != nil {
@@ -82,14 +84,14 @@ func (f *Files) Read(ctx context.Context, path string, p *FileParams) ([]byte, e
 	return data, nil
 }
 
-// ReadText is Read as a string, byte for byte.
+// ReadText is like Read, but returns a string with the same bytes.
 func (f *Files) ReadText(ctx context.Context, path string, p *FileParams) (string, error) {
 	data, err := f.Read(ctx, path, p)
 	return string(data), err
 }
 
-// Open opens a file for reading; it is read as it comes, and Close must be
-// called. ctx is that of the reading, too.
+// Open opens a file for reading; its content is streamed, and Close must be
+// called. ctx bounds the reading, too.
 func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCloser, error) {
 	p = cmp.Or(p, &FileParams{})
 	if len(p.Metadata) > 0 {
@@ -109,7 +111,7 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 		defer end()
 		return nil, fail("open", err)
 	}
-	// The handle's Close must not wait for one who has given up reading.
+	// Close of the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, end)
 	return &fileReader{
 		content: content, body: body, idle: idle, progress: newProgress(p.Progress), end: end,
@@ -117,15 +119,16 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 	}, nil
 }
 
-// download gives the content of a file and the body that it comes in.
+// download returns the content of a file and the response body that carries it.
 func (f *Files) download(ctx context.Context, path string, p *FileParams) (content io.Reader, body io.ReadCloser, err error) {
 	encoding := "identity"
 	if p.Gzip {
 		encoding = "gzip"
 	}
 	response, err := f.get(ctx, path, p.User, encoding)
-	// The service's daemon asks for the end of a file before it sends it as it is, and
-	// those of /proc have none that it could ask for. Compressed it just reads them.
+	// The service's daemon seeks to the end of a file before it sends it
+	// uncompressed, which fails for files in /proc. To send one compressed it just
+	// reads it.
 	if e, ok := errors.AsType[*api.Error](err); ok && !p.Gzip && e.StatusCode == http.StatusInternalServerError && e.Message == "seeker can't seek" {
 		response, err = f.get(ctx, path, p.User, "gzip")
 	}
@@ -147,30 +150,31 @@ func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Res
 	if err != nil {
 		return nil, err
 	}
-	// Never left to the transport, which does not report the length of what it unpacks.
+	// This is never left to the transport, which does not report the length of what
+	// it unpacks.
 	request.Header.Set("Accept-Encoding", encoding)
 	return f.do(request)
 }
 
-// Write writes a file, making it and its directories where they are missing
-// and replacing what it holds.
+// Write writes a file. It creates the file and its directories if they are
+// missing, and replaces what the file holds.
 //
-// A write that fails on its way, because ctx ended or the connection broke, leaves the
-// old file in place on the local cloud. The service's daemon writes as the data
-// arrives: there the part that arrived stays, under the name of the file and in place
-// of what it held. To replace a file whole there, write to another name and then use
-// [Files.Rename].
+// If a write fails halfway, because ctx ended or the connection broke, the old
+// file stays in place on the local cloud. The service's daemon writes as the data
+// arrives: there the part that arrived replaces what the file held. To replace a
+// file atomically there, write to another name and then use [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
 
-// WriteText is Write of a string.
+// WriteText is like Write, but takes a string.
 func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams) error {
 	return f.WriteFrom(ctx, path, strings.NewReader(text), p)
 }
 
-// WriteFrom is Write of what r gives, as it comes; nil gives nothing. An error of r
-// cuts the upload off, as Write says, and is returned. r is not read after the return, but a Read in
+// WriteFrom is like Write, but streams what r returns; a nil r writes an empty
+// file. An error of r cuts the upload off, with the effect that Write describes,
+// and is returned. r is not read after WriteFrom returns, but a Read that is in
 // progress then is not waited for.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
@@ -184,15 +188,16 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 
 // FileContent is a file to write.
 type FileContent struct {
-	// Path is where it belongs.
+	// Path is where to write it.
 	Path string
-	// Content is read once; nil means that the file is empty.
+	// Content is read once; nil means an empty file.
 	Content io.Reader
 }
 
-// WriteFiles writes many files, four at a time and in no order. The first
-// failure is returned and ends the others: files that were complete by then
-// stay, and those that were being written are as Write says. p holds for each of them; Progress counts them together.
+// WriteFiles writes many files, four at once and in no particular order. The
+// first failure is returned and ends the other writes: files that were complete
+// by then stay, and those that were being written are left as Write describes. p
+// applies to each of them; Progress counts them together.
 func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -258,12 +263,13 @@ func (f *Files) upload(ctx context.Context, path string, s *source, p *FileParam
 		return err
 	}
 	defer response.Body.Close()
-	// The answer repeats the path; to read it to its end keeps the connection.
+	// The answer repeats the path; reading it to its end lets the connection be
+	// reused.
 	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
 	return err
 }
 
-// maxAnswer is enough of an answer that is no file.
+// maxAnswer bounds how much is read of an answer that is not a file.
 const maxAnswer = 64 << 10
 
 func (f *Files) request(ctx context.Context, method, path, user string, body io.Reader) (*http.Request, error) {
@@ -277,7 +283,7 @@ func (f *Files) request(ctx context.Context, method, path, user string, body io.
 	return portClient{f.sb, protocol.PortEnvd}.request(ctx, method, "/files?"+query.Encode(), body)
 }
 
-// do sends a request; an answer but 200 is an error.
+// do sends a request; any status other than 200 is an error.
 func (f *Files) do(request *http.Request) (*http.Response, error) {
 	response, err := portClient{f.sb, protocol.PortEnvd}.Do(request)
 	if err != nil {

@@ -20,61 +20,62 @@ import (
 )
 
 const (
-	// DefaultMaxBytes and DefaultMaxFiles bound what [Files.DownloadDir] brings
-	// unless [DownloadDirParams] say otherwise: 1 GiB, and 100,000 files,
+	// DefaultMaxBytes and DefaultMaxFiles limit what [Files.DownloadDir] copies
+	// unless [DownloadDirParams] sets other limits: 1 GiB, and 100,000 files,
 	// directories and links.
 	DefaultMaxBytes = 1 << 30
 	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge says that a directory of the sandbox has more than a download may
-// bring.
+// ErrTooLarge reports that a directory of the sandbox has more than the limits of
+// a download allow.
 var ErrTooLarge = archive.ErrTooLarge
 
-// UploadDirParams say how a directory is copied into a sandbox.
+// UploadDirParams sets how a directory is copied into a sandbox.
 type UploadDirParams struct {
-	// User is whose home a relative path starts at, and who owns what is made;
-	// empty means the sandbox's default user.
+	// User is the user at whose home a relative path starts, and who owns what is
+	// created; empty means the sandbox's default user.
 	User string
-	// Exclude leaves out what it says true of, with all that is below. Names are
-	// paths from the directory, with slashes. May be nil.
+	// Exclude returns true for an entry to leave out, with everything below it.
+	// Names are paths relative to the directory, with slashes. May be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is told what cannot be copied: sockets, pipes, devices. Names and
-	// reasons may hold anything a file's name can. May be nil.
+	// Skipped is called for what cannot be copied: sockets, pipes, devices. Names
+	// and reasons may hold anything that a file name can. May be nil.
 	Skipped func(name, why string)
-	// Gzip, IdleTimeout and Progress are those of [FileParams], of the archive
-	// that the directory is sent as.
+	// Gzip, IdleTimeout and Progress are those of [FileParams], applied to the
+	// archive in which the directory is sent.
 	Gzip        bool
 	IdleTimeout time.Duration
 	Progress    func(bytes int64)
 }
 
-// DownloadDirParams say how a directory is copied out of a sandbox.
+// DownloadDirParams sets how a directory is copied out of a sandbox.
 type DownloadDirParams struct {
-	// User is whose home a relative path starts at, and with whose rights the
-	// directory is read; empty means the sandbox's default user.
+	// User is the user at whose home a relative path starts, and with whose rights
+	// the directory is read; empty means the sandbox's default user.
 	User string
 	// MaxBytes is how many bytes the files may have together, and MaxFiles how many
-	// files, directories and links there may be: with more DownloadDir returns
-	// [ErrTooLarge], and what came before stays. 0 means [DefaultMaxBytes] and
-	// [DefaultMaxFiles], less than 0 no bound: then code in the sandbox can fill
-	// the disk of this machine.
+	// files, directories and links there may be: if there are more, DownloadDir
+	// returns [ErrTooLarge], and what was copied before stays. 0 means
+	// [DefaultMaxBytes] and [DefaultMaxFiles], a negative value no limit: then code
+	// in the sandbox can fill this machine's disk.
 	MaxBytes, MaxFiles int64
-	// Skipped is told what is not copied: devices and the like, and symbolic
-	// links that lead, or may lead, out of the directory. Names and reasons are the
-	// sandbox's words and may hold anything. May be nil.
+	// Skipped is called for what is not copied: devices and the like, and symbolic
+	// links that lead, or may lead, out of the directory. Names and reasons come
+	// from the sandbox and may hold anything. May be nil.
 	Skipped func(name, why string)
-	// Progress is told how many bytes came, archive's headers included, as by
-	// [FileParams], from the goroutine that called. May be nil.
+	// Progress is called with the number of bytes received so far, including the
+	// archive's headers, as often as that of [FileParams], on the caller's
+	// goroutine. May be nil.
 	Progress func(bytes int64)
 }
 
-// UploadDir copies what is in a directory of this machine into one of the
-// sandbox, which is made where it is missing; files that are there are replaced
-// and others stay. Modes, times and symbolic links are kept, and links are not
-// followed. It goes as an archive through a file in the user's home and the
-// sandbox's tar: nothing of it is held in memory, and it takes twice its space
-// until it is unpacked.
+// UploadDir copies the content of a directory of this machine into a directory of
+// the sandbox, which is created if it is missing; existing files of the same name
+// are replaced and others stay. Modes, times and symbolic links are kept, and
+// links are not followed. The content is sent as an archive, through a file in
+// the user's home, and unpacked by the sandbox's tar: it is not held in memory,
+// and takes twice its space until it is unpacked.
 func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
 	p = cmp.Or(p, &UploadDirParams{})
 	root, err := os.OpenRoot(local)
@@ -89,10 +90,11 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	defer end()
 	file := ".e2bctl-" + rand.Text() + ".tar"
 	if err := f.sendArchive(ctx, root, file, p); err != nil {
-		f.discard(ctx, file, p.User) // not every daemon forgets what was cut off
+		f.discard(ctx, file, p.User) // not every daemon removes an upload that was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
-	// Once it is open it needs no name: however tar ends, nothing is left.
+	// Once the archive is open it needs no name: however tar ends, nothing is left
+	// behind.
 	if err := f.dirCommand(ctx, p.User, `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"; } < "$ARCHIVE"`,
 		map[string]string{"DIR": dir, "ARCHIVE": file}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
@@ -103,16 +105,17 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	return nil
 }
 
-// discard removes an archive of no use, whatever the call has come to.
+// discard removes an archive that is no longer needed, even if the call's context
+// has ended.
 func (f *Files) discard(ctx context.Context, file, user string) {
 	f.sb.background(ctx, func(ctx context.Context) {
 		request := connect.NewRequest(&filesystem.RemoveRequest{Path: file})
 		asUser(request.Header(), user)
-		_, _ = f.rpc.Remove(ctx, request) // nobody is left to tell
+		_, _ = f.rpc.Remove(ctx, request) // there is no caller left to tell
 	})
 }
 
-// sendArchive sends what is in root as an archive.
+// sendArchive sends the content of root as an archive.
 func (f *Files) sendArchive(ctx context.Context, root *os.Root, file string, p *UploadDirParams) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -130,15 +133,15 @@ func (f *Files) sendArchive(ctx context.Context, root *os.Root, file string, p *
 	return err
 }
 
-// DownloadDir copies what is in a directory of the sandbox into one of this
-// machine, which is made where it is missing; files and links that are in the way
-// are replaced and others stay. Modes but setuid and setgid, times and symbolic
-// links are kept. It comes through the sandbox's tar, and nothing of it is held in
-// memory.
+// DownloadDir copies the content of a directory of the sandbox into a directory
+// of this machine, which is created if it is missing; files and links that are in
+// the way are replaced and others stay. Modes except setuid and setgid, times and
+// symbolic links are kept. The content is packed by the sandbox's tar, and is not
+// held in memory.
 //
-// What a sandbox holds is not to be trusted: whatever its names and links are,
-// nothing is written outside of local, and p bounds how much it may be. A path
-// that is no directory is syscall.ENOTDIR.
+// The content of a sandbox is not trusted: whatever its names and links are,
+// nothing is written outside of local, and p limits how much is written. If the
+// path is not a directory, the error is syscall.ENOTDIR.
 func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadDirParams) error {
 	p = cmp.Or(p, &DownloadDirParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -157,7 +160,7 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 	err = f.dirCommand(ctx, p.User, `[ -e "$DIR" ] || exit 102; [ -d "$DIR" ] || exit 120; exec tar -c -f - -C "$DIR" .`,
 		map[string]string{"DIR": dir}, counted{w, progress})
 	w.CloseWithError(err)
-	// What broke the archive is the better reason when both failed.
+	// If both failed, what broke the archive is the better reason.
 	unpackErr := <-unpacked
 	switch exit, exited := errors.AsType[*ExitError](err); {
 	case exited && exit.Result.ExitCode == 102:
@@ -174,7 +177,8 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 	return nil
 }
 
-// receiveArchive unpacks an archive. Nothing is made before it begins.
+// receiveArchive unpacks an archive. Nothing is created before the archive
+// begins.
 func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadDirParams) error {
 	stream := bufio.NewReader(r)
 	if _, err := stream.Peek(1); err != nil {
@@ -199,8 +203,9 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 	return err
 }
 
-// dirCommand runs a line of ours where relative paths start. Paths are in its
-// environment, where no shell takes them for anything else.
+// dirCommand runs a shell line of this package in the directory where relative
+// paths start. Paths are passed in its environment, where the shell does not
+// interpret them.
 func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[string]string, stdout io.Writer) error {
 	for name, path := range paths {
 		if err := rpcPath(path); err != nil {
@@ -209,7 +214,7 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 		if path == "~" || strings.HasPrefix(path, "~/") {
 			path = "." + path[1:]
 		}
-		// Nor is a path an option.
+		// A path must not be taken for an option either.
 		if !strings.HasPrefix(path, "/") {
 			path = "./" + path
 		}
@@ -219,7 +224,7 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 	return err
 }
 
-// counted is a writer whose bytes are counted.
+// counted is a writer that counts its bytes.
 type counted struct {
 	w        io.Writer
 	progress *progress

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a download may bring without having been asked for more.
+// What a download may copy unless it was given other limits.
 func TestDownloadDirDefaults(t *testing.T) {
 	t.Parallel()
 	claim := func(size int64) func(*tar.Writer) error {
@@ -47,7 +47,7 @@ func TestDownloadDirDefaults(t *testing.T) {
 			var writing sync.WaitGroup
 			writing.Go(func() {
 				tw := tar.NewWriter(w)
-				w.CloseWithError(test.write(tw)) // of a claim nothing follows
+				w.CloseWithError(test.write(tw)) // no content follows the claimed size
 			})
 			err := receiveArchive(t.Context(), r, t.TempDir(), &test.params)
 			_ = r.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// failed gives the error of an operation on a path.
+// failed returns the error of an operation on a path.
 func (f *Files) failed(ctx context.Context, op, path string, err error) error {
 	return f.pathError(op, path, asSystem(f.sb.cause(ctx, err)))
 }
@@ -23,8 +23,8 @@ func (f *Files) pathError(op, path string, err error) error {
 
 func invalid(why string) error { return fmt.Errorf("%w: %s", fs.ErrInvalid, why) }
 
-// reasons are the words in which the daemon passes on what its system said; a
-// line's end stands for that of the message.
+// reasons are the texts with which the daemon passes on errors of its system; a
+// line break stands for the end of the message.
 var reasons = []struct {
 	words string
 	err   error
@@ -46,7 +46,7 @@ var reasons = []struct {
 	{": invalid cross-device link\n", syscall.EXDEV},
 }
 
-// asSystem adds to an answer what the same failure is on one's own machine.
+// asSystem adds the error that the same failure has on a local machine.
 func asSystem(err error) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok {

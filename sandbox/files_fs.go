@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// FS shows the files below root as an [fs.FS], with the methods of [fs.StatFS],
+// FS returns the files below root as an [fs.FS], with the methods of [fs.StatFS],
 // [fs.ReadDirFS], [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx bounds
-// everything that is done with it. Symbolic links are followed, to outside of root
-// too, as [os.DirFS] does; ReadLink gives where a link leads in the end. Every
-// call asks the sandbox: walk a big tree with [Files.List] instead.
+// everything that is done with it. Symbolic links are followed, even out of root,
+// as with [os.DirFS]; ReadLink returns the final target of a link. Every call is
+// a request to the sandbox: to walk a large tree use [Files.List] instead.
 func (f *Files) FS(ctx context.Context, root string) fs.FS {
 	return &fileSystem{ctx, f, root}
 }
@@ -33,7 +33,7 @@ var (
 	_ fs.ReadLinkFS = (*fileSystem)(nil)
 )
 
-// at gives the path of a name in the sandbox.
+// at returns the path of a name in the sandbox.
 func (s *fileSystem) at(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -41,7 +41,7 @@ func (s *fileSystem) at(op, name string) (string, error) {
 	return path.Join(cmp.Or(s.root, "."), name), nil
 }
 
-// named puts the caller's name into an error instead of the sandbox's path.
+// named replaces the sandbox's path in an error by the caller's name.
 func named(op, name string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
@@ -114,7 +114,7 @@ func (s *fileSystem) Lstat(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// ReadLink gives where a symbolic link leads in the end.
+// ReadLink returns the final target of a symbolic link.
 func (s *fileSystem) ReadLink(name string) (string, error) {
 	info, err := s.lstat("readlink", name)
 	switch {
@@ -153,7 +153,7 @@ func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Sub shows what is below a directory.
+// Sub returns the files below a directory.
 func (s *fileSystem) Sub(name string) (fs.FS, error) {
 	at, err := s.at("sub", name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *fileSystem) Sub(name string) (fs.FS, error) {
 	return &fileSystem{s.ctx, s.files, at}, nil
 }
 
-// fsEntry is a description under the name it was asked for.
+// fsEntry is a file's description under the name that was asked for.
 type fsEntry struct {
 	name  string
 	about *FileInfo
@@ -174,7 +174,7 @@ func (e *fsEntry) Mode() fs.FileMode  { return e.about.Mode }
 func (e *fsEntry) ModTime() time.Time { return e.about.ModTime }
 func (e *fsEntry) IsDir() bool        { return e.about.Mode.IsDir() }
 
-// Sys gives the [*FileInfo].
+// Sys returns the [*FileInfo].
 func (e *fsEntry) Sys() any { return e.about }
 
 // openFile is a file that is open for reading.
@@ -195,7 +195,7 @@ func (f *openFile) Read(p []byte) (int, error) {
 	return n, named("read", f.name, err)
 }
 
-// openDir is an open directory; it is listed when it is first read.
+// openDir is an open directory; it is listed on the first read.
 type openDir struct {
 	system *fileSystem
 	name   string
@@ -211,7 +211,7 @@ func (d *openDir) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errors.New("is a directory")}
 }
 
-// ReadDir gives the next n entries, or all that are left.
+// ReadDir returns the next n entries, or all that are left.
 func (d *openDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if !d.listed {
 		entries, err := d.system.ReadDir(d.name)

@@ -16,8 +16,9 @@ const (
 	metadataOverhead = 9 // that the daemon adds to every key
 )
 
-// setMetadata puts the labels of a file into an upload's header. The daemon would
-// refuse some of what is refused here, too, and lose the rest in silence.
+// setMetadata puts the labels of a file into the header of an upload. The daemon
+// would refuse some of what is refused here, too, but would drop the rest
+// silently.
 func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 	if len(metadata) == 0 {
 		return nil
@@ -45,7 +46,7 @@ func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 	return nil
 }
 
-// notToken tells what a header's name does not take.
+// notToken reports whether a header's name cannot contain r.
 func notToken(c rune) bool {
 	return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }

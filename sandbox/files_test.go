@@ -171,7 +171,7 @@ func TestUploadDirFails(t *testing.T) {
 	}
 }
 
-// Files that were not written any more are no success.
+// Files that were no longer written do not count as success.
 func TestWriteFilesCancelled(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

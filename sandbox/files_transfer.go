@@ -15,11 +15,11 @@ import (
 )
 
 // ErrIdle: no byte of a file moved for the time of [FileParams.IdleTimeout]. It
-// is [os.ErrDeadlineExceeded], too.
+// matches [os.ErrDeadlineExceeded], too.
 var ErrIdle = fmt.Errorf("sandbox: the transfer stood still: %w", os.ErrDeadlineExceeded)
 
 // idleTimer ends a transfer that stands still while the timer is armed, as it is
-// from the beginning.
+// at first.
 type idleTimer struct {
 	timer *time.Timer // nil: no bound
 	after time.Duration
@@ -48,12 +48,12 @@ func (t *idleTimer) rest() {
 	}
 }
 
-// progressInterval is how often progress is told at most.
+// progressInterval is the shortest time between two reports of progress.
 const progressInterval = 100 * time.Millisecond
 
-// progress counts what transfers move, and tells.
+// progress counts what transfers move, and reports it.
 type progress struct {
-	tell func(int64) // nil: nobody asks
+	tell func(int64) // nil: not reported
 
 	mu    sync.Mutex
 	total int64
@@ -116,7 +116,8 @@ func (r *fileReader) Close() error {
 	return r.body.Close()
 }
 
-// unexpectedEOF tells a content that ends before it began from an empty one.
+// unexpectedEOF distinguishes content that ends before it began from empty
+// content.
 func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -124,8 +125,8 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// source is what an upload reads from. The transport may go on reading after it
-// has answered; r and the progress belong to the caller then.
+// source is what an upload reads from. The transport may still be reading after
+// it has answered; r and the progress belong to the caller again by then.
 type source struct {
 	r        io.Reader
 	idle     *idleTimer
@@ -148,7 +149,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// going does something unless the upload has ended.
+// going calls do unless the upload has ended.
 func (s *source) going(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *source) end() {
 	})
 }
 
-// lengthOf is how much r will give, or -1 where that is not sure.
+// lengthOf returns how many bytes r will return, or -1 if that is not certain.
 func lengthOf(r io.Reader) int64 {
 	switch r := r.(type) {
 	case *bytes.Reader:
@@ -179,7 +180,7 @@ func lengthOf(r io.Reader) int64 {
 	return -1
 }
 
-// form puts content into the form that daemons before 0.5.7 want, whose query
+// form wraps content in the form that daemons before 0.5.7 require, whose query
 // names the file.
 func form(content io.Reader) (io.Reader, string) {
 	var frame bytes.Buffer
@@ -191,7 +192,7 @@ func form(content io.Reader) (io.Reader, string) {
 	return io.MultiReader(bytes.NewReader(head), content, &frame), w.FormDataContentType()
 }
 
-// deflater compresses what it is read from.
+// deflater compresses what it reads.
 type deflater struct {
 	content io.Reader
 	z       *gzip.Writer

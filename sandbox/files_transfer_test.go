@@ -81,7 +81,7 @@ func TestTransfersThatStandStill(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Time that the caller takes is not the transfer's.
+	// Time that the caller takes does not count for the transfer.
 	p = &FileParams{IdleTimeout: time.Second} // in which the head of the answer comes
 	r, err := files.Open(t.Context(), "/body", p)
 	if err != nil {

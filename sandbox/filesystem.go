@@ -20,65 +20,69 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxListing bounds one answer about files: a listing of some 200,000.
+// maxListing bounds one answer about files: enough to list about 200,000 of them.
 const maxListing = 64 << 20
 
-// maxListed is how many messages there may be in such an answer: an entry is one,
-// its time and each of its metadata are more.
+// maxListed bounds the number of messages in such an answer: an entry is one, its
+// time and each of its metadata are further ones.
 const maxListed = 1_000_000
 
-// FileType is what a file is.
+// FileType is the type of a file.
 type FileType string
 
-// Types of files. A device, a pipe or a socket has none.
+// The types of files. A device, a pipe or a socket has none.
 const (
 	TypeFile    FileType = "file"
 	TypeDir     FileType = "dir"
 	TypeSymlink FileType = "symlink"
 )
 
-// FileInfo describes a file of a sandbox; of a symbolic link, the link itself.
+// FileInfo describes a file of a sandbox; for a symbolic link, it describes the
+// link itself.
 type FileInfo struct {
-	// Name is the last part of the path, Path the whole, as the daemon knows it.
+	// Name is the last part of the path, Path the whole path, as the daemon reports
+	// it.
 	Name, Path string
-	// Type is what it is.
+	// Type is the type of the file.
 	Type FileType
-	// Size is its length in bytes, of a symbolic link that of its text.
+	// Size is its length in bytes; for a symbolic link, the length of the path that
+	// it holds.
 	Size int64
-	// Mode has its permissions and, in the upper bits, what it is.
+	// Mode holds its permissions and, in the upper bits, its type.
 	Mode fs.FileMode
-	// Permissions are the mode as the daemon writes it: "-rw-r--r--", and of
-	// a symbolic link "Lrwxrwxrwx".
+	// Permissions is the mode as the daemon writes it: "-rw-r--r--", and for a
+	// symbolic link "Lrwxrwxrwx".
 	Permissions string
-	// Owner and Group are names, or numbers where there are none.
+	// Owner and Group are names, or numbers if there are no names.
 	Owner, Group string
-	// ModTime is when its content changed.
+	// ModTime is when its content last changed.
 	ModTime time.Time
-	// SymlinkTarget is where a symbolic link leads in the end, an absolute path;
-	// of a broken one it is the link's own.
+	// SymlinkTarget is the final target of a symbolic link, an absolute path; for a
+	// broken link it is the path of the link itself.
 	SymlinkTarget string
-	// TargetType is what a symbolic link leads to.
+	// TargetType is the type of the file that a symbolic link leads to.
 	TargetType FileType
-	// Metadata are the labels it was written with.
+	// Metadata are the labels that it was written with.
 	Metadata map[string]string
 }
 
-// IsDir tells whether it is a directory.
+// IsDir reports whether it is a directory.
 func (i *FileInfo) IsDir() bool { return i.Type == TypeDir }
 
-// PathParams say whose a path is.
+// PathParams sets for which user a path is meant.
 type PathParams struct {
-	// User is whose home relative paths start at, and who owns directories that
-	// are made; empty means the sandbox's default user.
+	// User is the user at whose home relative paths start, and who owns directories
+	// that are created; empty means the sandbox's default user.
 	User string
 }
 
-// ListFilesParams say what to list.
+// ListFilesParams sets what to list.
 type ListFilesParams struct {
-	// User is whose home relative paths start at; empty means the default user.
+	// User is the user at whose home relative paths start; empty means the default
+	// user.
 	User string
-	// Depth is how many levels to list; 0 means 1, the directory alone. More
-	// than 1 needs a daemon of 0.1.6.
+	// Depth is how many levels to list; 0 means 1, only the directory itself. More
+	// than 1 needs envd 0.1.6.
 	Depth int
 }
 
@@ -87,8 +91,8 @@ func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain, boundedProto(maxListed))
 }
 
-// List gives what is in a directory, in order of names, each directory before
-// what is in it. Symbolic links are shown, and not descended into.
+// List returns the content of a directory, ordered by name, each directory before
+// its content. Symbolic links are listed but not followed.
 func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*FileInfo, error) {
 	p = cmp.Or(p, &ListFilesParams{})
 	depth := max(p.Depth, 1)
@@ -109,7 +113,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*F
 	}
 	infos := make([]*FileInfo, len(response.GetEntries()))
 	for i, entry := range response.GetEntries() {
-		// Callers join names to paths of their own machine.
+		// Callers join names to paths on their own machine.
 		if name := entry.GetName(); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", clip.Text(name, 256)))
 		}
@@ -130,22 +134,22 @@ func (f *Files) Stat(ctx context.Context, path string, p *PathParams) (*FileInfo
 	return newFileInfo(response.GetEntry()), nil
 }
 
-// Exists reports whether there is anything at a path, a broken link included. Below a
-// file there is nothing.
+// Exists reports whether there is anything at a path, even a broken link. A path
+// below a file does not exist.
 func (f *Files) Exists(ctx context.Context, path string, p *PathParams) (bool, error) {
 	_, err := f.Stat(ctx, path, p)
 	if errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
-	// Another 404 may be that of a proxy, which knows nothing of files.
+	// Another 404 may come from a proxy, which knows nothing about files.
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == connect.CodeNotFound.String() {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// MakeDir makes a directory and its parents. Like [os.MkdirAll] it is content
-// with one that is there already.
+// MakeDir creates a directory and its parents. Like [os.MkdirAll] it does nothing
+// if the directory exists.
 func (f *Files) MakeDir(ctx context.Context, path string, p *PathParams) error {
 	_, err := call(ctx, f, "mkdir", path, userOf(p), f.rpc.MakeDir, &filesystem.MakeDirRequest{Path: path})
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == connect.CodeAlreadyExists.String() {
@@ -154,8 +158,9 @@ func (f *Files) MakeDir(ctx context.Context, path string, p *PathParams) error {
 	return err
 }
 
-// Rename moves a file or directory, making the directories of its new name. A
-// file that has that name is replaced. It does not move between file systems.
+// Rename moves a file or directory, creating the directories of its new path. A
+// file that already has the new path is replaced. It does not move between file
+// systems.
 func (f *Files) Rename(ctx context.Context, from, to string, p *PathParams) error {
 	if err := rpcPath(to); err != nil {
 		return f.pathError("rename", to, err)
@@ -164,8 +169,8 @@ func (f *Files) Rename(ctx context.Context, from, to string, p *PathParams) erro
 	return err
 }
 
-// Remove removes a file, or a directory with all that is in it. Like
-// [os.RemoveAll] it is content with what is not there.
+// Remove removes a file, or a directory with everything in it. Like
+// [os.RemoveAll] it does nothing if the path does not exist.
 func (f *Files) Remove(ctx context.Context, path string, p *PathParams) error {
 	_, err := call(ctx, f, "remove", path, userOf(p), f.rpc.Remove, &filesystem.RemoveRequest{Path: path})
 	return err
@@ -192,7 +197,7 @@ func call[Q, A any](ctx context.Context, f *Files, op, path, user string, method
 	return response.Msg, nil
 }
 
-// rpcPath tells whether a call can carry a path.
+// rpcPath refuses a path that a call cannot carry.
 func rpcPath(path string) error {
 	if !utf8.ValidString(path) {
 		return invalid("the daemon's protocol carries names in UTF-8 only: use a command, or Read and Write")
@@ -210,7 +215,7 @@ func rpcFailure(err error) error {
 	return err
 }
 
-// needs refuses what the sandbox's daemon is too old for.
+// needs returns an error if the sandbox's daemon is too old for a feature.
 func (sb *Sandbox) needs(feature string, major, minor, patch int) error {
 	if !sb.daemonBefore(major, minor, patch) {
 		return nil
@@ -233,7 +238,7 @@ func newFileInfo(e *filesystem.EntryInfo) *FileInfo {
 		info.ModTime = e.GetModifiedTime().AsTime()
 	}
 	info.Mode = fileMode(info.Permissions, e)
-	// On the wire a link has the type of what it leads to.
+	// On the wire a link has the type of its target.
 	if e.SymlinkTarget != nil {
 		info.Type, info.TargetType, info.SymlinkTarget = TypeSymlink, info.Type, e.GetSymlinkTarget()
 		info.Mode |= fs.ModeSymlink
@@ -253,11 +258,11 @@ func fileType(t filesystem.FileType) FileType {
 	return ""
 }
 
-// modeLetters are those of [fs.FileMode.String], the highest bit first.
+// modeLetters are the letters of [fs.FileMode.String], the highest bit first.
 const modeLetters = "dalTLDpSugct?"
 
-// fileMode reads the text of a mode, which alone has all of it; where there is
-// none, before 0.2.2, it makes do with the permission bits.
+// fileMode reads the text of a mode, because only the text is complete; without
+// it, before 0.2.2, it uses the permission bits.
 func fileMode(text string, e *filesystem.EntryInfo) fs.FileMode {
 	const bits = "rwxrwxrwx"
 	mode := fs.FileMode(e.GetMode()).Perm()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// endless gives zeros for ever: as a message of protobuf, nothing that is known.
+// endless returns zeros forever: as a message of protobuf, nothing that is known.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -15,8 +15,9 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnswersAboutFiles: only the daemon's own word says that a file is not there,
-// and what is no answer at all is an error, however long it is.
+// TestAnswersAboutFiles: only an answer of the daemon itself says that a file is
+// missing, and anything that is not such an answer is an error, however long it
+// is.
 func TestAnswersAboutFiles(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

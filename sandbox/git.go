@@ -13,41 +13,41 @@ import (
 )
 
 var (
-	// ErrGitAuth: the remote wants credentials, or other ones.
+	// ErrGitAuth: the remote requires credentials, or refused those it was given.
 	ErrGitAuth = errors.New("git: the remote refused the credentials, or wants some: set Credentials")
-	// ErrGitUpstream: the branch follows no branch of a remote.
+	// ErrGitUpstream: the branch tracks no branch of a remote.
 	ErrGitUpstream = errors.New("git: the branch has no upstream: name Remote and Branch")
 )
 
-// maxGitOutput bounds what is read of git's output.
+// maxGitOutput bounds how much of git's output is read.
 const maxGitOutput = 32 << 20
 
-// Git runs git in a sandbox, which must have it. These are small helpers: for
-// all else there is [Commands.Run]. Paths of repositories that are relative
-// start in the user's default directory. A git that fails is an [*ExitError],
-// and [ErrGitAuth] or [ErrGitUpstream] where it says so. It is safe for
-// concurrent use, as far as git is in one repository.
+// Git runs git in a sandbox, where it must be installed. These are small helpers:
+// for everything else use [Commands.Run]. Relative paths of repositories start in
+// the user's default directory. If git fails the error is an [*ExitError], and
+// also [ErrGitAuth] or [ErrGitUpstream] if git reports one of these. Git is safe
+// for concurrent use, as far as git itself is within one repository.
 type Git struct{ sb *Sandbox }
 
-// GitParams say how to run git.
+// GitParams sets how to run git.
 type GitParams struct {
-	// User is who runs it; empty means the default user.
+	// User is the user to run it as; empty means the default user.
 	User string
 	// Envs are added to its environment.
 	Envs map[string]string
 }
 
-// GitCloneParams say what to clone, and where to.
+// GitCloneParams sets what to clone, and where to.
 type GitCloneParams struct {
 	GitParams
-	// Path is the directory to make; empty means the repository's name.
+	// Path is the directory to create; empty means the repository's name.
 	Path string
-	// Branch is the only one to clone; empty means all, with the default one
+	// Branch is the only branch to clone; empty means all, with the default one
 	// checked out.
 	Branch string
-	// Depth is how many commits of history to have; 0 means all.
+	// Depth is how many commits of history to fetch; 0 means all.
 	Depth int
-	// Credentials are for this call alone.
+	// Credentials are used only for this call.
 	Credentials *GitCredentials
 }
 
@@ -80,14 +80,15 @@ func (g *Git) Clone(ctx context.Context, address string, p *GitCloneParams) erro
 	return err
 }
 
-// GitAddParams say what to add.
+// GitAddParams sets what to add.
 type GitAddParams struct {
 	GitParams
-	// Files are relative to the repository; none means all that changed.
+	// Files are paths relative to the repository; none means everything that
+	// changed.
 	Files []string
 }
 
-// Add puts changes into the index.
+// Add adds changes to the index.
 func (g *Git) Add(ctx context.Context, repo string, p *GitAddParams) error {
 	p = given(p)
 	args := []string{"-C", repo, "add", "--all"}
@@ -98,17 +99,17 @@ func (g *Git) Add(ctx context.Context, repo string, p *GitAddParams) error {
 	return err
 }
 
-// GitCommitParams say who commits, and what.
+// GitCommitParams sets the author and the options of a commit.
 type GitCommitParams struct {
 	GitParams
-	// AuthorName and AuthorEmail are author and committer; empty means what git
-	// is configured with.
+	// AuthorName and AuthorEmail are used for author and committer; empty means
+	// git's configuration.
 	AuthorName, AuthorEmail string
-	// AllowEmpty commits also when nothing changed.
+	// AllowEmpty commits even if nothing changed.
 	AllowEmpty bool
 }
 
-// Commit commits the index, and gives the commit's hash.
+// Commit commits the index, and returns the commit's hash.
 func (g *Git) Commit(ctx context.Context, repo, message string, p *GitCommitParams) (hash string, err error) {
 	p = given(p)
 	args := []string{"-C", repo}
@@ -133,18 +134,17 @@ func (g *Git) Commit(ctx context.Context, repo, message string, p *GitCommitPara
 	return lines[len(lines)-1], nil // hooks may have spoken before
 }
 
-// GitPushParams say what to push, and where to.
+// GitPushParams sets what to push, and where to.
 type GitPushParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
 	Remote string
-	// Branch is the branch to push; empty means the one checked out. It needs a
-	// Remote.
+	// Branch is the branch to push; empty means the current one. It needs a Remote.
 	Branch string
-	// NoUpstream leaves the branch's upstream alone; it becomes Remote and
-	// Branch otherwise.
+	// NoUpstream leaves the branch's upstream unchanged; otherwise the upstream
+	// becomes Remote and Branch.
 	NoUpstream bool
-	// Credentials are for this call alone.
+	// Credentials are used only for this call.
 	Credentials *GitCredentials
 }
 
@@ -162,7 +162,7 @@ func (g *Git) Push(ctx context.Context, repo string, p *GitPushParams) error {
 	return g.exchange(ctx, "push", repo, args, p.Remote, branch, p.Credentials, &p.GitParams)
 }
 
-// GitPullParams say what to pull, and where from.
+// GitPullParams sets what to pull, and where from.
 type GitPullParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
@@ -170,11 +170,11 @@ type GitPullParams struct {
 	// Branch is the remote's branch to pull; empty means the upstream. It needs
 	// a Remote.
 	Branch string
-	// Credentials are for this call alone.
+	// Credentials are used only for this call.
 	Credentials *GitCredentials
 }
 
-// Pull fetches from a remote and merges into the branch checked out.
+// Pull fetches from a remote and merges into the current branch.
 func (g *Git) Pull(ctx context.Context, repo string, p *GitPullParams) error {
 	p = given(p)
 	args := []string{"-C", repo, "pull", "--quiet"}
@@ -212,15 +212,15 @@ func (g *Git) exchange(ctx context.Context, op, repo string, args []string, remo
 	return g.withCredentials(ctx, op, c, strings.TrimSuffix(string(address), "\n"), args, p)
 }
 
-// run runs a command line and gives what it wrote.
+// run runs a command line and returns its output.
 func (g *Git) run(ctx context.Context, op, command string, p *GitParams) ([]byte, error) {
 	return g.runWith(ctx, op, &CommandParams{}, command, p)
 }
 
 func (g *Git) runWith(ctx context.Context, op string, c *CommandParams, command string, p *GitParams) ([]byte, error) {
 	c.User = p.User
-	// The words of errors are those that are looked for; nobody is there to be
-	// asked for a password or a message.
+	// Errors are recognized by their English texts; and git must not ask for a
+	// password or a message, because there is no user to answer.
 	c.Envs = map[string]string{"LC_ALL": "C.UTF-8", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_MERGE_AUTOEDIT": "no"}
 	maps.Copy(c.Envs, p.Envs)
 	out := &gitOutput{}
@@ -239,7 +239,7 @@ func (g *Git) failed(op string, err error) error {
 	return fmt.Errorf("sandbox: git %s in %s: %w", op, g.sb.ID(), err)
 }
 
-// gitTexts are what git says, in lower case, and what that means.
+// gitTexts are messages of git, in lower case, and what they mean.
 var gitTexts = []struct {
 	text string
 	err  error
@@ -260,7 +260,7 @@ var gitTexts = []struct {
 	{"please specify which branch you want to merge with", ErrGitUpstream},
 }
 
-// explained says what an exit of git means.
+// explained adds what a failure of git means.
 func explained(r *CommandResult, exit error) error {
 	said := strings.ToLower(r.Stderr + r.Stdout)
 	for _, known := range gitTexts {
@@ -277,7 +277,7 @@ func explained(r *CommandResult, exit error) error {
 	return exit
 }
 
-// gitLine makes a command line of git's arguments.
+// gitLine returns a command line with git's arguments.
 func gitLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -286,8 +286,8 @@ func gitLine(args []string) string {
 	return "git " + strings.Join(quoted, " ")
 }
 
-// plainWords refuses values that git would take for options. It is given pairs
-// of a name and a value.
+// plainWords refuses values that git would take for options. Its arguments are
+// pairs of a name and a value.
 func plainWords(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if strings.HasPrefix(pairs[i+1], "-") {
@@ -297,7 +297,7 @@ func plainWords(pairs ...string) error {
 	return nil
 }
 
-// given gives params that may be nil.
+// given returns params, or the zero value if they are nil.
 func given[P any](p *P) *P {
 	if p == nil {
 		return new(P)
@@ -305,7 +305,7 @@ func given[P any](p *P) *P {
 	return p
 }
 
-// gitOutput keeps output as it came, up to a bound.
+// gitOutput keeps output unchanged, up to a limit.
 type gitOutput struct{ bytes.Buffer }
 
 func (l *gitOutput) Write(p []byte) (int, error) {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// GitBranches are a repository's own branches.
+// GitBranches are the local branches of a repository.
 type GitBranches struct {
 	// All are their names, sorted.
 	All []string
-	// Current is the one checked out; empty when none of them is.
+	// Current is the one that is checked out; empty if none is.
 	Current string
 }
 
@@ -32,20 +32,20 @@ func (g *Git) Branches(ctx context.Context, repo string, p *GitParams) (*GitBran
 	return branches, nil
 }
 
-// CreateBranch makes a branch of what is checked out, and checks it out.
+// CreateBranch creates a branch from what is checked out, and checks it out.
 func (g *Git) CreateBranch(ctx context.Context, repo, name string, p *GitParams) error {
 	return g.branch(ctx, "create branch", name, p, "-C", repo, "checkout", "--quiet", "-b", name, "--")
 }
 
-// Checkout checks a branch out.
+// Checkout checks out a branch.
 func (g *Git) Checkout(ctx context.Context, repo, name string, p *GitParams) error {
 	return g.branch(ctx, "checkout", name, p, "-C", repo, "checkout", "--quiet", name, "--")
 }
 
-// GitDeleteBranchParams say how to delete a branch.
+// GitDeleteBranchParams sets how to delete a branch.
 type GitDeleteBranchParams struct {
 	GitParams
-	// Force deletes it although it has commits that no other branch has.
+	// Force deletes it even if it has commits that no other branch has.
 	Force bool
 }
 

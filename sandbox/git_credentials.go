@@ -9,27 +9,28 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// GitCredentials admit one call to a remote over http or https. They are kept
-// nowhere: they come into the sandbox on the input of one shell, which hands
-// them to git, asked by the remote's host alone, through a pipe that can be
-// read once; they are on no command line, in no environment and in no file,
-// and git's own helpers that store credentials are off. Code of the same user
-// that runs in the sandbox meanwhile could still get hold of them: give a token
-// that is short-lived and good for this repository only.
+// GitCredentials authorize one call to a remote over http or https. They are not
+// stored anywhere: they enter the sandbox on the input of one shell, which hands
+// them to git through a pipe that can be read once, and git asks for them only
+// for the remote's host. They are on no command line, in no environment and in no
+// file, and git's own credential helpers are off. Code of the same user that runs
+// in the sandbox at that time could still read them: use a token that is
+// short-lived and valid only for this repository.
 type GitCredentials struct {
-	// Username is the account; many services take any with a token.
+	// Username is the account; many services accept any name with a token.
 	Username string
 	// Password is the password or token; its type keeps it out of logs.
 	Password api.Key
 }
 
-// credentialShell reads the credentials from its input and leaves them in a
-// pipe, on descriptor 9, to the command line behind it. printf is the shell's
-// own, and the shell exports nothing.
+// credentialShell reads the credentials from its input and leaves them in a pipe,
+// on descriptor 9, for the command line that follows. printf is built into the
+// shell, and the shell exports nothing.
 const credentialShell = `set +ax; IFS= read -r -d '' e2b_u; IFS= read -r -d '' e2b_p; ` +
 	`exec 9< <(printf 'username=%s\npassword=%s\n' "$e2b_u" "$e2b_p") </dev/null; unset e2b_u e2b_p; exec `
 
-// credentialHelper answers git's question, and forgets what git wants stored.
+// credentialHelper answers git's request for credentials, and ignores requests to
+// store some.
 const credentialHelper = `!f() { test "$1" != get || cat <&9; }; f`
 
 // withCredentials runs git with credentials for address.
@@ -41,8 +42,8 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	if err != nil {
 		return g.failed(op, err)
 	}
-	// An empty helper takes away those that are configured, be it for all hosts
-	// or for this one.
+	// An empty helper removes those that are configured, for all hosts or for this
+	// one.
 	scoped := "credential." + host + ".helper="
 	args = append([]string{"-c", "credential.helper=", "-c", scoped, "-c", scoped + credentialHelper}, args...)
 	stdin := strings.NewReader(c.Username + "\x00" + string(c.Password) + "\x00")
@@ -50,7 +51,7 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	return err
 }
 
-// credentialHost is the part of a remote's address that credentials are for.
+// credentialHost returns the part of a remote's address that credentials are for.
 func credentialHost(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

@@ -12,41 +12,41 @@ import (
 
 // GitStatus is the state of a repository.
 type GitStatus struct {
-	// Branch is checked out; empty when Detached.
+	// Branch is the current branch; empty if Detached.
 	Branch string
-	// Upstream is the branch it follows; empty when it follows none.
+	// Upstream is the branch that it tracks; empty if it tracks none.
 	Upstream string
 	// Ahead and Behind count the commits that only one of the two has.
 	Ahead, Behind int
-	// Detached: a commit is checked out, no branch.
+	// Detached reports that a commit is checked out and no branch.
 	Detached bool
-	// Files are those that changed or are not known to git; ignored ones are
-	// left out.
+	// Files are those that changed or that git does not track; ignored ones are left
+	// out.
 	Files []GitFile
 }
 
-// Clean tells that nothing changed.
+// Clean reports whether nothing changed.
 func (s *GitStatus) Clean() bool { return len(s.Files) == 0 }
 
 // GitFile is a file that changed.
 type GitFile struct {
-	// Path is relative to the repository, as it is: no quotes, and perhaps no
-	// UTF-8. RenamedFrom is the path before a rename or copy.
+	// Path is relative to the repository, unquoted and not necessarily UTF-8.
+	// RenamedFrom is the path before a rename or copy.
 	Path, RenamedFrom string
-	// Index and Worktree are git's letters for the change in the index and that
-	// which is not there yet: ' ', M, T, A, D, R, C, U, ?.
+	// Index and Worktree are git's letters for the change in the index and the
+	// change that is not in the index yet: ' ', M, T, A, D, R, C, U, ?.
 	Index, Worktree byte
 }
 
-// Staged tells whether the next commit has a change of the file.
+// Staged reports whether the next commit includes a change of the file.
 func (f GitFile) Staged() bool { return f.Index != ' ' && f.Index != '?' && !f.Conflict() }
 
-// Conflict tells that a merge could not decide about the file.
+// Conflict reports whether a merge left a conflict in the file.
 func (f GitFile) Conflict() bool {
 	return f.Index == 'U' || f.Worktree == 'U' || f.Index == f.Worktree && (f.Index == 'A' || f.Index == 'D')
 }
 
-// gitLabels are the words for changes; of two, the earlier one counts.
+// gitLabels are the words for changes; if two apply, the earlier one is used.
 var gitLabels = []struct {
 	letter byte
 	label  string
@@ -66,7 +66,7 @@ func (f GitFile) Label() string {
 	return "unknown"
 }
 
-// Status gives the state of a repository.
+// Status returns the state of a repository.
 func (g *Git) Status(ctx context.Context, repo string, p *GitParams) (*GitStatus, error) {
 	out, err := g.run(ctx, "status", gitLine([]string{"-C", repo, "status", "--porcelain=2", "--branch", "-z"}), given(p))
 	if err != nil {
@@ -79,7 +79,7 @@ func (g *Git) Status(ctx context.Context, repo string, p *GitParams) (*GitStatus
 	return status, nil
 }
 
-// parseStatus reads version 2 of git's format for programs.
+// parseStatus reads version 2 of git's porcelain format.
 func parseStatus(out []byte) (*GitStatus, error) {
 	s := &GitStatus{}
 	next := func() (string, bool) {
@@ -90,7 +90,7 @@ func parseStatus(out []byte) (*GitStatus, error) {
 	for len(out) > 0 {
 		entry, ended := next()
 		kind, rest, _ := strings.Cut(entry, " ")
-		// How many fields stand before the path.
+		// fields is the number of fields before the path.
 		fields, known := map[string]int{"1": 7, "2": 8, "u": 9}[kind]
 		switch {
 		case kind == "#":
@@ -117,7 +117,7 @@ func parseStatus(out []byte) (*GitStatus, error) {
 	return s, nil
 }
 
-// letter is a letter of version 1, which has a space where nothing changed.
+// letter returns a letter of version 1, which has a space where nothing changed.
 func letter(c byte) byte {
 	if c == '.' {
 		return ' '

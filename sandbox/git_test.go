@@ -88,7 +88,7 @@ func TestGitErrors(t *testing.T) {
 	}
 }
 
-// What cannot be meant is refused before anything runs.
+// Arguments that make no sense are refused before anything runs.
 func TestGitRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

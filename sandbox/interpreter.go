@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// codeRunner is a sandbox's way to its kernels.
+// codeRunner runs code in a sandbox's kernels.
 type codeRunner struct {
 	sb     *Sandbox
 	dialer *websocket.Dialer
@@ -33,14 +33,14 @@ type codeRunner struct {
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
 	moment, grace         time.Duration // cancelGrace and runhost.LimitGrace
 
-	opening chan struct{} // held by who opens a connection or looks up a context
+	opening chan struct{} // held by the call that opens a connection or looks up a context
 
 	mu        sync.Mutex
 	transport CodeTransport
 	kernels   map[string]*kernel  // by context
 	defaults  map[string]string   // context by language
 	languages map[string]string   // by context
-	beside    map[string]struct{} // contexts that were asked for: no language's default
+	beside    map[string]struct{} // contexts that were created on request: no language's default
 	dead      map[string]deadContext
 	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
 	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
@@ -64,7 +64,8 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	return r
 }
 
-// newDialer goes the ways of the transport, as far as it shows them.
+// newDialer dials in the same way as the transport, as far as its settings are
+// visible.
 func newDialer(t http.RoundTripper) *websocket.Dialer {
 	d := &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 60 * time.Second, ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10}
 	if t, ok := t.(*http.Transport); ok {
@@ -80,8 +81,8 @@ func newDialer(t http.RoundTripper) *websocket.Dialer {
 	return d
 }
 
-// CodeTransport is the way RunCode takes; [CodeTransportAuto] as long as it has
-// not been found out.
+// CodeTransport returns the transport that RunCode uses; [CodeTransportAuto]
+// until that has been found out.
 func (sb *Sandbox) CodeTransport() CodeTransport { return sb.code.way() }
 
 func (r *codeRunner) way() CodeTransport {
@@ -90,8 +91,8 @@ func (r *codeRunner) way() CodeTransport {
 	return r.transport
 }
 
-// choose says which way to take, after a try of the websocket that ended with
-// err. It is said once, and told.
+// choose returns which transport to use, after an attempt to use the websocket
+// that ended with err. It decides once, and logs the decision.
 func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,8 +107,8 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	return r.transport
 }
 
-// websocket gives the connection to a context's kernel, or says that there can
-// be none.
+// websocket returns the connection to a context's kernel, or the error that there
+// can be none.
 func (r *codeRunner) websocket(ctx context.Context, id string) (*kernel, error) {
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket
@@ -126,23 +127,23 @@ func (r *codeRunner) languageOf(id string) string {
 	return r.languages[id]
 }
 
-// lose notes that a context has lost its variables when no call was there to be
-// told.
+// lose records that a context has lost its variables when there was no call to
+// report it to.
 func (r *codeRunner) lose(id, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost[r.lossOf(id)] = why
 }
 
-// noteEnd notes that the kernel of a context ended.
+// noteEnd records that the kernel of a context ended.
 func (r *codeRunner) noteEnd(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.replaced[id] = true
 }
 
-// lossOf returns the key of a context in r.lost: the language of a default context,
-// for another may take its place. r.mu is held.
+// lossOf returns the key of a context in r.lost: for a default context it is the
+// language, because another context may take its place. The caller holds r.mu.
 func (r *codeRunner) lossOf(id string) string {
 	if language := r.languages[id]; r.defaults[language] == id {
 		return language
@@ -164,8 +165,8 @@ func (r *codeRunner) restarted(id string) error {
 	return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
 }
 
-// kill ends the kernel of a context that nothing else ended. The next call finds
-// out that there is none, and what takes its place.
+// kill ends the kernel of a context when nothing else could end it. The next call
+// finds that there is none, and uses what replaces it.
 func (r *codeRunner) kill(ctx context.Context, id, why string) error {
 	if err := r.control(ctx, http.MethodDelete, id, ""); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (r *codeRunner) kill(ctx context.Context, id, why string) error {
 	return nil
 }
 
-// control asks the kernels' server to do something with one.
+// control asks the kernels' server to do something with a kernel.
 func (r *codeRunner) control(ctx context.Context, method, id, verb string) error {
 	server := portClient{r.sb, protocol.PortJupyter}
 	path := "/api/kernels/" + id + verb
@@ -205,8 +206,8 @@ func (r *codeRunner) close() {
 	}
 }
 
-// environment is that of the sandbox. A handle that did not create it asks the
-// daemon; what the service itself sets is the kernel's already.
+// environment returns that of the sandbox. A handle that did not create the
+// sandbox asks envd; the kernel already has what the service itself sets.
 func (r *codeRunner) environment(ctx context.Context) map[string]string {
 	if r.envs != nil {
 		return r.envs
@@ -226,14 +227,14 @@ func (r *codeRunner) environment(ctx context.Context) map[string]string {
 }
 
 const (
-	// defaultLanguage is that of code when none is named.
+	// defaultLanguage is the language of code when none is named.
 	defaultLanguage = "python"
 	// defaultContext is the service's other name for the first context of that
 	// language.
 	defaultContext = "default"
 )
 
-// normalLanguage is the name under which the service has a language.
+// normalLanguage returns the service's name of a language.
 func normalLanguage(name string) string {
 	switch name = strings.ToLower(strings.TrimSpace(name)); name {
 	case "js":
@@ -244,8 +245,8 @@ func normalLanguage(name string) string {
 	return name
 }
 
-// lookup gives the context to use: the one named, or the first of the language,
-// which is made when there is none.
+// lookup returns the context to use: the one named, or the first one of the
+// language, which is created if there is none.
 func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
 	if id == defaultContext {
 		id = ""
@@ -296,16 +297,16 @@ func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, e
 	return made.ID, nil
 }
 
-// validContext refuses an id that would make another path of it.
+// validContext refuses an id that would change the path of a request.
 func validContext(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
 
-// maxLookups is how many contexts without a kernel are taken for one that is asked
-// for: the one that is known here may be gone, and the next may be dead.
+// maxLookups is how many contexts that turn out to have no kernel are tried for a
+// call: the known one may be gone, and the next may be dead.
 const maxLookups = 3
 
-// exclusively waits until nobody else opens a connection or looks up a context.
+// exclusively waits until no other call opens a connection or looks up a context.
 func (r *codeRunner) exclusively(ctx context.Context) (release func(), err error) {
 	select {
 	case r.opening <- struct{}{}:
@@ -315,7 +316,7 @@ func (r *codeRunner) exclusively(ctx context.Context) (release func(), err error
 	}
 }
 
-// kernel returns the connection to a context's kernel, and opens it when there is
+// kernel returns the connection to a context's kernel, and opens it if there is
 // none. A default context without a kernel is replaced.
 func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, error) {
 	release, err := r.exclusively(ctx)
@@ -362,7 +363,7 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 }
 
 // dial opens a websocket to a kernel. The server sends what it kept for the
-// session since an earlier websocket of it was cut.
+// session since the session's last websocket was cut.
 func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
 	server := portClient{r.sb, protocol.PortJupyter}
 	address := "ws" + strings.TrimPrefix(r.sb.baseURL(protocol.PortJupyter), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
@@ -382,7 +383,7 @@ func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Con
 	return conn, nil
 }
 
-// open gives the connection to the default context of a language if there is
+// open returns the connection to the default context of a language, if there is
 // one.
 func (r *codeRunner) open(language string) *kernel {
 	r.mu.Lock()
@@ -390,8 +391,8 @@ func (r *codeRunner) open(language string) *kernel {
 	return r.kernels[r.defaults[language]]
 }
 
-// closed tells that a websocket is not to be had from this sandbox, as opposed
-// to that something failed.
+// closed reports whether an error means that this sandbox has no websocket,
+// rather than that something failed.
 func closed(err error) bool {
 	if _, ok := errors.AsType[*portClosedError](err); ok {
 		return true

@@ -17,51 +17,51 @@ import (
 )
 
 const (
-	// username stands in the header of messages.
+	// username is set in the header of messages.
 	username = "e2b"
-	// queue is how many messages of an execution wait for whoever reads them;
-	// then the connection waits, and with it the kernel.
+	// queue is how many messages of an execution wait for their reader; when it is
+	// full the connection waits, and with it the kernel.
 	queue = 64
-	// resumeTime is how long a connection that was cut under an execution is
-	// tried to be made again.
+	// resumeTime is how long to try to reconnect after a connection was cut during
+	// an execution.
 	resumeTime = 5 * time.Second
 )
 
-// kernel is the connection to the kernel of one context. One execution at a
-// time goes over it, so that an interrupt never meets another one of ours. When
-// it is cut under an execution, it goes on over another websocket of the same
-// session.
+// kernel is the connection to the kernel of one context. It carries one execution
+// at a time, so that an interrupt never hits another one of ours. If it is cut
+// during an execution, it continues over another websocket of the same session.
 type kernel struct {
 	runner  *codeRunner
-	id      string // of the context, too
+	id      string // the kernel's, which is also the context's
 	session string
-	turn    chan struct{} // held by who executes
-	gate    chan struct{} // held by who ends the context: nothing begins then
+	turn    chan struct{} // held by the running call
+	gate    chan struct{} // held by the call ending the context: nothing begins then
 	inTurn  atomic.Int32  // calls that hold the turn or wait for it
 	primed  atomic.Bool   // the sandbox's environment is set, or being set
 	reading sync.WaitGroup
 	done    chan struct{} // closed when there is no websocket, and there will be none
 
 	// interruptSent is closed when the server has answered the last interrupt that
-	// nobody waited for. It is the turn's holder's; nil without one.
+	// was sent without waiting. It belongs to the holder of the turn; nil without
+	// such an interrupt.
 	interruptSent <-chan struct{}
 	// unproven is set until it is known that messages on iopub arrive. It is the
 	// turn's holder's.
 	unproven bool
 
-	// life ends with close.
+	// life ends when close is called.
 	life context.Context //nolint:containedctx // the life of the connection, not of a call
 	shut context.CancelFunc
 
 	mu      sync.Mutex
 	conn    *jupyter.Conn
 	broken  bool // conn has ended
-	tooBig  bool // because of a message that the server does not take
+	tooBig  bool // because of a message that is too big for the server
 	current *execution
 	seen    sequence
-	used    bool // it may have variables of this handle's
-	doomed  bool // stop replaces it, tells the next call, and hangs up
-	spent   bool // its kernel ended, and the websocket is about to
+	used    bool // it may have variables that this handle's code set
+	doomed  bool // stop replaces it, reports that to the next call, and hangs up
+	spent   bool // its kernel ended, and the websocket is about to end
 }
 
 // newKernel makes a connection of a websocket. fresh says that its kernel took the
@@ -76,7 +76,7 @@ func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn, fresh
 	return k
 }
 
-// receive hands messages to the execution that they belong to until the
+// receive passes messages to the execution that they belong to until the
 // websocket ends, and then nil.
 func (k *kernel) receive(conn *jupyter.Conn) {
 	for {
@@ -124,10 +124,10 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 	k.seen.begin()
 	k.mu.Unlock()
 	if err := conn.Send(&jupyter.Message{Channel: jupyter.Shell, Header: header, Content: content}); err != nil {
-		// A message of which a part was not written never becomes one.
+		// A message that was written only in part is never processed.
 		k.leave(e)
 		_ = conn.Close()
-		<-k.done // until then others would be given this connection
+		<-k.done // until then other calls would get this connection
 		if k.refused() {
 			return nil, errTooBig
 		}
@@ -138,14 +138,14 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 
 var (
 	errNotSent = runhost.ErrNotSent
-	// errStale: the connection had ended before. Another one is to be had.
+	// errStale: the connection had already closed; retry on a new one.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
-	// errTooBig: the server ended the connection over it.
+	// errTooBig: the server closed the connection because of the message.
 	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", errNotSent, api.ErrInvalidArgument)
 )
 
-// hand gives a message to an execution. One that comes as it ends may be read
-// by nobody.
+// hand passes a message to an execution. One that arrives while the execution
+// ends may remain unread.
 func (k *kernel) hand(e *execution, m *jupyter.Message) {
 	if !e.give(m) {
 		k.unread(m)
@@ -158,9 +158,9 @@ func (k *kernel) hand(e *execution, m *jupyter.Message) {
 	}
 }
 
-// leave ends what receive does for an execution. A question that is still open
-// is one of a thread that outlives its cell, for no handler can answer it from
-// now on.
+// leave stops receive from passing messages to an execution. A question that is
+// still open comes from a thread that outlives its cell, because no handler can
+// answer it from now on.
 func (k *kernel) leave(e *execution) {
 	close(e.left)
 	k.turnDown(e.asked)
@@ -173,7 +173,7 @@ func (k *kernel) leave(e *execution) {
 	}
 }
 
-// sweep takes what nobody reads any more.
+// sweep discards the messages that are no longer read.
 func (k *kernel) sweep(e *execution) {
 	for {
 		select {
@@ -185,7 +185,7 @@ func (k *kernel) sweep(e *execution) {
 	}
 }
 
-// unread does what a message needs that came when no call was there to read it.
+// unread handles a message that arrived when no call was there to read it.
 func (k *kernel) unread(m *jupyter.Message) {
 	if m == nil {
 		return
@@ -200,7 +200,7 @@ func (k *kernel) unread(m *jupyter.Message) {
 	k.spent = !doomed
 	k.mu.Unlock()
 	if doomed {
-		return // whoever waits must not move to another websocket before replace has told why
+		return // a waiting call must not move to another websocket before replace has recorded why
 	}
 	k.runner.noteEnd(k.id)
 	if used {
@@ -209,9 +209,9 @@ func (k *kernel) unread(m *jupyter.Message) {
 	k.hangUp()
 }
 
-// resume makes another websocket in place of one that was cut under an
-// execution, and asks for a sign of life in the same queue: what answers that is
-// done with the execution.
+// resume opens another websocket in place of one that was cut during an
+// execution, and sends a barrier request through the same queue: a kernel that
+// answers the barrier has finished with the execution.
 func (k *kernel) resume(ctx context.Context, e *execution) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
@@ -241,7 +241,7 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 	}
 }
 
-// refused tells that a message was larger than what the server takes.
+// refused reports whether a message was larger than the server accepts.
 func (k *kernel) refused() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -267,28 +267,28 @@ func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
 	if !fenced {
 		return nil // kernels of some languages answer while code runs
 	}
-	// When this fails, receive finds out.
+	// If this fails, receive notices.
 	_ = conn.Send(&jupyter.Message{Channel: jupyter.Shell, Header: header, Content: json.RawMessage("{}")})
 	return nil
 }
 
-// complete tells whether nothing that the kernel said during an execution was
-// missed.
+// complete reports whether no message of the kernel was missed during an
+// execution.
 func (k *kernel) complete(e *execution) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return !e.resumed || e.busy && k.seen.complete()
 }
 
-// unfinished is the execution that is under way.
+// unfinished returns the execution in progress.
 func (k *kernel) unfinished() *execution {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.current
 }
 
-// write sends what belongs to the execution under way. A websocket that does not
-// take it is of no use any more: its end is for receive to find.
+// write sends a message that belongs to the execution in progress. A websocket
+// that fails to send is no longer of use: receive notices that it has ended.
 func (k *kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn
@@ -300,9 +300,10 @@ func (k *kernel) write(channel, kind string, parent jupyter.Header, content json
 	return err == nil
 }
 
-// hangUp ends the websocket, for receive to find. When its kernel ended the next call
-// needs another: the server would go on taking code for a kernel that is gone, and of
-// a fresh one this websocket may miss the first messages.
+// hangUp ends the websocket, which receive then notices. If its kernel ended, the
+// next call needs another websocket: the server would still accept code for a
+// kernel that is gone, and this websocket may miss the first messages of a fresh
+// one.
 func (k *kernel) hangUp() {
 	k.mu.Lock()
 	conn := k.conn
@@ -310,7 +311,7 @@ func (k *kernel) hangUp() {
 	_ = conn.Close()
 }
 
-// close ends the connection and waits for what reads it.
+// close ends the connection and waits for the goroutine that reads it.
 func (k *kernel) close() {
 	k.mu.Lock()
 	k.shut()

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Code whose time is over is interrupted, and what it says to that is waited for:
-// the traceback of where it was.
+// Code whose time is up is interrupted, and its reaction is waited for: the
+// traceback of where it was.
 const (
-	// cancelGrace is for the caller whose ctx has ended: it has its answer within
-	// 100 ms.
+	// cancelGrace is for a caller whose ctx has ended: its call returns within 100
+	// ms.
 	cancelGrace = 50 * time.Millisecond
 )
 
-// cut interrupts an execution because bounded, the context that it runs within,
-// has ended, and listens for a while to what it says then. The caller's own may
-// have ended, too, or end meanwhile. When the execution is not over after that,
-// settle sees to its end.
+// cut interrupts an execution because bounded, the context that limits it, has
+// ended, and listens for a while to what it sends then. The caller's own context
+// may have ended, too, or may end meanwhile. If the execution is not over after
+// that, settle ends it.
 func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionHandler) error {
 	err := e.interrupted(bounded, k.id)
 	if !e.busy && !e.resumed {
@@ -38,7 +38,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 			return err
 		case m := <-e.messages:
 			if m == nil {
-				e.messages <- nil // for stop; there is room, for nobody else writes now
+				e.messages <- nil // for stop; there is room, because nothing else writes now
 				return err
 			}
 			k.turnDown(m)
@@ -61,8 +61,8 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 	}
 }
 
-// interruptAside sends the first interrupt while the caller goes on. settle waits
-// for the server's answer: an interrupt that is late would strike the code that
+// interruptAside sends the first interrupt while the caller continues. settle
+// waits for the server's answer: a late interrupt would hit the code that
 // follows.
 func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
@@ -76,8 +76,8 @@ func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 	})
 }
 
-// settled reports whether the server has answered the interrupt that was sent
-// aside, or there was none.
+// settled reports whether the server has answered the interrupt that
+// interruptAside sent, or none was sent.
 func (k *kernel) settled() bool {
 	if k.interruptSent == nil {
 		return true

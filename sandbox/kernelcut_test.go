@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// interruptible is a kernel whose code "hang" ends with a traceback when it is
-// interrupted, after what meanwhile does.
+// interruptible serves a kernel whose code "hang" ends with a traceback when it
+// is interrupted, after meanwhile has run.
 func interruptible(s *service, meanwhile func()) {
 	interrupted := make(chan struct{}, 100)
 	s.rest = func(w http.ResponseWriter, _ *http.Request) {
@@ -76,8 +76,8 @@ func overLimit() runhost.Handler {
 	}
 }
 
-// A call that is given up has the traceback of where its code was, if that comes
-// in time.
+// A call that is given up returns the traceback of where its code was, if that
+// arrives in time.
 func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -97,7 +97,7 @@ func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// One whose code does not stop does not wait for that.
+// A call whose code does not stop does not wait for the traceback.
 func TestCodeThatWasGivenUpAndGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -115,8 +115,8 @@ func TestCodeThatWasGivenUpAndGoesOn(t *testing.T) {
 	}
 }
 
-// Code over its limit is interrupted and heard to its end, unless its caller gives
-// it up meanwhile.
+// Code over its limit is interrupted and followed to its end, unless its caller
+// gives it up meanwhile.
 func TestCodeOverItsLimit(t *testing.T) {
 	t.Parallel()
 	hang := jupyter.ExecuteRequest{Code: "hang"}
@@ -146,8 +146,8 @@ func TestCodeOverItsLimit(t *testing.T) {
 	})
 }
 
-// No code is sent while an interrupt of the code before it is on its way: it would
-// strike the wrong one.
+// No code is sent while an interrupt of the code before it is on its way: it
+// would hit the wrong code.
 func TestInterruptThatIsLate(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -164,7 +164,7 @@ func TestInterruptThatIsLate(t *testing.T) {
 	if execution, err := sb.RunCode(ctx, "hang", p); !errors.Is(err, context.Canceled) || execution.Error == nil {
 		t.Fatalf("%+v, %v", execution, err)
 	}
-	// Code that did not wait would have run by then.
+	// Without the wait the code would have run by then.
 	time.AfterFunc(100*time.Millisecond, func() { close(late) })
 	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
 		if err != nil {
@@ -180,8 +180,8 @@ func TestInterruptThatIsLate(t *testing.T) {
 	}
 }
 
-// Code may keep its kernel from saying that it began. What shows it is that the
-// server takes the kernel for idle: then it is no other client's code that runs.
+// Code may keep its kernel from reporting that it began. What reveals it is that
+// the server takes the kernel for idle: then no other client's code is running.
 func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -11,13 +11,13 @@ import (
 // Environment variables go to a Python kernel as data inside a silent
 // execution that leaves no name behind.
 
-// completeEnvs sets what is missing: the kernel of a remote service does not
-// have the sandbox's environment until someone gives it.
+// completeEnvs sets the variables that are missing: the kernel of a remote
+// service does not have the sandbox's environment until a client sets it.
 func completeEnvs(envs map[string]string) string {
 	return withEnvs(envs, "for k, v in new.items(): os.environ.setdefault(k, v)")
 }
 
-// replaceEnvs sets variables and keeps in mind what they were.
+// replaceEnvs sets variables and remembers their previous values.
 func replaceEnvs(envs map[string]string) string {
 	return withEnvs(envs, "sys._e2bctl_env = {k: os.environ.get(k) for k in new}", "os.environ.update(new)")
 }
@@ -34,13 +34,13 @@ func withEnvs(envs map[string]string, lines ...string) string {
 	return python(append([]string{"import base64, json, os, sys", load}, lines...)...)
 }
 
-// python gives code that runs lines in a namespace of their own.
+// python returns code that runs lines in a namespace of its own.
 func python(lines ...string) string {
 	text := base64.StdEncoding.EncodeToString([]byte(strings.Join(lines, "\n")))
 	return "exec(__import__('base64').b64decode('" + text + "').decode(), {})"
 }
 
-// silently is a request that leaves no trace in history or count.
+// silently returns a request that leaves no trace in history or count.
 func silently(code string) jupyter.ExecuteRequest {
 	return jupyter.ExecuteRequest{Code: code, Silent: true}
 }

@@ -18,38 +18,38 @@ import (
 )
 
 const (
-	// otherHalf is how long after the reply the idle may come, or the reverse:
+	// otherHalf is how long after the reply the idle may arrive, or the reverse:
 	// they travel on different sockets behind the server.
 	otherHalf = 10 * time.Second
-	// lastWords is how long a kernel that died may take to say why.
+	// lastWords is how long to wait for a kernel that died to say why.
 	lastWords = 250 * time.Millisecond
-	// maxSilence is after which time without a word the server is asked whether
-	// the kernel still is at it.
+	// maxSilence is how long a kernel may be silent before the server is asked
+	// whether the kernel is still busy.
 	maxSilence = 30 * time.Second
-	// maxSilences in a row after a cut end code that may ask: its question may
-	// have been cut off, and then it waits for ever.
+	// maxSilences is how many silences in a row after a cut end code that may ask
+	// for input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
-	// answerAgain is how long after a cut an answer to the code is sent again that
-	// may not have come: by then the server has said what it kept.
+	// answerAgain is how long after a cut an answer to the code that may not have
+	// arrived is sent again: by then the server has sent the messages it kept.
 	answerAgain = time.Second
 )
 
-// execution is a request that is under way.
+// execution is a request in progress.
 type execution struct {
 	id       string
 	sent     time.Time
 	messages chan *jupyter.Message // nil in it: the websocket has ended
-	left     chan struct{}         // closed when nobody reads messages any more
+	left     chan struct{}         // closed when messages are no longer read
 
-	// Guarded by kernel.mu: the websocket is not the one that it was sent over;
-	// then a request of this id was sent behind it.
+	// Guarded by kernel.mu: the websocket is not the one over which it was sent, and
+	// a barrier request with the id fence was sent after it.
 	resumed bool
 	fence   string
 
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
 	replied, idle, over bool
-	passedShell         bool // the fence was answered
+	passedShell         bool // the barrier on the shell channel was answered
 	passedIOPub         bool
 	suspected           bool // the server has said before that the kernel is idle
 	silences            int  // in a row, since the last cut
@@ -62,17 +62,17 @@ type execution struct {
 	interruptedAt time.Time
 }
 
-// concerns reports whether an execution wants a message: its own, what ends its
-// kernel, the answers to its fence, and questions of threads that earlier code
-// left behind.
+// concerns reports whether a message is for an execution: its own messages, those
+// that end its kernel, the answers to its barrier, and questions of threads that
+// earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
 	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || fateOf(m).deadly() || asks(m)
 }
 
-// asks tells a request for input.
+// asks reports whether a message is a request for input.
 func asks(m *jupyter.Message) bool { return m.Header.MsgType == "input_request" }
 
-// give hands over a message, unless nobody reads it.
+// give passes on a message, unless messages are no longer read.
 func (e *execution) give(m *jupyter.Message) bool {
 	select {
 	case e.messages <- m:
@@ -82,7 +82,7 @@ func (e *execution) give(m *jupyter.Message) bool {
 	}
 }
 
-// statusOf is zero where the content is none.
+// statusOf returns the status in a message, or zero if its content is malformed.
 func statusOf(m *jupyter.Message) jupyter.StatusContent {
 	var status jupyter.StatusContent
 	if json.Unmarshal(m.Content, &status) != nil {
@@ -91,13 +91,13 @@ func statusOf(m *jupyter.Message) jupyter.StatusContent {
 	return status
 }
 
-// dropped tells that the kernel answered without having run the code.
+// dropped reports whether the kernel answered without running the code.
 func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
-// follow reads what an execution says until it is over, ctx ends, its limit is
-// reached or the handler fails.
+// follow reads the messages of an execution until it is over, ctx ends, its limit
+// is reached or the handler fails.
 func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
 	caller := ctx
 	ctx, unbind := h.Within(caller)
@@ -125,7 +125,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			heard = false
 		case a := <-questions.answers:
 			if questions.answered(ctx) {
-				continue // nobody waits for this one any more
+				continue // the code no longer waits for this answer
 			}
 			if err := k.answer(a); err != nil {
 				return err
@@ -147,7 +147,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				continue
 			}
 			if m.Parent.MsgID == e.id && (m.Channel == jupyter.Stdin || m.Channel == jupyter.Shell) {
-				given, again = nil, nil // the answer has come
+				given, again = nil, nil // the answer has arrived
 			}
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
@@ -177,7 +177,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	}
 }
 
-// tell gives a message to the handler.
+// tell passes a message to the handler.
 func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, q *questions) error {
 	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.Message(m); err != nil {
@@ -190,15 +190,15 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 	return nil
 }
 
-// resumeOver goes on over another websocket. The execution is over when there
-// is none, unless it was only given up.
+// resumeOver continues over another websocket. If there is none the execution is
+// over, unless it was only given up.
 func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
 	err := k.resume(ctx, e)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		e.messages <- nil // there is room: nobody else writes now
+		e.messages <- nil // there is room: nothing else writes now
 		return e.interrupted(ctx, k.id)
 	}
 	e.over = true
@@ -206,25 +206,25 @@ func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
 	return err
 }
 
-// interrupted is the error of an execution that is given up.
+// interrupted returns the error of an execution that is given up.
 func (e *execution) interrupted(ctx context.Context, contextID string) *InterruptedError {
 	err := &InterruptedError{Context: contextID, Cause: context.Cause(ctx)}
-	// One that waits for another client's code does not run. Once it was cut, it
-	// may run without having been heard to begin.
+	// One that waits for another client's code does not run. After a cut it may run
+	// without its start having been reported.
 	if e.busy || e.resumed {
 		err.Ran = time.Since(e.sent)
 	}
 	return err
 }
 
-// lost ends an execution of which it is not known what became.
+// lost ends an execution whose outcome is unknown.
 func (e *execution) lost(why string) error {
 	e.over = true
 	return fmt.Errorf("%w: %s", ErrKernelLost, why)
 }
 
 // note reads from a message how far the execution is: it is over when both the
-// reply and the idle have come, in whatever order.
+// reply and the idle have arrived, in any order.
 func (e *execution) note(m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
@@ -254,8 +254,8 @@ func (e *execution) note(m *jupyter.Message) error {
 	return nil
 }
 
-// noteFence notes an answer to what was sent behind the execution: on the same
-// channel, what has not come before it does not come any more.
+// noteFence handles an answer to the barrier that was sent after the execution:
+// on the same channel, what has not arrived before it will not arrive.
 func (e *execution) noteFence(m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":
@@ -269,8 +269,8 @@ func (e *execution) noteFence(m *jupyter.Message, state string) error {
 	return nil
 }
 
-// doubt asks the server about a kernel that has said nothing for long. Its
-// websocket lives: the pings see to that.
+// doubt asks the server about a kernel that has been silent for long. Its
+// websocket is alive: the pings check that.
 func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0
@@ -287,15 +287,16 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 		e.suspected = false
 		return nil
 	case !e.suspected:
-		// Its last words may be on their way.
+		// Its last messages may still be on their way.
 		e.suspected = true
 		return nil
 	}
 	return e.lost("the server says that the kernel is idle, and its answer did not come")
 }
 
-// state asks the server what it last heard of the kernel, such as "busy" or "idle".
-// A kernel that is not there is "dead"; empty means that the server did not say.
+// state asks the server for the last known state of the kernel, such as "busy" or
+// "idle". A kernel that does not exist is "dead"; empty means that the server did
+// not say.
 func (k *kernel) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()

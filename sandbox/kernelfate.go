@@ -11,27 +11,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// afterInterrupt is how long after code was interrupted by somebody else the
-// kernel may take to say that this was the beginning of its end.
+// afterInterrupt is how long after another client interrupted the code the kernel
+// may take to report that it is shutting down.
 const afterInterrupt = 500 * time.Millisecond
 
-// fate is what a message says about the kernel's process.
+// fate is what a message says about the end of the kernel's process.
 type fate struct {
 	// restarted: another process takes its place, without the variables. ended:
-	// none will.
+	// there will be no other.
 	restarted, ended bool
-	// reason is why, for people; empty when the server does not say.
+	// reason is why, for people; empty if the server does not say.
 	reason string
 	// byClient: a client asked for it.
 	byClient bool
 }
 
 // deadly reports whether the variables of the kernel are lost, and with them all
-// executions, whoever asked for them.
+// executions, no matter which client asked for them.
 func (f fate) deadly() bool { return f.restarted || f.ended }
 
-// fateOf reads a message. A server says "restarting" or "dead" when a process
-// ended by itself. When a client asks for the end the server says nothing, and
+// fateOf reads a message. A server reports "restarting" or "dead" when a process
+// ended by itself. When a client asks for the end the server reports nothing, and
 // interrupts the code first, which looks like any other KeyboardInterrupt. But
 // kernels tell all clients that they were asked to shut down.
 func fateOf(m *jupyter.Message) fate {
@@ -43,7 +43,7 @@ func fateOf(m *jupyter.Message) fate {
 		var reply struct {
 			Restart bool `json:"restart"`
 		}
-		_ = json.Unmarshal(m.Content, &reply) // what is malformed is an end, too
+		_ = json.Unmarshal(m.Content, &reply) // a malformed one means the end, too
 		if reply.Restart {
 			return fate{restarted: true, byClient: true, reason: "a client restarted its context"}
 		}
@@ -52,16 +52,16 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died is ErrKernelDied with what is known about why.
+// died returns ErrKernelDied with what is known about the reason.
 func died(why string) error {
-	// What every server says comes first.
+	// Every server's message begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
 		return ErrKernelDied
 	}
 	return fmt.Errorf("%w: %s", ErrKernelDied, clip.Text(why, 256))
 }
 
-// epitaph adds what a kernel that died said of it.
+// epitaph adds to an error what a kernel that died said about why.
 func (e *execution) epitaph(err error) error {
 	if e.explained {
 		return err
@@ -78,16 +78,16 @@ func (e *execution) epitaph(err error) error {
 			}
 			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
 				var why jupyter.ErrorContent
-				_ = json.Unmarshal(m.Content, &why) // what is none says nothing
+				_ = json.Unmarshal(m.Content, &why) // a malformed one gives no reason
 				return died(why.Value)
 			}
 		}
 	}
 }
 
-// afterwards is called when an execution is over. One that was interrupted, and
-// not through this handle, is [ErrKernelDied] when that was how a client's
-// restart of the context began.
+// afterwards is called when an execution is over. If the execution was
+// interrupted, and not through this handle, it returns [ErrKernelDied] if the
+// interrupt was the beginning of a restart of the context by a client.
 func (k *kernel) afterwards(ctx context.Context, e *execution) error {
 	if !e.wasInterrupted() || e.interrupting.Load() {
 		return nil

@@ -13,25 +13,26 @@ import (
 // endOfInput makes Python's input() raise EOFError.
 const endOfInput = "\x04"
 
-// inputAnswer is what the handler said to a request for input.
+// inputAnswer is the handler's answer to a request for input.
 type inputAnswer struct {
 	to    jupyter.Header
 	value string
 	err   error
 }
 
-// questions are what the code of one execution asks. A kernel asks one at a
-// time: one that asks again has given up the question before. So the handler is
-// called once at a time, too, however often a hostile one asks.
+// questions are the requests for input of one execution. A kernel asks one at a
+// time: when it asks again it has given up the question before. So the handler is
+// called once at a time, too, however often hostile code asks.
 type questions struct {
 	input   func(ctx context.Context, prompt string, password bool) (string, error)
 	answers chan inputAnswer // has room for the one that may come
 
 	cancel context.CancelFunc // of the call that has not returned; nil without one
-	next   *jupyter.Message   // was asked meanwhile
+	next   *jupyter.Message   // asked in the meantime
 }
 
-// newQuestions has a handler answer; nil is the end of the input.
+// newQuestions returns questions that input answers; nil means the end of the
+// input.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
 	if input == nil {
 		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
@@ -39,7 +40,7 @@ func newQuestions(input func(context.Context, string, bool) (string, error)) *qu
 	return &questions{input: input, answers: make(chan inputAnswer, 1)}
 }
 
-// ask has the handler answer m when it is done with what it was asked before.
+// ask lets the handler answer m once it has answered the question before.
 func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	if q.cancel != nil {
 		q.cancel()
@@ -57,8 +58,8 @@ func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	}()
 }
 
-// answered notes that an answer was taken. It tells whether that came too late:
-// then the next question is with the handler.
+// answered records that an answer was taken. It reports whether the answer came
+// too late: then the handler has been asked the next question.
 func (q *questions) answered(ctx context.Context) (late bool) {
 	m := q.next
 	q.drop()
@@ -69,15 +70,15 @@ func (q *questions) answered(ctx context.Context) (late bool) {
 	return m != nil
 }
 
-// drop ends the call that has not returned.
+// drop cancels the call of the handler that has not returned.
 func (q *questions) drop() {
 	if q.cancel != nil {
 		q.cancel()
 	}
 }
 
-// answer sends the answer to a request for input. When the websocket is cut under
-// it, it is sent again over the next one.
+// answer sends the answer to a request for input. If the websocket is cut
+// meanwhile, the answer is sent again over the next one.
 func (k *kernel) answer(a inputAnswer) error {
 	if errors.Is(a.err, io.EOF) {
 		a.value, a.err = endOfInput, nil
@@ -93,10 +94,10 @@ func (k *kernel) answer(a inputAnswer) error {
 	return nil
 }
 
-// turnDown answers a question that nobody is there to answer, of a thread that
-// its cell left behind: it would keep whoever asks next waiting for ever. Other
-// messages, nil too, need no answer. An error is that of the connection: whoever
-// reads it finds out.
+// turnDown answers a question that has no handler, from a thread that its cell
+// left behind: unanswered, it would block the next code that asks for input
+// forever. Other messages, and nil, need no answer. An error is one of the
+// connection, which its reader notices.
 func (k *kernel) turnDown(m *jupyter.Message) {
 	if m != nil && asks(m) {
 		_ = k.answer(inputAnswer{to: m.Header, err: io.EOF})

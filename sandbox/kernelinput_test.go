@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// ask says a request for input as code of parent.
+// ask sends a request for input as code of parent.
 func (k *fakeKernel) ask(parent *jupyter.Message, prompt string) {
 	k.say(parent, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: prompt})
 }
@@ -26,8 +26,8 @@ func (k *fakeKernel) answer() string {
 	return reply.Value
 }
 
-// A thread may ask when its cell has ended, or is another's by now: it is told
-// that nobody answers, or gets its answer.
+// A thread may ask when its cell has ended, or when another cell runs: it is told
+// that there is no answer, or gets its answer.
 func TestQuestionsOfThreads(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -63,8 +63,8 @@ func TestQuestionsOfThreads(t *testing.T) {
 	}
 }
 
-// A kernel that asks again has given up the question before: that one's handler
-// ends, its answer goes nowhere, and there is never more than one.
+// A kernel that asks again has given up the question before: that question's
+// handler ends, its answer is dropped, and there is never more than one.
 func TestQuestionsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -103,8 +103,8 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	}
 }
 
-// A thread whose question is open when its cell ends is told that nobody answers:
-// it would wait for ever, and whoever asks after it.
+// A thread whose question is open when its cell ends is told that there is no
+// answer: otherwise it would wait forever, and so would the next code that asks.
 func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// An interrupt may come when Python does not look: it is repeated, and then the
-// kernel is restarted, and then it is ended.
+// An interrupt may arrive when Python does not check for one: it is repeated,
+// then the kernel is restarted, and then it is ended.
 const (
 	interruptTries = 3
 	interruptPause = 2 * time.Second
@@ -19,8 +19,8 @@ const (
 	killTime       = 5 * time.Second
 )
 
-// stop interrupts an execution that was given up and sees it to its end. It
-// takes as long as it takes, until the handle is closed.
+// stop interrupts an execution that was given up and follows it to its end. It
+// takes as long as necessary, until the handle is closed.
 func (k *kernel) stop(ctx context.Context, e *execution) {
 	ctx = context.WithoutCancel(ctx)
 	heeded := k.interruptUntilOver(ctx, e)
@@ -33,7 +33,7 @@ func (k *kernel) stop(ctx context.Context, e *execution) {
 	}
 }
 
-// interruptUntilOver reports false when no interrupt helped.
+// interruptUntilOver reports false if no interrupt had an effect.
 func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -47,13 +47,13 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	for !e.over {
 		select {
 		case <-ctx.Done():
-			return true // nobody is left to care
+			return true // there is no caller left to tell
 		case m := <-e.messages:
 			if m == nil {
 				if k.resume(ctx, e) != nil {
 					k.primed.Store(false)
 					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
-					return true // all that can be done for it
+					return true // nothing more can be done for it
 				}
 				continue
 			}
@@ -69,9 +69,9 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 		case <-tick.C:
 			if !e.busy && !e.resumed {
 				tick.Reset(k.runner.pause / 50)
-				// It waits for another client's code, unless the kernel is idle to the
-				// server as well: then the code began, and since then keeps Python from
-				// saying so.
+				// The code waits for another client's, unless the server also reports the
+				// kernel as idle: then the code has begun, and since then keeps Python from
+				// reporting it.
 				if time.Since(looked) < k.runner.pause {
 					continue
 				}
@@ -90,8 +90,8 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	return true
 }
 
-// replace gives the context a fresh kernel in place of one that heeds no
-// interrupt; failing that it ends the context.
+// replace gives the context a fresh kernel in place of one that ignores
+// interrupts; if that fails it ends the context.
 func (k *kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)
@@ -113,7 +113,7 @@ func (k *kernel) replace(ctx context.Context) {
 	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
 }
 
-// logStep tells one step of ending code.
+// logStep logs one step of ending code.
 func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
 	about := []any{"sandbox", k.runner.sb.ID(), "context", k.id}
 	if err != nil {
@@ -122,8 +122,8 @@ func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err
 	k.runner.sb.client.api.Logger().Log(ctx, level, step, about...)
 }
 
-// interrupt works by request for every kernel, by message for most: the
-// message is for servers without the request.
+// interrupt uses a request, which works for every kernel, or a message, which
+// works for most: the message is for servers without the request.
 func (k *kernel) interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)

@@ -12,24 +12,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// executionHandler is told what an execution says, and before that how it waits.
+// executionHandler receives what an execution sends, and before that how it
+// waits.
 type executionHandler struct {
 	runhost.Handler
 
-	// ready is called when it is the execution's turn, before anything is sent;
-	// its error is returned. May be nil.
+	// ready is called when the execution's turn comes, before anything is sent; its
+	// error is returned. May be nil.
 	ready func() error
-	// queued is told how many executions of this handle go first, when some do.
-	// May be nil.
+	// queued is called with the number of executions of this handle that run first,
+	// if there are any. May be nil.
 	queued func(position int) error
-	// patience is how long after the reply the idle may come, or the reverse; 0 means
-	// otherHalf.
+	// patience is how long after the reply the idle may arrive, or the reverse; 0
+	// means otherHalf.
 	patience time.Duration
 }
 
-// execute runs a request when it is its turn. envs are set for it alone. When
-// the kernel drops it unrun, which it does to what waits behind a failure of
-// another client's, it is sent once more.
+// execute runs a request when its turn comes. envs are set only for this request.
+// If the kernel drops it without running it, as it does with requests that wait
+// behind another client's failure, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	for _, name := range k.runner.names(k.id) {
 		if err := runhost.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
@@ -49,7 +50,7 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	spent := k.spent
 	k.mu.Unlock()
 	if spent {
-		<-k.done // until then others would be given this connection
+		<-k.done // until then other calls would get this connection
 		k.release()
 		return jupyter.ExecuteReply{}, errStale
 	}
@@ -65,7 +66,7 @@ func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h 
 	return k.hold(ctx, request, h, envs)
 }
 
-// wait gets the turn.
+// wait waits for the turn.
 func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) error {
 	select {
 	case k.turn <- struct{}{}:
@@ -87,7 +88,7 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 	}
 }
 
-// pass waits while the context is being ended: the kernel that is on its way out
+// pass waits while the context is being ended: a kernel that is about to end
 // would take what is sent with it.
 func (k *kernel) pass(ctx context.Context) error {
 	select {
@@ -112,9 +113,9 @@ func (k *kernel) whenFree(ctx context.Context, request jupyter.ExecuteRequest) (
 	}
 }
 
-// hold executes in its turn.
+// hold executes a request while it holds the turn.
 func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
-	// Deferred: a handler may panic.
+	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
 		return jupyter.ExecuteReply{}, err
@@ -131,8 +132,8 @@ func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h exe
 	return e.reply, err
 }
 
-// settle gives the turn back, when what the call left in the kernel is gone and
-// no interrupt is on its way there.
+// settle gives the turn back once what the call left in the kernel is gone and no
+// interrupt is on its way there.
 func (k *kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {
@@ -164,7 +165,8 @@ func (k *kernel) release() {
 }
 
 // prepare sets the environment of the sandbox, once, and that of the call. It may
-// have to wait for other clients' code, which is all that the handler is told.
+// have to wait for other clients' code, which is all that is reported to the
+// handler.
 func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) (err error) {
 	var steps []string
 	defer func() {
@@ -211,15 +213,15 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 }
 
 const (
-	// provePatience is how long a kernel may take between the two halves of an answer
-	// about nothing, and proveAttempts how often it is asked.
+	// provePatience is how long a kernel may take between the two halves of the answer
+	// to an empty request, and proveAttempts how often it is asked.
 	provePatience = time.Second
 	proveAttempts = 10
 )
 
-// prove finds out whether what the kernel says on iopub arrives. When a kernel is
+// prove finds out whether what the kernel sends on iopub arrives. When a kernel is
 // restarted the server opens the channels of a websocket at once, but the kernel
-// drops what it says there until it has heard of them.
+// drops what it sends there until it has learned of them.
 func (k *kernel) prove(ctx context.Context) error {
 	for attempt := 1; k.unproven; attempt++ {
 		_, err := k.once(ctx, silently(""), executionHandler{patience: provePatience})
@@ -234,8 +236,8 @@ func (k *kernel) prove(ctx context.Context) error {
 	return nil
 }
 
-// once runs a request. The execution is nil when it was not sent; it is over
-// unless it still runs.
+// once runs a request. The execution is nil if the request was not sent; it is
+// over unless it still runs.
 func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
 	request.AllowStdin = h.Input != nil
 	if request.UserExpressions == nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// lease renews a sandbox's life while its handle is open.
+// lease extends a sandbox's life while its handle is open.
 type lease struct {
 	sb     *Sandbox
-	length time.Duration // 0: there is none
+	length time.Duration // 0: the sandbox has no lease
 
 	mu    sync.Mutex
 	stop  func() // nil while it is not renewed
 	ended bool
 }
 
-// start has the life renewed, from a while later on.
+// start begins to renew the lease, the first time after wait.
 func (l *lease) start(wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,14 +28,15 @@ func (l *lease) start(wait time.Duration) {
 	}
 }
 
-// pause waits for a renewal in flight, so that none comes before the next start.
+// pause waits for a renewal in progress, so that none arrives before the next
+// start.
 func (l *lease) pause() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.halt()
 }
 
-// end is a pause for good.
+// end is like pause, but for good.
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +51,8 @@ func (l *lease) halt() {
 	}
 }
 
-// renewing renews the sandbox's life after a while, and then at half-time, until
-// stop is called. stop waits for a renewal in flight.
+// renewing renews the lease after wait, and then each time half of it has passed,
+// until stop is called. stop waits for a renewal in progress.
 func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var renewing sync.WaitGroup
@@ -69,7 +70,7 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 			case err == nil:
 				wait = lease / 2
 			case errors.Is(err, api.ErrNotFound):
-				return // it is gone: whoever uses it next is told
+				return // it is gone: the next call on it reports that
 			case ctx.Err() == nil:
 				sb.client.api.Logger().WarnContext(ctx, "the sandbox's lease was not renewed", "sandbox", sb.ID(), "error", err)
 				wait = lease / hurry
@@ -82,10 +83,10 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	}
 }
 
-// hurry is how many times in a lease what failed is tried again.
+// hurry is how many times per lease a failed renewal is tried again.
 const hurry = 20
 
-// renew never shortens a life that another program has made longer, unless the
+// renew never shortens a life that another program has extended, unless the
 // service has no call for that.
 func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, lease/4)
@@ -100,7 +101,7 @@ func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// extended notes that the sandbox lives for d from now.
+// extended records that the sandbox lives for d from now.
 func (sb *Sandbox) extended(d time.Duration) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

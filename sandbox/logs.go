@@ -8,22 +8,23 @@ import (
 )
 
 const (
-	// maxLogs bounds the entries of an execution's log.
+	// maxLogs is the maximum number of entries in an execution's log.
 	maxLogs = 8 << 10
-	// logWindow is for how long pieces of one stream that nothing interrupts
-	// make one entry: who prints a million lines does not want a million times.
+	// logWindow is how long pieces of one stream that the other does not interrupt
+	// are joined into one entry: code that prints a million lines should not get a
+	// million times.
 	logWindow = 10 * time.Millisecond
 )
 
-// logs keeps what was printed: each stream as far as it is kept, and in which
-// order it came.
+// logs keeps what was printed: each stream as far as it is kept, and the order in
+// which it arrived.
 type logs struct {
 	stdout, stderr *clip.Output
 	entries        clip.Ends[logEntry]
 	last           logEntry // not yet in entries
 }
 
-// logEntry is a part of a stream, by the numbers of its bytes.
+// logEntry is a part of a stream, given by its byte offsets.
 type logEntry struct {
 	stream     OutputStream
 	time       time.Time
@@ -41,7 +42,7 @@ func (l *logs) of(stream OutputStream) *clip.Output {
 	return l.stdout
 }
 
-// note is told of what the stream is about to get.
+// note records what the stream is about to receive.
 func (l *logs) note(stream OutputStream, size int, now time.Time) {
 	start := l.of(stream).Total()
 	if l.last.stream != stream || now.Sub(l.last.time) > logWindow {
@@ -58,8 +59,8 @@ func (l *logs) flush() {
 	l.last = logEntry{}
 }
 
-// list gives the entries as far as they and their text are kept, and how many
-// are not.
+// list returns the entries as far as they and their text are kept, and the number
+// of those that are not.
 func (l *logs) list() (list []Output, dropped int) {
 	l.flush()
 	texts := map[OutputStream]keptText{}
@@ -81,13 +82,13 @@ func (l *logs) list() (list []Output, dropped int) {
 	return list, dropped
 }
 
-// keptText is what a capture keeps.
+// keptText is the text that a capture keeps.
 type keptText struct {
 	head, tail string
 	total      int64
 }
 
-// slice gives what is kept of the bytes from start to end.
+// slice returns what is kept of the bytes from start to end.
 func (k keptText) slice(start, end int64) (text string, cut bool) {
 	inHead, inTail := int64(len(k.head)), k.total-int64(len(k.tail))
 	from, to := min(start, inHead), min(end, inHead)

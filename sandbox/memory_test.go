@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// allocated returns how many bytes a call allocates. The test must not run beside
-// others.
+// allocated returns how many bytes a call allocates. The test must not run in
+// parallel with others.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -24,8 +24,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// What a sandbox sends takes no more memory than it is long, however many values
-// it packs into that.
+// What a sandbox sends takes memory in proportion to its length, however many
+// values it packs into that.
 func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
 	const size = 7 << 20
 	many := func(value string) string {
@@ -65,10 +65,10 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// What a display may hold is taken as before.
+// What a display may hold is still accepted.
 func TestMuchForeignJSON(t *testing.T) {
 	t.Parallel()
-	// A plot's data is one value, however much that has in it.
+	// A plot's data is one value, however much it contains.
 	plot := `{"data":{"application/json":[` + strings.TrimSuffix(strings.Repeat("1.5,", 1<<20), ",") + `]}}`
 	c := newCollector(&RunCodeParams{})
 	if err := c.message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: json.RawMessage(plot)}); err != nil {

@@ -7,20 +7,21 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// AllTraffic in [Network].DenyOut denies everything that AllowOut does not hold.
+// AllTraffic in [Network].DenyOut denies everything that AllowOut does not list.
 const AllTraffic = api.AllTraffic
 
-// privateNetworks are those that the internet does not have.
+// privateNetworks are the networks that are not part of the internet.
 var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
 
-// Network says what a sandbox may reach. AllowOut beats DenyOut. The zero value
-// leaves it to the service, which never lets a sandbox reach its own machines.
+// Network sets what a sandbox may reach. AllowOut takes precedence over DenyOut.
+// The zero value leaves the decision to the service, which never lets a sandbox
+// reach its own machines.
 //
-// A name is allowed to programs by what they send when they connect to port 80 or
-// 443, the Host of HTTP or the server name of TLS; other ports need an address, or
-// a program that uses the HTTP proxy of its environment. What is inside of TLS
-// nobody looks at: a server that answers for an allowed name may answer for
-// others of its own too.
+// Whether a connection to port 80 or 443 goes to an allowed name is decided by
+// what the program sends: the Host of HTTP or the server name of TLS. Other ports
+// need an address, or a program that uses the HTTP proxy of its environment. The
+// content of TLS is not inspected: a server that answers for an allowed name may
+// also answer for other names of its own.
 type Network struct {
 	// AllowOut are addresses, networks such as 203.0.113.0/24, and names:
 	// "example.com", "*.example.com" for all names below it, "*" for any. Names
@@ -40,8 +41,8 @@ func (n Network) wire() api.Network {
 	return w
 }
 
-// WithNetwork says what the sandbox may reach. It and [WithInternet] may both be
-// given.
+// WithNetwork sets what the sandbox may reach. It can be combined with
+// [WithInternet].
 func WithNetwork(n Network) Option {
 	return func(c *config) error {
 		w := n.wire()
@@ -50,9 +51,9 @@ func WithNetwork(n Network) Option {
 	}
 }
 
-// SetNetwork replaces what the sandbox may reach from now on, as a whole: what n
-// leaves out is cleared, and [WithInternet] too. The local cloud cuts what is
-// connected; another service may leave it.
+// SetNetwork replaces all rules about what the sandbox may reach from now on:
+// what n leaves out is cleared, including the effect of [WithInternet]. The local
+// cloud also cuts existing connections; another service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -65,8 +66,8 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return nil
 }
 
-// offline tells whether the service says that the sandbox reaches nothing but
-// what it is allowed.
+// offline reports whether the service says that the sandbox reaches only what its
+// rules allow.
 func (sb *Sandbox) offline(ctx context.Context) bool {
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// DefaultTemplate is what Create starts unless told otherwise: it has
-	// Python and serves RunCode.
+	// DefaultTemplate is the template that Create starts unless an option names
+	// another: it has Python and supports RunCode.
 	DefaultTemplate = "code-interpreter-v1"
 	// DefaultLease is how long a sandbox outlives a program that ended without
 	// closing it.
 	DefaultLease = 5 * time.Minute
 
 	// minLease leaves room for a renewal that fails and is repeated, and is the
-	// least that services renew a life by.
+	// least time by which services extend a life.
 	minLease = 15 * time.Second
 )
 
-// Option sets one thing of a [Client] or of a sandbox to create. Options that
-// are about the client (WithAPIKey to WithUserAgent) are for [NewClient],
-// [Create], [Connect] and [Use]; the others may also be given to the methods
-// of a Client, and given to NewClient they are the defaults of those. What an
-// option sets wins over the environment.
+// Option sets one setting of a [Client] or of a sandbox to create. Options about
+// the client (WithAPIKey to WithUserAgent) are for [NewClient], [Create],
+// [Connect] and [Use]; the others may also be passed to the methods of a Client,
+// and when passed to NewClient they become the defaults of its sandboxes. An
+// option takes precedence over the environment.
 type Option func(*config) error
 
 type config struct {
@@ -42,7 +42,8 @@ type config struct {
 	sandboxConfig
 }
 
-// sandboxConfig is what one sandbox is made or connected to with.
+// sandboxConfig is the configuration with which one sandbox is created or
+// connected to.
 type sandboxConfig struct {
 	template        string
 	lifetime, lease time.Duration
@@ -68,40 +69,41 @@ func clientOption(name string, o api.Option) Option {
 	}
 }
 
-// WithAPIKey sets the key; without it, E2B_API_KEY decides.
+// WithAPIKey sets the key; without it, E2B_API_KEY is used.
 func WithAPIKey(key api.Key) Option { return clientOption("WithAPIKey", api.WithAPIKey(key)) }
 
 // WithAPIURL sets the address of the control plane; without it, E2B_API_URL or
-// the domain decides.
+// the domain determines it.
 func WithAPIURL(url string) Option { return clientOption("WithAPIURL", api.WithBaseURL(url)) }
 
-// WithDomain sets the service's domain; without it, E2B_DOMAIN decides, or it
-// is e2b.app.
+// WithDomain sets the service's domain; without it, E2B_DOMAIN is used, or else
+// e2b.app.
 func WithDomain(domain string) Option { return clientOption("WithDomain", api.WithDomain(domain)) }
 
 // WithSandboxURL sets one address for all ports of all sandboxes; without it,
-// E2B_SANDBOX_URL or the domain decides.
+// E2B_SANDBOX_URL or the domain determines it.
 func WithSandboxURL(url string) Option {
 	return clientOption("WithSandboxURL", api.WithSandboxURL(url))
 }
 
-// WithEnvFile names the file of settings to read in place of .env; it must
-// exist. An empty path means none. See [api.FromEnv].
+// WithEnvFile names the file of settings to read instead of .env; it must exist.
+// An empty path means that no file is read. See [api.FromEnv].
 func WithEnvFile(path string) Option { return clientOption("WithEnvFile", api.WithEnvFile(path)) }
 
-// WithTransport sets what carries all requests; it stays the caller's. The
-// websockets of RunCode use its proxy, TLS and dial settings when it is an
-// [*http.Transport], and the defaults otherwise.
+// WithTransport sets the transport that carries all requests; it still belongs to
+// the caller. If it is an [*http.Transport], the websockets of RunCode use its
+// proxy, TLS and dial settings, otherwise the defaults.
 func WithTransport(t http.RoundTripper) Option {
 	return clientOption("WithTransport", api.WithTransport(t))
 }
 
-// WithLogger sets where the client tells what it does, without secrets. The
-// default discards all but the panics of tools, which go to [slog.Default] then.
+// WithLogger sets the logger to which the client reports what it does, without
+// secrets. By default everything is discarded except panics of tools, which then
+// go to [slog.Default].
 func WithLogger(l *slog.Logger) Option { return clientOption("WithLogger", api.WithLogger(l)) }
 
-// WithRetries sets how often calls to the control plane that may be repeated
-// are repeated; the default is 3. Commands and code are never repeated.
+// WithRetries sets how often a call to the control plane that is safe to repeat
+// is repeated; the default is 3. Commands and code are never repeated.
 func WithRetries(n int) Option { return clientOption("WithRetries", api.WithRetries(n)) }
 
 // WithUserAgent puts a product, such as "mytool/1.2", in front of the
@@ -110,8 +112,8 @@ func WithUserAgent(product string) Option {
 	return clientOption("WithUserAgent", api.WithUserAgent(product))
 }
 
-// WithInterceptors adds interceptors of the RPCs to the daemon in a sandbox,
-// for tracing. It is an option of the client.
+// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a
+// sandbox, for tracing. It is an option of the client.
 func WithInterceptors(i ...connect.Interceptor) Option {
 	return func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
@@ -122,14 +124,14 @@ func WithInterceptors(i ...connect.Interceptor) Option {
 	}
 }
 
-// WithTemplate names the template to start: an id or a name, with or without a
-// tag. The default is [DefaultTemplate]; an empty name is as if not given.
+// WithTemplate sets the template to start: an id or a name, with or without a
+// tag. The default is [DefaultTemplate]; an empty name means the default.
 func WithTemplate(template string) Option {
 	return func(c *config) error { c.template = cmp.Or(template, c.template); return nil }
 }
 
-// WithLifetime fixes the sandbox's life: it ends after d, rounded up to whole
-// seconds, whether or not it is in use. It excludes [WithLease].
+// WithLifetime sets a fixed lifetime: the sandbox ends after d, rounded up to
+// whole seconds, whether or not it is in use. It excludes [WithLease].
 func WithLifetime(d time.Duration) Option {
 	return func(c *config) error {
 		if d <= 0 {
@@ -140,10 +142,11 @@ func WithLifetime(d time.Duration) Option {
 	}
 }
 
-// WithLease sets for how long the sandbox is kept alive at a time: it is
-// renewed at half-time while the handle is open, so that the sandbox is gone
-// at most d after the program, however that ends. This is the way unless
-// [WithLifetime] is given, with [DefaultLease]. The least is 15 seconds.
+// WithLease sets the lease, the time for which the sandbox is kept alive at once:
+// it is renewed after half of that time while the handle is open, so that the
+// sandbox is gone at most d after the program ends, however that happens. A lease
+// of [DefaultLease] is the default unless [WithLifetime] is given. The minimum is
+// 15 seconds.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minLease || d > time.Hour {
@@ -154,49 +157,50 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithMetadata adds labels to the sandbox, by which List and Reap find it.
+// WithMetadata adds labels to the sandbox, by which List and Reap can find it.
 func WithMetadata(metadata map[string]string) Option {
 	return func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil }
 }
 
-// WithEnvs adds to the environment of every process and kernel in the sandbox.
+// WithEnvs adds variables to the environment of every process and kernel in the
+// sandbox.
 func WithEnvs(envs map[string]string) Option {
 	return func(c *config) error { c.envs = merge(c.envs, envs); return nil }
 }
 
-// WithInternet says whether the sandbox reaches the internet; the service's
-// default is that it does.
+// WithInternet sets whether the sandbox can reach the internet; by the service's
+// default it can.
 func WithInternet(allowed bool) Option {
 	return func(c *config) error { c.internet = &allowed; return nil }
 }
 
 // WithPrivateTraffic makes the service refuse requests to the sandbox's ports
-// that do not carry its token, which this handle sends. Without it,
-// anyone who knows the sandbox's id can run code through the code interpreter's
-// port 49999, on E2B as on a local cloud: the token of a secure sandbox is for
-// the daemon's port alone.
+// that do not carry its token; this handle sends it. Without this option, anyone
+// who knows the sandbox's id can run code through the code interpreter's port
+// 49999, on E2B as well as on a local cloud: the token of a secure sandbox
+// protects only the port of envd.
 func WithPrivateTraffic() Option {
 	return func(c *config) error { c.private = true; return nil }
 }
 
-// WithHTTPSPorts names ports whose servers in the sandbox speak TLS themselves.
-// From outside they are reached as any other port; their certificates are not
-// looked at, so that one they signed themselves will do.
+// WithHTTPSPorts names ports whose servers in the sandbox use TLS themselves.
+// From outside they are reached like any other port; their certificates are not
+// checked, so self-signed ones work.
 func WithHTTPSPorts(ports ...int) Option {
 	ports = slices.Clone(ports)
 	return func(c *config) error { c.httpsPorts = ports; return nil }
 }
 
-// WithRequestHost sets the Host header that servers in the sandbox are shown, for
-// those that accept one name only: "localhost:${PORT}" for instance, where
-// ${PORT} stands for the port. They find the one that was asked for in
+// WithRequestHost sets the Host header that servers in the sandbox see, for
+// servers that accept only one name: "localhost:${PORT}" for instance, where
+// ${PORT} stands for the port. The host that was requested is in
 // X-Forwarded-Host.
 func WithRequestHost(host string) Option {
 	return func(c *config) error { c.requestHost = host; return nil }
 }
 
-// WithCodeTransport sets how RunCode reaches the kernel. The default is to
-// find out: websocket, and HTTP where that is closed.
+// WithCodeTransport sets how RunCode reaches the kernel. By default that is found
+// out: the websocket, or HTTP where the websocket is not available.
 func WithCodeTransport(t CodeTransport) Option {
 	return func(c *config) error {
 		if t != CodeTransportAuto && t != CodeTransportWebsocket && t != CodeTransportHTTP {
@@ -209,7 +213,7 @@ func WithCodeTransport(t CodeTransport) Option {
 
 func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	c := config{sandboxConfig: base}
-	// A life given here replaces one given as a default, of either kind.
+	// A lifetime or lease given here replaces a default one of either kind.
 	c.lifetime, c.lease = 0, 0
 	for _, o := range opts {
 		if err := o(&c); err != nil {
@@ -225,7 +229,8 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	return c, c.checkCredentials()
 }
 
-// timeout is what the service is told: how long the sandbox may live from now.
+// timeout returns what the service is told: how long the sandbox may live from
+// now.
 func (c *sandboxConfig) timeout() time.Duration {
 	if c.lifetime != 0 {
 		return c.lifetime
@@ -233,7 +238,7 @@ func (c *sandboxConfig) timeout() time.Duration {
 	return c.lease
 }
 
-// merge gives a new map, so that options may be used more than once.
+// merge returns a new map, so that options may be used more than once.
 func merge(a, b map[string]string) map[string]string {
 	merged := make(map[string]string, len(a)+len(b))
 	maps.Copy(merged, a)

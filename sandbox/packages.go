@@ -11,23 +11,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// Packages installs packages of Python. It is safe for concurrent use;
-// installations are made one after the other.
+// Packages installs Python packages. It is safe for concurrent use; installations
+// run one after another.
 //
-// What is installed is decided in the sandbox, by its own pip, and lasts as long
-// as the sandbox. To have the same again elsewhere, and fast, take a [Lock].
+// The sandbox's own pip decides what is installed, and it lasts as long as the
+// sandbox. To get exactly the same packages elsewhere, and quickly, use a [Lock].
 type Packages struct {
 	sb    *Sandbox
 	index *PackageIndex // nil: as this machine's pip has it
-	// credentials says that addresses with a password in them may go along.
+	// credentials allows passing on addresses that contain a password.
 	credentials bool
 	wheels      wheelCache
-	// turn holds one place: two pips at a time spoil each other's work.
+	// turn holds one place: two pips at the same time spoil each other's work.
 	turn chan struct{}
 
 	mu sync.Mutex
-	// done is what calls of this handle did, while the directory of packages is
-	// as they left it.
+	// done records what calls of this handle did, as long as the directory of
+	// packages is as they left it.
 	done map[string]*Installation
 	left siteDirectory
 }
@@ -39,31 +39,31 @@ func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
 	}
 }
 
-// Installation is what an installation did.
+// Installation reports what an installation did.
 type Installation struct {
-	// Packages are those asked for, and those that came or changed with them,
-	// sorted by name.
+	// Packages are those that were asked for, and those that were added or changed
+	// with them, sorted by name.
 	Packages []Package
-	// RestartNeeded names packages that changed while code of the default
-	// context has them loaded: it sees the old ones until it is restarted.
+	// RestartNeeded names packages that changed while code of the default context
+	// had them loaded: it uses the old versions until the context is restarted.
 	RestartNeeded []string
-	// Renamed are the requirements that named what is imported ("PIL") and not
-	// what is installed ("pillow").
+	// Renamed are the requirements that named a module to import ("PIL") instead of
+	// the package to install ("pillow").
 	Renamed []RenamedPackage
-	// NotImportable are modules that came or changed with what was asked for and
-	// that a new Python cannot import. Some packages have modules for other
-	// systems, so that is no error.
+	// NotImportable are modules that were added or changed with what was asked for
+	// and that a new Python process cannot import. Some packages have modules for
+	// other systems, so that is no error.
 	NotImportable []ImportFailure
 }
 
 // Package is an installed package.
 type Package struct{ Name, Version string }
 
-// RenamedPackage is a requirement that was taken for another.
+// RenamedPackage is a requirement for which another package was installed.
 type RenamedPackage struct {
-	// Import is what it said.
+	// Import is the name that was required.
 	Import string
-	// Distribution is what was installed.
+	// Distribution is the package that was installed.
 	Distribution string
 }
 
@@ -71,23 +71,24 @@ type RenamedPackage struct {
 // sandbox.
 type ImportFailure struct{ Package, Module, Error string }
 
-// Install installs packages for the sandbox's Python, as root. A requirement is
-// a name with or without extras, versions and a marker ("humanize==4.*",
-// "pandas[excel]>=2"), or the path of a wheel on this machine, which is
-// uploaded. Options, addresses, modules of Python itself, patterns of imports
-// ("numpy.*") and anything else are a [*RequirementError]. Some names that are
-// imported and not installed ("PIL", "yaml") are taken for what is meant:
-// Installation.Renamed says so. What pip fails at is an [*InstallError]. With ctx
-// pip ends.
+// Install installs packages for the sandbox's Python, as root. A requirement is a
+// name with optional extras, versions and a marker ("humanize==4.*",
+// "pandas[excel]>=2"), or the path of a wheel on this machine, which is uploaded.
+// Options, addresses, modules of Python itself, patterns of imports ("numpy.*")
+// and anything else are refused with a [*RequirementError]. Some names that are
+// imported but not installed ("PIL", "yaml") are replaced by the package that is
+// meant: Installation.Renamed reports these. A failure of pip is an
+// [*InstallError]. pip is stopped when ctx ends.
 //
-// What is new of what was asked for is imported once, in a Python of its own, to
-// see that it works. When nothing was installed or removed since an earlier call
-// with the same requirements, that is not done again.
+// Of the packages asked for, the new ones are imported once, in a separate Python
+// process, to check that they work. This is not repeated if nothing was installed
+// or removed since an earlier call with the same requirements.
 //
-// That pip is told what this machine's pip knows by its environment (PIP_*) and
-// its configuration files: index, further indexes, trusted hosts, certificates,
-// timeout and retries. Addresses with credentials are left out unless
-// [WithPipCredentials] was given. [WithPackageIndex] says otherwise.
+// The sandbox's pip gets the settings that this machine's pip has from its
+// environment (PIP_*) and its configuration files: index, further indexes,
+// trusted hosts, certificates, timeout and retries. Addresses with credentials
+// are left out unless [WithPipCredentials] was given. [WithPackageIndex] replaces
+// these settings.
 func (p *Packages) Install(ctx context.Context, requirements ...string) (*Installation, error) {
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
@@ -133,7 +134,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	return installation, p.finish(ctx, key, installation, before, pip.Names(parsed))
 }
 
-// begin opens a call that has pip to itself, as far as this handle goes.
+// begin opens a call that has pip to itself, as far as this handle is concerned.
 func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, done, err := p.sb.begin(ctx)
 	if err != nil {
@@ -148,7 +149,7 @@ func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), er
 	}
 }
 
-// finish fills in what an installation did, and remembers it.
+// finish fills in what an installation did, and records it.
 func (p *Packages) finish(ctx context.Context, key string, installation *Installation, before *site, asked []string) error {
 	left := p.look(ctx, before.Directory)
 	after, err := p.site(ctx)

@@ -20,21 +20,22 @@ import (
 )
 
 // DefaultWheelCache is how many bytes of wheels are kept on this machine unless
-// [WithWheelCache] says otherwise.
+// [WithWheelCache] sets another limit.
 const DefaultWheelCache = 2 << 30
 
-// WithWheelCache says where on this machine [Packages.InstallLock] keeps the
-// wheels it installs, and how many bytes of them: a sandbox that wants the same
-// gets them from here and needs no index. An empty directory means one in the
-// user's cache directory, 0 bytes mean [DefaultWheelCache], less than 0 that
-// nothing is kept. The wheels used least lately go first. Programs may share a
-// directory.
+// WithWheelCache sets where on this machine [Packages.InstallLock] keeps the
+// wheels that it installs, and how many bytes of them: a sandbox that needs the
+// same wheels gets them from here and needs no index. An empty directory means
+// one in the user's cache directory, 0 bytes mean [DefaultWheelCache], and a
+// negative number that nothing is kept. The least recently used wheels are
+// removed first. Programs may share a directory.
 //
-// Without this option wheels are kept for services on this machine, such as the
-// local cloud: to one that is far, uploading them takes longer than its index.
+// Without this option wheels are kept only for services on this machine, such as
+// the local cloud: uploading them to a remote service takes longer than
+// downloading them there from an index.
 //
-// A wheel is known by the hash that a lock has, and what a sandbox gives is
-// hashed here before it is kept: no sandbox can change what another installs.
+// A wheel is identified by the hash in a lock, and what comes from a sandbox is
+// hashed here before it is kept: no sandbox can change what another one installs.
 func WithWheelCache(directory string, bytes int64) Option {
 	return func(c *config) error {
 		c.wheels = &wheelCache{directory: directory, limit: bytes}
@@ -42,21 +43,21 @@ func WithWheelCache(directory string, bytes int64) Option {
 	}
 }
 
-// wheelCache is a directory of wheels by their hashes. The zero value has the
-// defaults. Files appear whole, by a rename.
+// wheelCache is a directory of wheels, named by their hashes. The zero value uses
+// the defaults. Files appear complete, by a rename.
 type wheelCache struct {
 	directory string
 	limit     int64
 }
 
-// partPrefix begins the names of files that are being written, and partAge is
-// after when one belongs to nobody.
+// partPrefix begins the names of files that are being written; a file older than
+// partAge was abandoned by its writer.
 const (
 	partPrefix = "part-"
 	partAge    = time.Hour
 )
 
-// wheelCacheOf gives the cache for sandboxes at an address.
+// wheelCacheOf returns the cache for sandboxes at an address.
 func wheelCacheOf(given *wheelCache, address string) wheelCache {
 	if given != nil {
 		return *given
@@ -78,8 +79,8 @@ func (c wheelCache) path(name string) (string, error) {
 	return filepath.Join(user, "e2bctl", "wheels", name), err
 }
 
-// open gives the wheel of one of some hashes, or nil. One that was spoiled on
-// the disk is removed.
+// open returns the wheel that has one of the hashes, or nil. A wheel that was
+// corrupted on the disk is removed.
 func (c wheelCache) open(sums []string) *os.File {
 	for _, sum := range sums {
 		path, err := c.path(sum)
@@ -104,7 +105,7 @@ func (c wheelCache) open(sums []string) *os.File {
 	return nil
 }
 
-// add keeps what r gives, if it is what one of the hashes is of.
+// add keeps what r returns if it has one of the hashes.
 func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	limit := cmp.Or(c.limit, DefaultWheelCache)
 	path, err := c.path("")
@@ -141,7 +142,7 @@ func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	return c.trim(path, limit)
 }
 
-// trim removes wheels until they fit, those used least lately first.
+// trim removes wheels until the rest fits, the least recently used first.
 func (c wheelCache) trim(directory string, limit int64) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {

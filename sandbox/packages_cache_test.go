@@ -23,7 +23,7 @@ func sumOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// cached gives what a cache has for a hash, "" for nothing.
+// cached returns what a cache has for a hash, or "".
 func cached(t *testing.T, c wheelCache, sum string) string {
 	t.Helper()
 	f := c.open([]string{sumB, sum})
@@ -82,8 +82,8 @@ func TestWheelCache(t *testing.T) {
 	}
 }
 
-// What was used least lately goes first, and so does what a program that died
-// left half written.
+// The least recently used wheels are removed first, and so are the unfinished
+// files of a program that died.
 func TestWheelCacheTrim(t *testing.T) {
 	t.Parallel()
 	c := wheelCache{directory: t.TempDir(), limit: 30}
@@ -120,8 +120,8 @@ func TestWheelCacheTrim(t *testing.T) {
 	}
 }
 
-// Many at once, in one directory that is too small: each finds the wheel whole
-// or not at all.
+// Many callers at once, in one directory that is too small: each finds the wheel
+// complete or not at all.
 func TestWheelCacheConcurrent(t *testing.T) {
 	t.Parallel()
 	c := wheelCache{directory: t.TempDir(), limit: 3000}
@@ -145,7 +145,7 @@ func TestWheelCacheConcurrent(t *testing.T) {
 	}
 }
 
-// Wheels are kept by themselves for the services of this machine alone.
+// By default wheels are kept only for services on this machine.
 func TestWheelCacheIsNear(t *testing.T) {
 	t.Parallel()
 	for address, on := range map[string]bool{

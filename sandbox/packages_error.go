@@ -9,35 +9,37 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// InstallError is an installation that pip refused or failed at. It is
-// [api.ErrRetryable] when that was for want of an index that answers.
+// InstallError is an installation that pip refused or that failed. It matches
+// [api.ErrRetryable] if the reason was that no index answered.
 type InstallError struct {
 	Requirements []string
-	// ExitCode is pip's.
+	// ExitCode is the exit code of pip.
 	ExitCode int
-	// Stderr is the end of what pip said, at most 4 KiB, without the credentials
-	// of indexes.
+	// Stderr is the end of pip's error output, at most 4 KiB, without the
+	// credentials of indexes.
 	Stderr string
-	// Offline says that the sandbox was created without internet, or that all is
-	// denied to it but what its network rules allow: the index has to be among that.
+	// Offline reports that the sandbox was created without internet, or that its
+	// network rules deny everything that they do not allow: they have to allow the
+	// index.
 	Offline bool
-	// Unreachable says that an index could not be asked: there was no connection,
-	// its certificate is not trusted, or it refused or failed.
+	// Unreachable reports that an index could not be queried: there was no
+	// connection, its certificate is not trusted, or it refused or failed.
 	Unreachable bool
-	// HashMismatch says that what the index gave is not what the [Lock] has.
+	// HashMismatch reports that a file from the index is not the one in the [Lock].
 	HashMismatch bool
 
-	// why is what came of asking the index.
+	// why is the result of querying the index.
 	why string
-	// lock is what the head of the lock says that it is for.
+	// lock is what the comment of the lock says that it is for.
 	lock string
 }
 
 const maxInstallStderr = 4 << 10
 
 var (
-	// notAsked is what pip tells its log about an index that it gives up, as if that
-	// had nothing. That there is no page of the package is no failure of the index.
+	// notAsked matches what pip logs about an index that it gives up, as if the
+	// index had nothing. A missing page of the package is not a failure of the
+	// index.
 	notAsked   = lazyregexp.New(`Could not fetch URL \S+: (.*) - skipping`)
 	noPage     = lazyregexp.New(`^404 `)
 	final      = lazyregexp.New(`(?i)^4\d\d |certificate`)
@@ -45,8 +47,8 @@ var (
 	mismatches = lazyregexp.New(`(?m)^ +(\S+?)(?: from .*)?:\r?\n(?: +(?:Expected|or) .*\n)+ +Got +(\S+)`)
 )
 
-// newInstallError makes the error of a failed pip. log are the lines of its log
-// about pages of the index.
+// newInstallError returns the error for a failed pip. log holds the lines of its
+// log about pages of the index.
 func newInstallError(requirements []string, result *CommandResult, log string, masks *strings.Replacer, offline bool) *InstallError {
 	stderr := masks.Replace(result.Stderr)
 	e := &InstallError{
@@ -73,8 +75,8 @@ func (e *InstallError) Error() string {
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
-// reason is what tells why. When pip gave an index up, its last words are that
-// there is no such package.
+// reason returns the line that says why. If pip gave up an index, its last
+// message says that there is no such package.
 func (e *InstallError) reason() string {
 	if e.Unreachable {
 		return "the package index could not be asked: " + clip.Text(e.why, 256)

@@ -10,29 +10,30 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// PackageIndex says where packages come from. All addresses are as the sandbox
-// sees them. Fields that are empty leave what this machine's pip knows.
+// PackageIndex sets where packages come from. All addresses are used from within
+// the sandbox. Fields that are empty leave the settings of this machine's pip in
+// place.
 type PackageIndex struct {
-	// URL is the index, such as "https://pypi.example/simple". With it go Extra
-	// and TrustedHosts as they are here: of this machine's settings none is added.
+	// URL is the index, such as "https://pypi.example/simple". If it is set, Extra
+	// and TrustedHosts are used exactly as given here, without those of this
+	// machine's settings.
 	URL string
-	// Extra are further indexes. pip takes the newest version of a package,
-	// whichever of all of them has it.
+	// Extra are further indexes. pip takes the newest version of a package from any
+	// of them.
 	Extra []string
-	// TrustedHosts are hosts, with or without a port, that pip asks without TLS
+	// TrustedHosts are hosts, with or without a port, that pip may query without TLS
 	// or whose certificate it does not check.
 	TrustedHosts []string
-	// Proxy is the HTTP proxy that pip uses in place of the sandbox's own.
+	// Proxy is the HTTP proxy that pip uses instead of the sandbox's own.
 	Proxy string
-	// Certificates is a bundle in PEM of the authorities to trust, in place of
-	// pip's own.
+	// Certificates is a PEM bundle of the authorities to trust instead of pip's own.
 	Certificates []byte
 }
 
-// WithPackageIndex says where [Packages] come from. Addresses with a user or a
+// WithPackageIndex sets where [Packages] come from. Addresses with a user or a
 // password are refused unless [WithPipCredentials] is given, too. They reach pip
-// by its environment, are in no argument and no log, and are cut out of what it
-// says.
+// through its environment, appear in no argument and no log, and are removed from
+// pip's output.
 func WithPackageIndex(i PackageIndex) Option {
 	i.Extra, i.TrustedHosts, i.Certificates = slices.Clone(i.Extra), slices.Clone(i.TrustedHosts), slices.Clone(i.Certificates)
 	return func(c *config) error {
@@ -44,15 +45,15 @@ func WithPackageIndex(i PackageIndex) Option {
 	}
 }
 
-// WithPipCredentials lets [Packages] pass on addresses with a user or a password
-// in them: of package indexes as this machine's pip has them, and those of
-// [WithPackageIndex]. Code in the sandbox can read them while pip runs.
+// WithPipCredentials lets [Packages] pass on addresses that contain a user or a
+// password: those of package indexes in the settings of this machine's pip, and
+// those of [WithPackageIndex]. Code in the sandbox can read them while pip runs.
 func WithPipCredentials() Option {
 	return func(c *config) error { c.pipCredentials = true; return nil }
 }
 
-// addresses returns what has to be an address, by what it is called in errors.
-// The addresses themselves may hold passwords.
+// addresses returns the fields that must be addresses, by the names that errors
+// use for them. The addresses themselves may hold passwords.
 func (i *PackageIndex) addresses() map[string]string {
 	addresses := map[string]string{}
 	for what, address := range map[string]string{"URL": i.URL, "Proxy": i.Proxy} {
@@ -84,7 +85,7 @@ func (i *PackageIndex) check() error {
 	return nil
 }
 
-// checkCredentials refuses credentials that nobody said may go along.
+// checkCredentials refuses credentials that no option allowed to pass on.
 func (c *sandboxConfig) checkCredentials() error {
 	if c.index == nil || c.pipCredentials {
 		return nil
@@ -98,8 +99,8 @@ func (c *sandboxConfig) checkCredentials() error {
 	return nil
 }
 
-// settings are those of this machine with these over them; i may be nil.
-// Addresses of this machine with credentials are in them only if credentials is
+// settings returns this machine's settings with those of i applied; i may be nil.
+// It includes this machine's addresses with credentials only if credentials is
 // true.
 func (i *PackageIndex) settings(credentials bool) (pip.Settings, error) {
 	s, err := pip.ReadSettings(i == nil || i.Certificates == nil, credentials)

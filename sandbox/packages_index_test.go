@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// What the program says goes over what this machine's pip knows; an index of
-// its own leaves nothing of those here beside it.
+// What the program sets replaces the settings of this machine's pip; an index of
+// its own keeps none of those.
 func TestPackageIndexOverPipSettings(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "pip.conf")
 	content := []byte("[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")
@@ -74,7 +74,7 @@ func TestPackageIndexRefused(t *testing.T) {
 	}
 }
 
-// What pip says is given out without what it must not tell.
+// pip's output is returned without its secrets.
 func TestInstallErrorHidesCredentials(t *testing.T) {
 	t.Parallel()
 	s := pip.Settings{Envs: map[string]string{"PIP_INDEX_URL": "https://me:p%40ssword@h/simple", "PIP_PROXY": "http://token1234@proxy"}}

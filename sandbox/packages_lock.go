@@ -8,15 +8,15 @@ import (
 )
 
 // Lock pins packages to versions and to the contents of their files, so that
-// [Packages.InstallLock] installs the same wherever it is used. Its text is a
-// file of pip's requirements with hashes, to be kept beside a program and read by
-// people; what pip-compile and uv write can be read as well, when it has no
+// [Packages.InstallLock] installs the same wherever it is used. Its text is a pip
+// requirements file with hashes, to be kept beside a program and readable for
+// people; what pip-compile and uv write can be read as well, if it has no
 // markers.
 type Lock struct {
-	// Comment are the lines at the head of the text: what the lock is for. They
-	// bind nobody.
+	// Comment are the lines at the head of the text: what the lock is for. They have
+	// no effect.
 	Comment string
-	// Packages are those that pip installs, without their dependencies.
+	// Packages are the packages that pip installs, without their dependencies.
 	Packages []LockedPackage
 }
 
@@ -25,15 +25,15 @@ type LockedPackage struct {
 	Name, Version string
 	// SHA256 are the hashes, in hex, of the files that may be installed.
 	SHA256 []string
-	// File is the name of the wheel, when it is one that [Packages.Lock] found.
-	// Without it the wheel is not kept on this machine.
+	// File is the name of the wheel, if [Packages.Lock] found one. Without it the
+	// wheel is not kept on this machine.
 	File string
 }
 
-// Lock finds out which files pip would install for requirements (not paths of
-// wheels), and installs nothing. The lock has what the sandbox does not have yet:
-// it is for sandboxes of the same template. Make it in one that nobody else's
-// code has run in, for it is the sandbox that says what the hashes are. pip 22.2
+// Lock finds out which files pip would install for requirements (not for paths of
+// wheels), and installs nothing. The lock holds what the sandbox does not have
+// yet: it is for sandboxes of the same template. Create it in a sandbox in which
+// no untrusted code has run, because the hashes come from that sandbox. pip 22.2
 // is needed.
 func (p *Packages) Lock(ctx context.Context, requirements ...string) (*Lock, error) {
 	parsed, err := parseRequirements(requirements)
@@ -76,7 +76,7 @@ func (p *Packages) Lock(ctx context.Context, requirements ...string) (*Lock, err
 	return newLock(lock), nil
 }
 
-// locked is the lock as package pip knows it; nil stays nil.
+// locked returns the lock in the form of package pip; nil stays nil.
 func (l *Lock) locked() *pip.Lock {
 	if l == nil {
 		return nil
@@ -96,14 +96,14 @@ func newLock(locked *pip.Lock) *Lock {
 	return lock
 }
 
-// MarshalText writes the lock as a file of requirements.
+// MarshalText returns the lock as a requirements file.
 func (l *Lock) MarshalText() ([]byte, error) {
 	text, err := l.locked().Marshal()
 	return text, requirementError(err)
 }
 
 // UnmarshalText reads what MarshalText wrote, edited or not, and files of the
-// same form by other programs. What it cannot take is a [*RequirementError] with
+// same form by other programs. What it cannot read is a [*RequirementError] with
 // the number of the line.
 func (l *Lock) UnmarshalText(text []byte) error {
 	var read pip.Lock

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// What a lock says in text is what it says in Go.
+// The text of a lock says the same as its Go value.
 func TestLockText(t *testing.T) {
 	t.Parallel()
 	lock := &Lock{Comment: "For tests.", Packages: []LockedPackage{
@@ -29,8 +29,8 @@ func TestLockText(t *testing.T) {
 	}
 }
 
-// What is refused is an invalid argument that names what was refused, and
-// leaves the lock as it was.
+// A refusal is an invalid argument that names what was refused, and leaves the
+// lock unchanged.
 func TestRequirementErrors(t *testing.T) {
 	t.Parallel()
 	lock := Lock{Comment: "before"}

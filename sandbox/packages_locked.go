@@ -14,28 +14,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// InstallLockParams say what else has to hold of an installation of a lock.
+// InstallLockParams sets further conditions for installing a lock.
 type InstallLockParams struct {
 	// Require are requirements, as for [Packages.Install], whose packages have to be
-	// in the lock or in the sandbox already: one that is not is a
+	// in the lock or in the sandbox already: if one is not, the error is a
 	// [*RequirementError], and nothing is installed. The versions are those of the
-	// lock, whatever is required.
+	// lock, whatever version is required.
 	Require []string
 }
 
-// InstallLock installs what a lock has and the sandbox has not, and nothing else:
-// no dependencies, no other versions, no other contents. Wheels come from this
-// machine where they were kept ([WithWheelCache]), else from the index; with all
-// of them here the index is not asked, so that a sandbox without internet will
-// do. A package in another form than a wheel is built in the sandbox, with what
-// the index has for that.
+// InstallLock installs the packages of a lock that the sandbox does not have, and
+// nothing else: no dependencies, no other versions, no other contents. Wheels
+// come from this machine if they were kept ([WithWheelCache]), otherwise from the
+// index; if all of them are here the index is not used, so that it works in a
+// sandbox without internet. A package that is not a wheel is built in the
+// sandbox, with what the index has for that.
 //
-// What comes from the index and is not what the lock says is an [*InstallError]
-// with HashMismatch, and nothing is installed then. That is how it ends, too,
-// where the sandbox has another Python or system than the lock was made for and
-// the index has other files for that: the error says what the lock is for. All else is as with
-// [Packages.Install], which does not use what is kept here: without a lock, the
-// only one to say what a file should be is the sandbox that has it.
+// If a file from the index is not the one in the lock, the error is an
+// [*InstallError] with HashMismatch, and nothing is installed. The same happens
+// if the sandbox has another Python or system than the lock was made for and the
+// index has other files for that: the error says what the lock is for. Everything
+// else is as with [Packages.Install], which does not use the kept wheels: without
+// a lock, only the sandbox that has a file could say what it should contain.
 func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallLockParams) (*Installation, error) {
 	var requirements []string
 	if params != nil {
@@ -96,8 +96,8 @@ func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallL
 	return installation, p.finish(ctx, key, installation, before, names)
 }
 
-// installLocked brings the wheels that are kept here, has pip fetch the others,
-// installs, and keeps what was fetched.
+// installLocked uploads the wheels that are kept here, has pip fetch the others,
+// installs all of them, and keeps what was fetched.
 func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	var asked []string
 	for _, one := range lock.Packages {
@@ -113,8 +113,8 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	if err != nil {
 		return fmt.Errorf("sandbox: install packages: %w", err)
 	}
-	// What pip installs from an index it does not leave behind: what is to be kept
-	// is fetched first.
+	// pip does not leave behind what it installs from an index, so what is to be
+	// kept is fetched first.
 	toKeep := &Lock{}
 	if p.wheels.on() {
 		for _, one := range absent.Packages {
@@ -148,7 +148,7 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 		return err
 	}
 	for _, one := range toKeep.Packages {
-		// It only makes the next sandbox fast, so a failure is for the log.
+		// This only makes the next sandbox faster, so a failure is just logged.
 		if err := p.keep(ctx, one, path.Join(wheels, one.File)); err != nil {
 			p.sb.client.api.Logger().WarnContext(ctx, "a wheel is not kept", "sandbox", p.sb.ID(), "file", one.File, "error", err)
 		}
@@ -188,7 +188,7 @@ func (c *pipRun) requirements(ctx context.Context, name string, lock *Lock) (str
 	return c.path(name), c.write(ctx, c.path(name), strings.NewReader(string(text)))
 }
 
-// keep takes a wheel that pip fetched.
+// keep stores a wheel that pip fetched.
 func (p *Packages) keep(ctx context.Context, one LockedPackage, file string) error {
 	f, err := p.sb.Files.Open(ctx, file, &FileParams{User: "root"})
 	if err != nil {

@@ -16,12 +16,12 @@ const pipPython = "python3"
 
 // installing are the arguments of an installation. Python compiles a module when
 // it is imported; pip would compile all of them, which takes several times as
-// long as the rest.
+// long as everything else.
 var installing = []string{"install", "--no-compile"}
 
-// fewerRetries runs its arguments. pip's own five retries make an index that
-// cannot be reached a matter of many seconds; what the sandbox says goes first,
-// for one without internet has none.
+// fewerRetries runs its arguments. With pip's own five retries, an index that
+// cannot be reached takes many seconds; a value that the sandbox sets takes
+// precedence, because one without internet sets 0.
 const fewerRetries = `export PIP_RETRIES="${PIP_RETRIES-2}"; exec "$@"`
 
 // pipRun runs pip in the sandbox for one call, with a directory of its own there.
@@ -34,7 +34,7 @@ type pipRun struct {
 	masks     *strings.Replacer
 }
 
-// startPip prepares pip; close must be called.
+// startPip prepares a run of pip; close must be called.
 func (p *Packages) startPip(ctx context.Context, asked []string) (*pipRun, error) {
 	settings, err := p.index.settings(p.credentials)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *pipRun) write(ctx context.Context, path string, r io.Reader) error {
 	return c.sb.Files.WriteFrom(ctx, path, r, &FileParams{User: "root"})
 }
 
-// upload gives the path of a file of this machine in the sandbox.
+// upload uploads a file of this machine and returns its path in the sandbox.
 func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 	return path, c.write(ctx, path, f)
 }
 
-// run runs pip to its end; with ctx it is killed.
+// run runs pip to its end; pip is killed when ctx ends.
 func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	c.used = true // by the log
 	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython, "-m", "pip", "--log", c.path("log")}, arguments...)
@@ -93,8 +93,8 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	return nil
 }
 
-// log gives what pip's log has of pages of an index that it could not get. It
-// only explains another failure.
+// log returns what pip's log says about pages of an index that it could not get.
+// It only explains another failure.
 func (c *pipRun) log(ctx context.Context) string {
 	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutput: 64 << 10})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // RequirementError is a requirement, or a line of a [Lock], that is refused
-// before anything is sent. It is [api.ErrInvalidArgument].
+// before anything is sent. It matches [api.ErrInvalidArgument].
 type RequirementError struct {
 	Requirement string
 	Reason      string
@@ -23,7 +23,7 @@ func (e *RequirementError) Error() string {
 // Is matches [api.ErrInvalidArgument].
 func (e *RequirementError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
-// requirementError is an error of package pip as this package says it.
+// requirementError turns an error of package pip into one of this package.
 func requirementError(err error) error {
 	if refused, ok := errors.AsType[*pip.RefusedError](err); ok {
 		return (*RequirementError)(refused)

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// site is what the sandbox's Python has.
+// site describes what the sandbox's Python has.
 type site struct {
 	// Directory is where pip puts packages.
 	Directory string `json:"directory"`
@@ -22,7 +22,8 @@ type site struct {
 	Packages map[string]string `json:"packages"`
 }
 
-// siteDirectory is a directory of packages at a time: pip leaves none as it was.
+// siteDirectory is the state of a directory of packages: every run of pip changes
+// it.
 type siteDirectory struct {
 	path    string
 	changed time.Time
@@ -69,8 +70,9 @@ def tops(name):
     return sorted(n for n in listed or found if n.isidentifier())
 `
 
-// verify imports what packages install, in a Python of its own that says what
-// it is at, and gives what failed. A crash or a hang is one, too.
+// verify imports what packages install, in a separate Python process that reports
+// each import before it starts, and returns those that failed. A crash or a hang
+// counts as a failure, too.
 func (p *Packages) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -109,8 +111,8 @@ os._exit(0)`
 	return failures, nil
 }
 
-// importFailures reads what the verification said, and gives the import that it
-// was at when it stopped.
+// importFailures reads the report of the verification, and returns the failures
+// and the import during which it stopped.
 func importFailures(text string) (failures []ImportFailure, open ImportFailure) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
@@ -134,9 +136,9 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 	return failures, open
 }
 
-// loaded tells which of the packages the default context has loaded, and makes
-// it see what is new. That is a service to the caller: a context that is busy
-// or not open, or a failure, is no reason to fail.
+// loaded returns which of the packages the default context has loaded, and lets
+// it see the new ones. This is only a convenience: a context that is busy or not
+// open, or any failure, is no reason to fail.
 func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
 	k := p.sb.code.open("python")
 	if k == nil {
@@ -167,7 +169,7 @@ func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
 	return stale
 }
 
-// known gives what an earlier call with the same key did, when nothing was
+// known returns what an earlier call with the same key did, if nothing was
 // installed or removed since.
 func (p *Packages) known(ctx context.Context, key string) *Installation {
 	p.mu.Lock()
@@ -181,7 +183,7 @@ func (p *Packages) known(ctx context.Context, key string) *Installation {
 	return again
 }
 
-// remember keeps what was done for known. left is the directory of packages as
+// remember records what was done, for known. left is the directory of packages as
 // it was before they were listed.
 func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
 	if left == (siteDirectory{}) {
@@ -202,7 +204,8 @@ func (i *Installation) clone() *Installation {
 	}
 }
 
-// look gives a directory as it is now; zero when the daemon cannot say.
+// look returns the present state of a directory; zero if the daemon does not
+// report it.
 func (p *Packages) look(ctx context.Context, path string) siteDirectory {
 	info, err := p.sb.Files.Stat(ctx, path, &PathParams{User: "root"})
 	if err != nil || info.ModTime.IsZero() {

@@ -17,11 +17,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// URL is the address of a port for browsers and other programs outside, such
-// as https://3000-i1a2.e2b.app: the scheme is that of the sandbox URL, or
-// https without one, the host is [Sandbox.Host]. Whether the name resolves is
-// for the service's domain to say; programs in Go use [Sandbox.Transport],
-// which needs no name.
+// URL returns the address of a port for browsers and other programs outside, such
+// as https://3000-i1a2.e2b.app: the scheme is that of the sandbox URL, or https
+// without one, and the host is [Sandbox.Host]. Whether the name resolves depends
+// on the service's domain; Go programs use [Sandbox.Transport], which does not
+// resolve it.
 func (sb *Sandbox) URL(port int) string {
 	scheme := "https"
 	if base, err := url.Parse(sb.client.api.SandboxURL()); err == nil && base.Scheme != "" {
@@ -30,12 +30,13 @@ func (sb *Sandbox) URL(port int) string {
 	return scheme + "://" + sb.Host(port)
 }
 
-// Transport carries HTTP requests to a port of the sandbox, remote or local,
-// with what routes and admits them. Requests name the port as it is named
-// inside or outside: http://localhost:3000/path, or URL(3000)+"/path"; other
-// addresses, to which a redirect may lead, are refused. That the sandbox is
-// gone is [ErrGone], that nothing listens on the port [ErrPortClosed]; after
-// the handle's Close, requests fail with [ErrClosed]. It needs no closing.
+// Transport returns a transport that carries HTTP requests to a port of the
+// sandbox, remote or local, and adds the headers that route and authorize them.
+// The URL of a request names the port as it is named inside or outside:
+// http://localhost:3000/path, or URL(3000)+"/path"; other addresses, to which a
+// redirect may lead, are refused. If the sandbox is gone the error is [ErrGone],
+// if nothing listens on the port [ErrPortClosed]; after Close of the handle,
+// requests fail with [ErrClosed]. It does not need to be closed.
 //
 //	client := &http.Client{Transport: sb.Transport(3000)}
 //	response, err := client.Get("http://localhost:3000/health")
@@ -77,7 +78,7 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 		defer end()
 		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
 	}
-	// The handle's Close must not wait for one who has given up reading.
+	// Close of the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, end)
 	body := &portBody{ReadCloser: response.Body, end: end}
 	response.Body = body
@@ -101,7 +102,7 @@ func (b *portBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// address is where a request for u goes. It checks that u means the port.
+// address returns where a request for u goes. It checks that u means the port.
 func (t *portTransport) address(u *url.URL) (*url.URL, error) {
 	base, err := url.Parse(t.sb.baseURL(t.port))
 	if err != nil {
@@ -121,8 +122,8 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// callerHeader routes and admits a request of the caller's, who may have a name
-// of its own.
+// callerHeader routes and authorizes a request of the caller's, which may carry a
+// User-Agent of its own.
 func (p portClient) callerHeader(h http.Header) {
 	agent, given := h["User-Agent"]
 	p.header(h)
@@ -132,9 +133,9 @@ func (p portClient) callerHeader(h http.Header) {
 }
 
 // DialWebsocket opens a websocket on a port of the sandbox at path, which may
-// have a query. header may be nil. ctx bounds the dialling alone; the
-// connection is the caller's to close. A refused handshake comes with the
-// answer, as [websocket.Dialer.DialContext] gives it.
+// have a query. header may be nil. ctx bounds only the dialling; the caller
+// closes the connection. If the handshake is refused, the answer is returned with
+// the error, as by [websocket.Dialer.DialContext].
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A 502 that is not the router's comes whole, however long it is.
+// A 502 that does not come from the router is returned whole, whatever its
+// length.
 func TestTransportOwn502(t *testing.T) {
 	t.Parallel()
 	want := bytes.Repeat([]byte("bad gateway "), 20<<10)

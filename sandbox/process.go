@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// keepalive is how often, in seconds, a silent stream says that it lives:
-	// proxies cut streams that do not.
+	// keepalive is how often, in seconds, a silent stream sends a sign of life:
+	// proxies cut streams that send nothing.
 	keepalive = "50"
 	// startTimeout bounds how long a process may take to start.
 	startTimeout = time.Minute
-	// killGrace is how long after its deadline the daemon ends a process by
-	// itself, should our kill not reach it.
+	// killGrace is how long after its deadline the daemon ends a process by itself,
+	// in case our kill does not reach it.
 	killGrace = 2 * time.Second
 	// endGrace is how long a stream may last after the end of its process.
 	endGrace = time.Second
-	// maxEvent bounds one message of the daemon, which sends 32 KiB at a time.
+	// maxEvent bounds one message of the daemon, which sends 32 KiB at once.
 	maxEvent = 4 << 20
-	// maxProcessMessages is how many messages there may be in one: a process that
-	// is listed has two, and one more for each variable of its environment.
+	// maxProcessMessages bounds the number of messages inside one: a listed process
+	// has two, and one more for each variable of its environment.
 	maxProcessMessages = 100_000
-	// inputChunk is what one message of input carries at most.
+	// inputChunk is the most input that one message carries.
 	inputChunk = 32 << 10
 )
 
-// attachment is a process of the sandbox and the stream of its events.
+// attachment is a process of the sandbox with the stream of its events.
 type attachment struct {
 	sb     *Sandbox
 	user   string
@@ -47,8 +47,8 @@ type attachment struct {
 	outputHeld bool // set by follow: see CommandResult
 }
 
-// eventStream is the answer of Start or of Connect, which differ in nothing but
-// their types.
+// eventStream is the answer of Start or of Connect, which differ only in their
+// types.
 type eventStream interface {
 	Receive() bool
 	event() *process.ProcessEvent
@@ -69,9 +69,9 @@ type connectEvents struct {
 
 func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
 
-// startProcess starts a process and waits, until ctx or life ends, that it
-// runs. It is told the deadline of life. What may have been started for one who
-// has given up is killed in the background.
+// startProcess starts a process and waits, until ctx or life ends, for it to run.
+// The daemon is told the deadline of life. If the caller has given up, what may
+// have been started is killed in the background.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
 	return sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
@@ -79,7 +79,7 @@ func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *pro
 	})
 }
 
-// connectProcess follows a process that runs, from now on.
+// connectProcess follows a running process, from now on.
 func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, selector *process.ProcessSelector) (*attachment, error) {
 	a, err := sb.attach(ctx, life, user, false, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Connect(ctx, streamRequest(user, &process.ConnectRequest{Process: selector}))
@@ -101,8 +101,8 @@ func streamRequest[T any](user string, msg *T) *connect.Request[T] {
 
 // attach opens a stream and reads its first message.
 func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, open func(context.Context) (eventStream, error)) (*attachment, error) {
-	// The stream outlives who waits for it: only its first message tells what to
-	// kill.
+	// The stream outlives the caller that waits for it: only its first message says
+	// what to kill.
 	stream, cancel := context.WithCancel(context.WithoutCancel(life))
 	if deadline, ok := life.Deadline(); ok {
 		stream, cancel = context.WithDeadline(stream, deadline.Add(killGrace))
@@ -165,9 +165,9 @@ func (a *attachment) open(ctx context.Context, open func(context.Context) (event
 	return nil
 }
 
-// follow reads the events until the process ends; output gets what it prints.
-// Without an end it says why there is none; what becomes of process and stream
-// then is to be decided with leave.
+// follow reads the events until the process ends; output receives what it prints.
+// If the end is not seen, the error says why; the caller then decides with leave
+// what happens to the process and the stream.
 func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for a.events.Receive() {
 		event := a.events.event()
@@ -190,8 +190,8 @@ func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) 
 	return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
 }
 
-// conclude reads the end of the stream, so that its connection can be used
-// again. A daemon that goes on talking is not listened to.
+// conclude reads the end of the stream, so that its connection can be reused. If
+// the daemon keeps sending, the rest is ignored.
 func (a *attachment) conclude() {
 	cut := time.AfterFunc(endGrace, a.cancel)
 	defer cut.Stop()
@@ -204,8 +204,8 @@ func (a *attachment) conclude() {
 	a.cancel()
 }
 
-// leave ends the stream of a process that has not ended, and with kill the
-// process, whatever the call has come to.
+// leave ends the stream of a process that has not ended and, with kill, the
+// process, even if the call's context has ended.
 func (a *attachment) leave(ctx context.Context, kill bool) {
 	a.release()
 	if !kill {
@@ -226,7 +226,7 @@ func (a *attachment) signal(ctx context.Context, signal process.Signal) error {
 	return unary(ctx, a.user, a.sb.processes.SendSignal, &process.SendSignalRequest{Process: byPID(a.pid), Signal: signal})
 }
 
-// input sends all of data, in the form that wrap gives it.
+// input sends all of data, in the messages that wrap returns.
 func (a *attachment) input(ctx context.Context, data []byte, wrap func([]byte) *process.ProcessInput) (sent int, err error) {
 	for sent < len(data) {
 		part := data[sent:min(sent+inputChunk, len(data))]
@@ -247,7 +247,7 @@ func ptyInput(data []byte) *process.ProcessInput {
 	return &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: data}}
 }
 
-// unary makes a call that answers nothing.
+// unary makes a call whose answer is empty.
 func unary[Request, Response any](ctx context.Context, user string, call func(context.Context, *connect.Request[Request]) (*connect.Response[Response], error), msg *Request) error {
 	request := connect.NewRequest(msg)
 	asUser(request.Header(), user)
@@ -259,9 +259,9 @@ func byPID(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-// lifetime is the call that a handle to a process is: it ends when end or
+// lifetime opens the call that a handle to a process is: it ends when end or
 // abandon is called, after timeout unless that is 0, and with [ErrClosed] when
-// the sandbox's handle is closed. Of ctx it has the values alone.
+// the sandbox's handle is closed. Only the values of ctx are used.
 func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life context.Context, abandon context.CancelCauseFunc, end func(), err error) {
 	life, done, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
@@ -280,7 +280,7 @@ func limited(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it ran longer than its timeout of %v and was killed: %w", timeout, context.DeadlineExceeded))
 }
 
-// wirePID is a pid as the daemon has them.
+// wirePID returns a pid in the daemon's type.
 func wirePID(pid int) (uint32, error) {
 	if pid <= 0 || int64(pid) > math.MaxUint32 {
 		return 0, fmt.Errorf("%d is not the pid of a process", pid)
@@ -288,13 +288,13 @@ func wirePID(pid int) (uint32, error) {
 	return uint32(pid), nil
 }
 
-// wireSignals are the signals the daemon can send.
+// wireSignals are the signals that the daemon can send.
 var wireSignals = map[syscall.Signal]process.Signal{
 	syscall.SIGTERM: process.Signal_SIGNAL_SIGTERM,
 	syscall.SIGKILL: process.Signal_SIGNAL_SIGKILL,
 }
 
-// asUser says who does it; the password is not looked at.
+// asUser sets the user of a request; the password is ignored.
 func asUser(h http.Header, user string) {
 	if user != "" {
 		r := http.Request{Header: h}
@@ -307,8 +307,8 @@ func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundedProto(maxProcessMessages))
 }
 
-// olderThan compares a version of the daemon; one that is not understood is
-// taken to be new.
+// olderThan compares a version of the daemon; one that cannot be parsed is taken
+// to be new.
 func olderThan(version string, major, minor, patch int) bool {
 	var a, b, c int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &a, &b, &c); n < 3 {

@@ -14,27 +14,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// ProgramParams say what program to run in a sandbox, an agent as a whole for
-// instance.
+// ProgramParams sets what program to run in a sandbox, for instance a complete
+// agent.
 type ProgramParams struct {
-	// Dir is a directory of this machine that is uploaded; empty means none.
+	// Dir is a directory of this machine to upload; empty means none.
 	Dir string
-	// Exclude leaves out what it says true of, as in [UploadDirParams]. May be nil.
+	// Exclude returns true for an entry to leave out, as in [UploadDirParams]. May
+	// be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Files are uploaded besides, by their path in the program's directory.
+	// Files are uploaded as well, by their path in the program's directory.
 	Files map[string][]byte
 	// Packages are installed first, as by [Packages.Install].
 	Packages []string
-	// Lock, when not nil, is what is installed, as by [Packages.InstallLock]. The
-	// names of Packages have to be in it or in the sandbox already, and the
-	// versions are those of the lock.
+	// Lock, if not nil, is installed, as by [Packages.InstallLock]. The names in
+	// Packages then have to be in it or in the sandbox already, and the versions are
+	// those of the lock.
 	Lock *Lock
 	// Command is run with bash, in the program's directory.
 	Command string
-	// Envs are environment variables of that command, and so of what it starts:
-	// not of other commands, of kernels, or of the sandbox.
+	// Envs are environment variables of that command and the processes it starts,
+	// but not of other commands, of kernels, or of the sandbox.
 	Envs map[string]string
-	// User is who runs it; empty means the default user.
+	// User is the user to run it as; empty means the default user.
 	User string
 	// Timeout, Stdin, Stdout, Stderr and MaxOutput are those of [CommandParams].
 	Timeout        time.Duration
@@ -44,18 +45,18 @@ type ProgramParams struct {
 }
 
 // RunProgram uploads a program to a directory of its own in the user's home,
-// installs packages, runs it to its end and removes the directory. Its result and
-// errors are those of [Commands.Run], besides those of Files and of
-// Packages.Install.
+// installs packages, runs the program to its end and removes the directory. Its
+// result and errors are those of [Commands.Run], in addition to the errors of
+// Files and of Packages.Install.
 //
-// The price, against a run of package agent with tools: what Envs hold is in the sandbox. The
-// program, every package it loads, code of a model that it executes and every
-// process of the same user (in /proc) can read it, print it, and send it where
-// the network lets it. Give it short-lived credentials, which you can revoke, and
-// a network that reaches no more than it needs: install packages before, without
-// Packages and Lock, and close the network with [Sandbox.SetNetwork] then. Nothing of
-// the output is redacted, and it, an exit status and files are all that comes
-// back.
+// The disadvantage, compared to a run of package agent with tools: the values in
+// Envs are in the sandbox. The program, every package that it loads, code of a
+// model that it executes and every process of the same user (through /proc) can
+// read them, print them, and send them wherever the network allows. Use
+// short-lived credentials that you can revoke, and a network that reaches no more
+// than the program needs: install packages beforehand, not with Packages and
+// Lock, and then close the network with [Sandbox.SetNetwork]. The output is not
+// redacted, and nothing comes back except the output, an exit status and files.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
 	if p == nil || p.Command == "" {
 		return nil, errors.New("sandbox: run a program: ProgramParams.Command is empty")
@@ -77,7 +78,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 		return nil, err
 	}
 	directory := ".e2bctl-program-" + jupyter.NewID()
-	// A call of the handle: what is removed afterwards, Close waits for.
+	// This is a call of the handle: Close waits for the removal afterwards.
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -17,38 +17,39 @@ import (
 // PTY opens terminals in a sandbox. It is safe for concurrent use.
 type PTY struct{ sb *Sandbox }
 
-// PTYParams say what to run in a terminal. The zero value is an interactive
+// PTYParams sets what to run in a terminal. The zero value is an interactive
 // login shell of the sandbox's default user, 80 columns wide and 24 rows high.
 type PTYParams struct {
 	// Cols and Rows are the size; 0 means 80 and 24.
 	Cols, Rows int
-	// Command is a line of shell to run; empty means an interactive shell.
+	// Command is a shell command line to run; empty means an interactive shell.
 	Command string
-	// User is who runs it, "root" for instance; empty means the default user.
+	// User is the user to run it as, "root" for instance; empty means the default
+	// user.
 	User string
 	// Cwd is the directory to run it in; it must exist. Empty means the default.
 	Cwd string
-	// Envs are added to the sandbox's environment. TERM, LANG and LC_ALL are
-	// xterm-256color and C.UTF-8 unless they are in it.
+	// Envs are added to the sandbox's environment. Unless they set them, TERM is
+	// xterm-256color, and LANG and LC_ALL are C.UTF-8.
 	Envs map[string]string
-	// Tag is a name by which it is found in [Commands.List].
+	// Tag is the name under which [Commands.List] shows it.
 	Tag string
 	// Timeout is how long it may run, as in [CommandParams].
 	Timeout time.Duration
 }
 
-// PTYConnectParams say how to connect to a terminal.
+// PTYConnectParams sets how to connect to a terminal.
 type PTYConnectParams struct {
-	// User is on whose behalf it is done; empty means the default user.
+	// User is the user in whose name to connect; empty means the default user.
 	User string
 }
 
-// terminalEnvs are what programs in a terminal rely on.
+// terminalEnvs are variables that programs in a terminal rely on.
 var terminalEnvs = map[string]string{"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
-// Open opens a terminal. ctx bounds the opening alone: when it ends before, what
-// may have been started is killed. The terminal lasts until its program ends or
-// Close is called.
+// Open opens a terminal. ctx bounds only the opening: if it ends before, what may
+// have been started is killed. The terminal lasts until its program ends or Close
+// is called.
 func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYParams{}
@@ -74,9 +75,9 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	}, true)
 }
 
-// Connect gives a handle to a terminal that is open already; ctx bounds the
-// connecting alone. What it showed before is not repeated. That there is no such
-// process is an api.ErrNotFound.
+// Connect returns a handle to a terminal that is already open; ctx bounds only
+// the connecting. Earlier output is not repeated. If there is no such process,
+// the error is an api.ErrNotFound.
 func (p *PTY) Connect(ctx context.Context, pid int, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYConnectParams{}
@@ -106,7 +107,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		return nil, p.sb.failed(ctx, what, err)
 	}
 	t := &Terminal{process: a, own: own, abandon: abandon, backlog: newBacklog[[]byte](), done: make(chan struct{})}
-	t.backlog.take() // what nobody reads is waited for
+	t.backlog.take() // output that is not read must wait
 	t.write = func(data []byte) (n int, err error) {
 		err = a.act(life, "write to", func(ctx context.Context) error {
 			n, err = a.input(ctx, data, ptyInput)
@@ -117,7 +118,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	go func() {
 		t.err = t.follow(life)
 		close(t.done)
-		// A Write that the program has taken before its end is still answered.
+		// A Write whose data the program took before its end still succeeds.
 		t.writing.Lock()
 		defer t.writing.Unlock()
 		end()
@@ -126,9 +127,9 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 }
 
 // Terminal is a program in a terminal of a sandbox, from [PTY.Open] or
-// [PTY.Connect]. What it shows is to be read: a program whose terminal nobody
-// reads stops as soon as the buffers are full. All methods are safe for
-// concurrent use; of several Reads each gets another part.
+// [PTY.Connect]. Its output must be read: a program stops as soon as the buffers
+// of a terminal that is not read are full. All methods are safe for concurrent
+// use; concurrent Reads each receive a different part.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]
@@ -150,11 +151,11 @@ type Terminal struct {
 
 var _ io.ReadWriteCloser = (*Terminal)(nil)
 
-// PID is the process id of the program in the sandbox.
+// PID returns the process id of the program in the sandbox.
 func (t *Terminal) PID() int { return int(t.process.pid) }
 
-// Read gives what the terminal shows. At the end of the program it is io.EOF,
-// whatever its status, and [ErrClosed] after Close and Disconnect.
+// Read reads what the terminal shows. At the end of the program it returns
+// io.EOF, whatever the exit status, and after Close and Disconnect [ErrClosed].
 func (t *Terminal) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -184,8 +185,8 @@ func (t *Terminal) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write types p: "\x03" is what Ctrl-C sends, "\x04" Ctrl-D. It returns when the
-// terminal has taken all, which it does not while its program does not read.
+// Write types p: Ctrl-C sends "\x03", Ctrl-D "\x04". It returns when the terminal
+// has taken all of p; it blocks while the program does not read.
 func (t *Terminal) Write(p []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -197,7 +198,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	}
 }
 
-// Resize tells the program another size.
+// Resize changes the size of the terminal, which its program is told.
 func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	return t.process.act(ctx, "resize the terminal of", func(ctx context.Context) error {
 		size, err := terminalSize(cols, rows)
@@ -208,8 +209,8 @@ func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	})
 }
 
-// Wait waits for the end of the program; somebody has to Read meanwhile. A
-// status other than 0 is an [*ExitError]; other errors are those of
+// Wait waits for the end of the program; another goroutine has to Read meanwhile.
+// An exit status other than 0 is an [*ExitError]; other errors are those of
 // [Command.Wait].
 func (t *Terminal) Wait(ctx context.Context) error {
 	select {
@@ -220,18 +221,18 @@ func (t *Terminal) Wait(ctx context.Context) error {
 	}
 }
 
-// Disconnect ends the connection and leaves the program running, also after a
+// Disconnect ends the connection and leaves the program running, even after a
 // later Close; [PTY.Connect] finds it again.
 func (t *Terminal) Disconnect() { _ = t.leave(false, errDisconnected) }
 
-// Close ends the connection and, of a terminal that was opened and not connected
-// to, the program. Reads and Writes in progress return. It takes 10 seconds at
-// most and is idempotent.
+// Close ends the connection and, if the terminal was opened through this handle
+// and not connected to, the program. Reads and Writes in progress return. It
+// takes at most 10 seconds and may be called more than once.
 func (t *Terminal) Close() error {
 	return t.leave(t.own, fmt.Errorf("%w: the terminal", ErrClosed))
 }
 
-// leave ends the connection for that reason, once.
+// leave ends the connection, once, for the given reason.
 func (t *Terminal) leave(kill bool, reason error) error {
 	t.leaving.Do(func() {
 		if kill {
@@ -246,7 +247,7 @@ func (t *Terminal) leave(kill bool, reason error) error {
 func (t *Terminal) kill() error {
 	select {
 	case <-t.done:
-		return nil // its pid may be another's by now
+		return nil // its pid may belong to another process by now
 	default:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -109,8 +109,8 @@ func TestTerminalInput(t *testing.T) {
 	}
 }
 
-// Closing ends what was opened here, leaves what was connected to or
-// disconnected from, and unblocks who reads and writes.
+// Close ends a terminal that was opened here, leaves one that was connected to or
+// disconnected from, and unblocks reads and writes.
 func TestTerminalClose(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -172,7 +172,7 @@ func TestTerminalClose(t *testing.T) {
 	}
 }
 
-// What nobody reads stays in the sandbox.
+// Output that is not read stays in the sandbox.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	const size, parts = 16 << 10, 16 << 10 // 256 MiB, more than all buffers in between
@@ -229,7 +229,8 @@ func TestTerminalWithoutOne(t *testing.T) {
 	}
 }
 
-// What the program took before it ended was written, whichever is heard first.
+// What the program took before it ended counts as written, whichever is reported
+// first.
 func TestTerminalWriteAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -11,13 +11,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// ErrPublicKernel is what agent.Begin with tools returns for a sandbox whose kernels
-// answer anybody who knows its address: whoever reaches them could call the
-// tools. Create the sandbox with [WithPrivateTraffic].
+// ErrPublicKernel is returned by agent.Begin with tools for a sandbox whose
+// kernels answer anyone who knows its address: anyone who can reach them could
+// call the tools. Create the sandbox with [WithPrivateTraffic].
 var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")
 
-// private makes sure that the kernels refuse a request without the sandbox's
-// tokens.
+// private checks that the kernels refuse a request without the sandbox's tokens.
 func (sb *Sandbox) private(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

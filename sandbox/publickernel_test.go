@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Kernels that answer without a token are no place for tools.
+// Kernels that answer without a token must not be used with tools.
 func TestToolsNeedPrivateKernels(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 )
 
-// TestFilesOfTheServicesDaemon has what the service's daemon answers otherwise than
-// ours: the words are its own.
+// TestFilesOfTheServicesDaemon uses answers in which the service's daemon differs
+// from ours: the texts are its own.
 func TestFilesOfTheServicesDaemon(t *testing.T) {
 	t.Parallel()
 	content := strings.Repeat("Name:\tbash\n", 1000)

@@ -14,22 +14,23 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// Result is one value in all representations that the kernel gave.
+// Result is one value in all representations that the kernel sent.
 type Result struct {
-	// Main tells the value of the last expression from displayed ones.
+	// Main reports whether it is the value of the last expression, rather than a
+	// displayed one.
 	Main bool
-	// Data maps every MIME type to its value: a JSON string for text, and for
-	// images their base64; any JSON for JSON types.
+	// Data maps every MIME type to its value: a JSON string for text, a JSON string
+	// of base64 for images, and any JSON for JSON types.
 	Data map[string]json.RawMessage
-	// DisplayID is the name by which the code may update it; mostly empty.
+	// DisplayID is the name under which the code may update it; usually empty.
 	DisplayID string
 }
 
-// Formats are its MIME types, sorted.
+// Formats returns its MIME types, sorted.
 func (r Result) Formats() []string { return slices.Sorted(maps.Keys(r.Data)) }
 
-// Text is the plain text. As E2B has it, the text of a string is without its
-// quotes; Data has it as it came.
+// Text returns the plain text. As with E2B, the text of a string is without its
+// quotes; Data has it as it arrived.
 func (r Result) Text() string {
 	text := r.text("text/plain")
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
@@ -38,36 +39,36 @@ func (r Result) Text() string {
 	return text
 }
 
-// HTML is the HTML, empty when there is none.
+// HTML returns the HTML, or "" if there is none.
 func (r Result) HTML() string { return r.text("text/html") }
 
-// Markdown is the Markdown, empty when there is none.
+// Markdown returns the Markdown, or "" if there is none.
 func (r Result) Markdown() string { return r.text("text/markdown") }
 
-// LaTeX is the LaTeX, empty when there is none.
+// LaTeX returns the LaTeX, or "" if there is none.
 func (r Result) LaTeX() string { return r.text("text/latex") }
 
-// JavaScript is the JavaScript, empty when there is none.
+// JavaScript returns the JavaScript, or "" if there is none.
 func (r Result) JavaScript() string { return r.text("application/javascript") }
 
-// SVG is the SVG image's XML, empty when there is none.
+// SVG returns the SVG image's XML, or "" if there is none.
 func (r Result) SVG() string { return r.text("image/svg+xml") }
 
-// JSON is the JSON value, nil when there is none.
+// JSON returns the JSON value, or nil if there is none.
 func (r Result) JSON() json.RawMessage { return r.Data["application/json"] }
 
-// PNG is the PNG image; ok is false when there is none.
+// PNG returns the PNG image; ok is false if there is none.
 func (r Result) PNG() (image []byte, ok bool) { return r.binary("image/png") }
 
-// JPEG is the JPEG image; ok is false when there is none.
+// JPEG returns the JPEG image; ok is false if there is none.
 func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
 
-// PDF is the PDF document; ok is false when there is none.
+// PDF returns the PDF document; ok is false if there is none.
 func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
 
-// Chart is the data of a figure; ok is false when there is none, or nothing could
-// be read out of the figure. Data that is not as it should be is a
-// [*chart.Unknown] that says so.
+// Chart returns the data of a figure; ok is false if there is no figure, or if no
+// data could be read from it. Malformed data is returned as a [*chart.Unknown]
+// that says so.
 func (r Result) Chart() (c chart.Chart, ok bool) {
 	data, ok := r.Data[chart.MIMEType]
 	if !ok {
@@ -76,7 +77,7 @@ func (r Result) Chart() (c chart.Chart, ok bool) {
 	return chart.Parse(data)
 }
 
-// DataFrame is the data of a data frame; ok is false when there is none.
+// DataFrame returns the data of a data frame; ok is false if there is none.
 func (r Result) DataFrame() (frame *chart.DataFrame, ok bool) {
 	data, ok := r.Data[chart.MIMETypeDataFrame]
 	if !ok {
@@ -98,7 +99,7 @@ func (r Result) binary(mime string) ([]byte, bool) {
 	if r.Data[mime] == nil {
 		return nil, false
 	}
-	// Kernels break the lines of base64, and end it with one.
+	// Kernels break base64 into lines, and end it with a newline.
 	text := strings.NewReplacer("\n", "", "\r", "").Replace(r.text(mime))
 	data, err := base64.StdEncoding.DecodeString(text)
 	return data, err == nil && len(data) > 0
@@ -106,13 +107,14 @@ func (r Result) binary(mime string) ([]byte, bool) {
 
 // ExecutionError is an exception that ended code.
 type ExecutionError struct {
-	// Name is its class, such as "ZeroDivisionError".
+	// Name is the class of the exception, such as "ZeroDivisionError".
 	Name string
-	// Value is its message.
+	// Value is the message of the exception.
 	Value string
-	// Traceback is without colours.
+	// Traceback is the traceback, without colours.
 	Traceback string
-	// Line is the line of the code where it was raised, from 1; 0 when unknown.
+	// Line is the line of the code where it was raised, counted from 1; 0 if
+	// unknown.
 	Line int
 }
 
@@ -128,18 +130,18 @@ func (e *ExecutionError) Error() string {
 var (
 	// ansi are colours and the like, links and titles, and other escapes.
 	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
-	// cellLine are the forms in which Python and IPython name a line of code
-	// that came from here: its cell, and the line.
-	// Where exceptions are in groups, a margin is before it; over HTTP the head
-	// of the traceback, without a line's end.
+	// cellLine matches the forms in which Python and IPython name a line of code
+	// that was sent from here: its cell, and the line. In a group of exceptions a
+	// margin stands before it; over HTTP the head of the traceback does, without a
+	// line break.
 	cellLine = lazyregexp.New(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
-// newExecutionError makes a kernel's error fit to be read.
+// newExecutionError makes a kernel's error readable.
 func newExecutionError(name, value, traceback string) *ExecutionError {
 	e := &ExecutionError{Name: name, Value: value, Traceback: ansi().ReplaceAllString(traceback, "")}
-	// The outermost frame is of this code, others may be of earlier code.
-	// The message at the end is the code's, and may look like anything.
+	// The outermost frame is in this code, others may be in earlier code. The
+	// message at the end is the code's, and may look like anything.
 	frames := cellLine().FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)
 	for _, frame := range frames {
 		if frame[1] == frames[0][1] {

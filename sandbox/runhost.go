@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// This opens the door for package agent: see package runhost.
+// This registers what package agent needs of a sandbox: see package runhost.
 func init() {
 	runhost.Of = func(sb any) runhost.Host { return runHost{sb.(*Sandbox)} }
 	runhost.NewCollector = func(stdout, stderr io.Writer, maxOutput int) runhost.Collector {
@@ -48,7 +48,8 @@ func (h runHost) Execute(ctx context.Context, contextID string, request jupyter.
 
 func (h runHost) Attached(make func() any) any { return h.sb.attached.get(make) }
 
-// attached is what a handle keeps for package agent. The zero value is ready.
+// attached is what a handle stores for package agent. The zero value is ready to
+// use.
 type attached struct {
 	once  sync.Once
 	value any

@@ -11,19 +11,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// Sandbox is a handle to one sandbox. It is safe for concurrent use. Close it:
-// a sandbox that was created through the handle is torn down then, one that
-// was connected to keeps running.
+// Sandbox is a handle to one sandbox. It is safe for concurrent use. Always close
+// it: Close tears down a sandbox that was created through the handle, and leaves
+// one that was connected to running.
 type Sandbox struct {
-	// Files are the sandbox's files.
+	// Files reads and writes the sandbox's files.
 	Files *Files
-	// Commands run in the sandbox.
+	// Commands runs commands in the sandbox.
 	Commands *Commands
 	// Git works with repositories in the sandbox.
 	Git *Git
 	// PTY opens terminals in the sandbox.
 	PTY *PTY
-	// Packages are those of the sandbox's Python.
+	// Packages installs packages for the sandbox's Python.
 	Packages *Packages
 
 	client    *Client
@@ -46,14 +46,14 @@ type Sandbox struct {
 // inFlight is a call that Close cuts off.
 type inFlight struct{ cancel context.CancelCauseFunc }
 
-// Create starts a sandbox with a client of its own, made from the options and
-// the environment; the sandbox's Close closes that, too. See [Client.Create].
+// Create starts a sandbox with a client of its own, made from the options and the
+// environment; the sandbox's Close closes that client, too. See [Client.Create].
 func Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	return withOwnClient(opts, func(c *Client) (*Sandbox, error) { return c.Create(ctx) })
 }
 
-// Connect gives a handle to a sandbox that is there already, with a client of
-// its own. See [Client.Connect].
+// Connect returns a handle to an existing sandbox, with a client of its own. See
+// [Client.Connect].
 func Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
 	return withOwnClient(opts, func(c *Client) (*Sandbox, error) { return c.Connect(ctx, id) })
 }
@@ -71,8 +71,8 @@ func withOwnClient(opts []Option, open func(*Client) (*Sandbox, error)) (*Sandbo
 	return sb, nil
 }
 
-// Use creates a sandbox, calls fn with it and closes it, whatever becomes of
-// fn, a panic included. It returns what went wrong in fn and in Close.
+// Use creates a sandbox, calls fn with it and closes it however fn ends, even if
+// it panics. It returns the errors of fn and of Close.
 func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...Option) (err error) {
 	sb, err := Create(ctx, opts...)
 	if err != nil {
@@ -100,10 +100,10 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	return sb
 }
 
-// ID is the sandbox's id.
+// ID returns the sandbox's id.
 func (sb *Sandbox) ID() string { return sb.remote.ID }
 
-// Info describes the sandbox as it is now.
+// Info returns a description of the sandbox as it is now.
 func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -117,9 +117,9 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	return info, nil
 }
 
-// SetLifetime makes the sandbox end after d from now, which may be earlier
-// than before. It ends the lease: from then on the life is fixed. When it fails, the
-// lease goes on.
+// SetLifetime makes the sandbox end after d from now, which may be earlier than
+// before. It ends the lease: from then on the lifetime is fixed. If it fails, the
+// lease continues.
 func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -136,8 +136,8 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Kill ends the sandbox, whoever created it. One that is gone already is
-// [ErrGone]. The handle still wants its Close.
+// Kill ends the sandbox, no matter which program created it. If it is gone
+// already, the error is [ErrGone]. Close the handle as well.
 func (sb *Sandbox) Kill(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -151,8 +151,8 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Detach closes the handle and leaves the sandbox running, for the rest of its
-// life; the lease is not renewed any more.
+// Detach closes the handle and leaves the sandbox running until its lifetime
+// ends; the lease is no longer renewed.
 func (sb *Sandbox) Detach() error {
 	if end, first := sb.startClosing(false); first {
 		return end()
@@ -160,10 +160,10 @@ func (sb *Sandbox) Detach() error {
 	return fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 }
 
-// Close ends what goes on through the handle and, when the sandbox was created
-// through it, the sandbox. It takes 10 seconds at most, is idempotent and safe
-// on nil, and a sandbox that is gone already is no error. Calls in flight
-// return [ErrClosed].
+// Close ends what is in progress through the handle and, if the sandbox was
+// created through it, the sandbox. It takes at most 10 seconds. It may be called
+// more than once and on nil, and a sandbox that is gone already is no error.
+// Calls in progress return [ErrClosed].
 func (sb *Sandbox) Close() error {
 	if sb == nil {
 		return nil
@@ -172,8 +172,8 @@ func (sb *Sandbox) Close() error {
 	return end()
 }
 
-// startClosing gives what closes the handle; the first caller decides whether
-// the sandbox goes, too.
+// startClosing returns the function that closes the handle; the first caller
+// decides whether the sandbox is killed, too.
 func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -193,8 +193,8 @@ func (sb *Sandbox) close(kill bool) error {
 	sb.lease.end()
 	var failed []error
 	if kill {
-		// First of all: with the sandbox go its processes, and with them what the
-		// calls in flight wait for.
+		// This comes first: killing the sandbox ends its processes, and with them what
+		// the calls in progress wait for.
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), err))
 		}
@@ -211,7 +211,7 @@ func (sb *Sandbox) close(kill bool) error {
 	return errors.Join(failed...)
 }
 
-// begin opens a call: the context it gives ends with the caller's and, with
+// begin registers a call: the context it returns ends with the caller's and, with
 // the cause [ErrClosed], when the handle is closed. end must be called.
 func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	sb.mu.Lock()
@@ -219,7 +219,7 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	if sb.closing != nil {
 		return nil, nil, fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 	}
-	// Nothing may start for one who has given up already.
+	// Do not start work for a caller that has given up.
 	if ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("sandbox: %s: %w", sb.ID(), context.Cause(ctx))
 	}
@@ -236,8 +236,8 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	}, nil
 }
 
-// background does what outlives a call that was given up: it sees the command
-// or cell of that call to its end. It may be used within a call alone. Close
+// background does the work that outlives a call that was given up: it follows the
+// command or cell of that call to its end. Call it only during a call. Close
 // waits for it.
 func (sb *Sandbox) background(ctx context.Context, do func(context.Context)) {
 	sb.running.Go(func() {

@@ -312,8 +312,8 @@ func TestLease(t *testing.T) {
 			}
 			sb.Close()
 		}
-		// A life that could not be fixed is still on its lease, unless the handle is
-		// closed, and one that was fixed stays so.
+		// A life that could not be fixed still has its lease, unless the handle is
+		// closed, and one that was fixed stays fixed.
 		leased, err := c.Create(t.Context(), WithLease(time.Minute))
 		if err != nil {
 			t.Fatal(err)
@@ -435,7 +435,7 @@ func TestCloseAfterACreationThatHangs(t *testing.T) {
 	})
 }
 
-// hanging answers nothing.
+// hanging never answers.
 type hanging struct{}
 
 func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {

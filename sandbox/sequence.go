@@ -7,23 +7,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of what is remembered of a foreign numbering.
+// Limits of what is remembered about another program's numbering.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12
 	maxRecent     = 1 << 12
 )
 
-// sequence finds out whether messages are missing. Kernels number what they say
-// in the ids of their messages: "session_process_17", so that it shows when one
-// is not there, or comes twice. Ids without numbers show only the latter.
+// sequence finds out whether messages are missing. Kernels number their messages
+// in the ids, as in "session_process_17", which shows whether one is missing or
+// arrives twice. Ids without numbers show only the latter.
 type sequence struct {
-	next     map[string]int    // by what stands before the number
+	next     map[string]int    // by the part of the id before the number
 	missing  map[string]intSet // below next, since begin
-	unproven bool              // something may be missing that nothing shows
+	unproven bool              // something may be missing without a trace
 
-	// recent are ids without numbers, a ring once it is full. What a resumed
-	// connection repeats comes before what it has to add.
+	// recent are ids without numbers, in a ring once it is full. A resumed
+	// connection sends repeated messages before new ones.
 	recent    []uint64
 	at        int
 	repeating bool
@@ -33,13 +33,13 @@ var idSeed = maphash.MakeSeed()
 
 type intSet map[int]struct{}
 
-// begin forgets what was missing: it belongs to earlier requests.
+// begin forgets what was missing: that belongs to earlier requests.
 func (s *sequence) begin() {
 	s.missing, s.unproven = nil, false
 }
 
-// note is told every id. A resumed connection may repeat a message: that is not
-// fresh.
+// note is called with every id. A resumed connection may repeat a message: such a
+// message is not fresh.
 func (s *sequence) note(id string, resumed bool) (fresh bool) {
 	prefix, n, ok := jupyter.SplitID(id)
 	if !ok {
@@ -55,7 +55,8 @@ func (s *sequence) note(id string, resumed bool) (fresh bool) {
 		if s.next == nil {
 			s.next = map[string]int{}
 		}
-		// Where it was before this connection is not known, unless this is all.
+		// The number before this connection is unknown, unless the numbering starts
+		// here.
 		s.unproven = s.unproven || resumed && (n != 0 || len(s.next) > 0)
 	case n < next:
 		_, waited := s.missing[prefix][n]
@@ -93,10 +94,10 @@ func (s *sequence) noteUnnumbered(id string) (fresh bool) {
 	return true
 }
 
-// resume is told that another connection takes over.
+// resume is called when another connection takes over.
 func (s *sequence) resume() { s.repeating = true }
 
-// complete tells that nothing is missing since begin.
+// complete reports whether nothing is missing since begin.
 func (s *sequence) complete() bool {
 	for _, missing := range s.missing {
 		if len(missing) > 0 {

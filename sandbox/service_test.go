@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What pip is told on the machine that runs the tests is not to be in them.
+	// Settings of pip on the machine that runs the tests must not affect them.
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PIP_") {
 			_ = os.Unsetenv(name)
@@ -40,8 +40,8 @@ const (
 	testContext = "c0ffee00-0000-4000-8000-000000000000"
 )
 
-// service is a service with one sandbox over real HTTP. Its parts are what a
-// test sets; nil parts answer that they are not there.
+// service is a service with one sandbox over real HTTP. A test sets the parts it
+// needs; nil parts answer that they do not exist.
 type service struct {
 	processconnect.UnimplementedProcessHandler
 	t   testing.TB
@@ -82,7 +82,7 @@ func newService(t testing.TB) *service {
 	return s
 }
 
-// client is a client of the service.
+// client returns a client of the service.
 func (s *service) client(opts ...Option) *Client {
 	s.t.Helper()
 	c, err := NewClient(append([]Option{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}, opts...)...)
@@ -93,7 +93,7 @@ func (s *service) client(opts ...Option) *Client {
 	return c
 }
 
-// sandbox is a sandbox that the test created, closed at its end.
+// sandbox creates a sandbox that is closed at the end of the test.
 func (s *service) sandbox(opts ...Option) *Sandbox {
 	s.t.Helper()
 	sb, err := s.client().Create(s.t.Context(), opts...)
@@ -104,7 +104,7 @@ func (s *service) sandbox(opts ...Option) *Sandbox {
 	return sb
 }
 
-// seen tells how often calls with that beginning were made.
+// seen returns how often calls with that prefix were made.
 func (s *service) seen(prefix string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,7 +359,7 @@ func code(m *jupyter.Message) string {
 	return r.Code
 }
 
-// eventually waits for something that happens on another goroutine.
+// eventually waits for something to happen on another goroutine.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(2 * time.Millisecond)

@@ -12,30 +12,30 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// SignedURLParams say for whom and how long a URL is good.
+// SignedURLParams sets the user of a signed URL and how long it is valid.
 type SignedURLParams struct {
-	// User is whose home a relative path starts at, and who owns what is
+	// User is the user at whose home a relative path starts, and who owns what is
 	// uploaded; empty means the sandbox's default user.
 	User string
-	// Expires is for how long the URL is good, in whole seconds, begun ones
-	// included; 0 means as long as the sandbox lives.
+	// Expires is how long the URL is valid, rounded up to whole seconds; 0 means as
+	// long as the sandbox lives.
 	Expires time.Duration
 }
 
-// DownloadURL is a URL under which everybody who knows it can GET a file, without
-// a key. Nothing is asked of the sandbox: the file may be missing.
+// DownloadURL returns a URL with which anyone who knows it can GET a file,
+// without a key. The sandbox is not asked: the file may be missing.
 //
-// Where all sandboxes share one address, that of a local cloud for instance, the
-// signature alone tells which is meant; a sandbox without a token has none, and
-// no such URL.
+// Where all sandboxes share one address, as with a local cloud, only the
+// signature identifies the sandbox; a sandbox without a token has no signature,
+// and therefore no such URL.
 func (f *Files) DownloadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("download URL", "read", path, p)
 }
 
-// UploadURL is a URL under which everybody who knows it can write a file, without
-// a key: by a POST of a form whose field "file" has the content, or of the content
-// itself as application/octet-stream. With an empty path the form's file name
-// says where it goes, wherever that is.
+// UploadURL returns a URL with which anyone who knows it can write a file,
+// without a key: by a POST of a form whose field "file" has the content, or of
+// the content itself as application/octet-stream. If path is empty, the file name
+// in the form decides where the file goes, anywhere in the sandbox.
 func (f *Files) UploadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("upload URL", "write", path, p)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// dripping is a transport of which the sandbox's answers never end: a blank comes
-// each second. With a status of 0 the answers do not even begin.
+// dripping is a transport on which the sandbox's answers never end: a blank
+// arrives each second. With a status of 0 the answers do not even begin.
 type dripping struct{ status int }
 
 func (d dripping) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -44,7 +44,7 @@ func (d dripBody) Read(p []byte) (int, error) {
 
 func (dripBody) Close() error { return nil }
 
-// No answer that is read whole holds its caller for ever.
+// No answer that is read whole blocks its caller forever.
 func TestDrippingAnswers(t *testing.T) {
 	t.Parallel()
 	code := func(ctx context.Context, sb *Sandbox) error {
@@ -94,7 +94,7 @@ func TestDrippingAnswers(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				err = test.call(ctx, sb)
-				// Then it is found out whether the sandbox is there at all.
+				// After that the client checks whether the sandbox still exists.
 				if took := time.Since(start); err == nil || took < test.limit || took > test.limit+20*time.Second {
 					t.Errorf("%v after %v, want an error after %v", err, took, test.limit)
 				}

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// eventName tells events apart for tests.
+// eventName names the kind of an event for tests.
 func eventName(e CodeEvent) string {
 	switch e := e.(type) {
 	case OutputEvent:
@@ -120,7 +120,7 @@ func heeding(s *service) (interrupts *atomic.Int32) {
 	return interrupts
 }
 
-// A loop that is left, and a handler that panics, leave a kernel that works.
+// After a loop is left early or a handler panics, the kernel still works.
 func TestLeavingInterrupts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -178,7 +178,7 @@ func TestQueuePosition(t *testing.T) {
 	calls.Wait()
 }
 
-// What the server says of the queue behind other clients is told as well.
+// What the server reports about the queue behind other clients is passed on.
 func TestQueuePositionBehindOthers(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -210,7 +210,7 @@ func TestInterruptedError(t *testing.T) {
 	if !ok || !errors.Is(err, context.Canceled) || interrupted.Context != testContext || ex == nil || ex.Stdout != "so far" || ex.Timing.Started.IsZero() {
 		t.Errorf("%+v, %v", ex, err)
 	}
-	// What waited did not run, and does not say so.
+	// Code that only waited did not run, and does not claim that it did.
 	began := make(chan struct{})
 	ctx, cancel = context.WithCancel(t.Context())
 	waiting, cancelWaiting := context.WithCancel(t.Context())
@@ -230,8 +230,8 @@ func TestInterruptedError(t *testing.T) {
 	first.Wait()
 }
 
-// An interrupt that does not help is followed by a restart, that by the end of
-// the kernel; each is told.
+// An interrupt without effect is followed by a restart, and that by the end of
+// the kernel; each step is logged.
 func TestStopEscalates(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -258,7 +258,7 @@ func TestStopEscalates(t *testing.T) {
 				if step == "restart" {
 					(<-hanging).status(nil, "restarting")
 					select {
-					case <-ran: // too early: it is not told yet
+					case <-ran: // too early: it has not been reported yet
 					case <-time.After(100 * time.Millisecond):
 					}
 					w.WriteHeader(test.restart)
@@ -310,8 +310,8 @@ func TestStopEscalates(t *testing.T) {
 	}
 }
 
-// A call that waits while the one before it is interrupted is told when that
-// cost the kernel.
+// A call that waits while the one before it is interrupted learns if that cost
+// the kernel.
 func TestStopThatKills(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -370,7 +370,7 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// A kernel that goes away between calls is told to the next one.
+// The loss of a kernel between calls is reported to the next call.
 func TestRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -468,7 +468,7 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 	calls.Wait()
 }
 
-// What a server takes in one message differs.
+// Servers differ in how much they take in one message.
 func TestCodeThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -506,7 +506,7 @@ func TestKernelDiedSaysWhy(t *testing.T) {
 	}
 }
 
-// A kernel that says nothing is asked about at its server.
+// If a kernel is silent, its server is asked about it.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{"dead": ErrKernelDied, "": ErrKernelDied, "idle": ErrKernelLost, "busy": nil} {

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// withoutContext are the exported methods that take no context, and why.
+// withoutContext lists the exported methods that take no context, and why.
 var withoutContext = map[string]string{
 	"Sandbox.ID":            "known since create",
 	"Sandbox.Host":          "computed",

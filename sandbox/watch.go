@@ -19,18 +19,19 @@ import (
 )
 
 var (
-	// ErrWatchOverflow ends a watch that more happened in than was read, or than
-	// the sandbox can follow: events are lost. Look at the files, and watch anew.
+	// ErrWatchOverflow ends a watch in which more happened than was read, or than
+	// the sandbox can follow: events were lost. Look at the files, and start a new
+	// watch.
 	ErrWatchOverflow = errors.New("sandbox: events of a watch were lost")
 	// ErrWatchRemoved ends a watch whose directory was removed or moved away.
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")
 )
 
-// EventType is what happened to a file.
+// EventType is the kind of a change to a file.
 type EventType string
 
-// What happens to files. A file that is moved is a rename of the old name and a
-// create of the new.
+// The kinds of changes. Moving a file is a rename of the old name and a create of
+// the new one.
 const (
 	EventCreate EventType = "create"
 	EventWrite  EventType = "write"
@@ -39,48 +40,49 @@ const (
 	EventChmod  EventType = "chmod"
 )
 
-// FileEvent is something that happened in a watched directory.
+// FileEvent is a change in a watched directory.
 type FileEvent struct {
-	// Name is what it happened to, as a path from the watched directory.
+	// Name is the file that changed, as a path relative to the watched directory.
 	Name string
-	// Type is what happened.
+	// Type is the kind of the change.
 	Type EventType
-	// Info describes the file after a create, write or chmod when
-	// [WatchParams.IncludeInfo] asks for it and the file was still there.
+	// Info describes the file after a create, write or chmod, if
+	// [WatchParams.IncludeInfo] was set and the file still existed.
 	Info *FileInfo
 }
 
-// WatchParams say what to watch.
+// WatchParams sets what to watch.
 type WatchParams struct {
-	// User is whose home a relative path starts at; empty means the default.
+	// User is the user at whose home a relative path starts; empty means the default
+	// user.
 	User string
-	// Recursive watches all directories below, new ones included. It needs a
-	// daemon of 0.1.4.
+	// Recursive also watches all directories below, including new ones. It needs
+	// envd 0.1.4.
 	Recursive bool
-	// IncludeInfo asks for [FileEvent.Info]. It needs a daemon of 0.6.3.
+	// IncludeInfo fills in [FileEvent.Info]. It needs envd 0.6.3.
 	IncludeInfo bool
-	// AllowNetworkMounts watches a directory of a network file system, too,
-	// where what other machines do is not told. It needs a daemon of 0.6.4.
+	// AllowNetworkMounts allows watching a directory of a network file system, where
+	// changes by other machines are not reported. It needs envd 0.6.4.
 	AllowNetworkMounts bool
 }
 
-// Watcher tells what happens in a directory of a sandbox. Close it. It is safe
-// for concurrent use; each event comes once.
+// Watcher reports what happens in a directory of a sandbox. Always close it. It
+// is safe for concurrent use; each event is delivered once.
 type Watcher struct {
 	stop   context.CancelCauseFunc
 	end    func()
 	failed func(error) error // what the end of the stream means
 
-	mu     sync.Mutex // who reads
+	mu     sync.Mutex // held by the reader
 	stream *connect.ServerStreamForClient[filesystem.WatchDirResponse]
 	ended  bool
 	err    error // why, unless it was closed
 }
 
-// Watch starts to watch a directory: what happens after its return is told. A file
-// cannot be watched: the error is syscall.ENOTDIR. ctx bounds the watch, not just the
-// call. Read the events: the sandbox keeps some thousands of them, and one more than
-// that ends the watch.
+// Watch starts to watch a directory: everything that happens after Watch returns
+// is reported. A file cannot be watched: the error is syscall.ENOTDIR. ctx bounds
+// the watch, not only the call. Read the events: the sandbox keeps some thousands
+// of them, and one more than that ends the watch.
 func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher, error) {
 	p = cmp.Or(p, &WatchParams{})
 	for _, gate := range []struct {
@@ -127,15 +129,15 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 		defer w.end()
 		return nil, w.failed(err)
 	}
-	// The handle's Close must not wait for one who has given up reading.
+	// Close of the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, w.end)
 	return w, nil
 }
 
-// errWatchClosed is the cause of a watch's end that its Close is.
+// errWatchClosed is the cause of the end of a watch that was closed.
 var errWatchClosed = errors.New("the watch was closed")
 
-// errWatchCut: the stream ended, and its end said nothing of it.
+// errWatchCut: the stream ended without the message that ends it.
 var errWatchCut = errors.New("the stream of the watch broke")
 
 func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[filesystem.WatchDirRequest]) error {
@@ -153,10 +155,10 @@ func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[f
 	return nil
 }
 
-// Events gives the events as they come, until the watch ends. Its end is the
-// last pair, an error: [ErrWatchRemoved], [ErrWatchOverflow], that of ctx,
-// [ErrGone]; after Close there is none. Ranging again goes on with the next
-// event, or gives the end again.
+// Events iterates over the events as they arrive, until the watch ends. The last
+// pair is an error that says why it ended: [ErrWatchRemoved], [ErrWatchOverflow],
+// that of ctx, [ErrGone]; after Close there is none. Another loop continues with
+// the next event, or yields the end again.
 func (w *Watcher) Events() iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		for {
@@ -174,7 +176,8 @@ func (w *Watcher) Events() iter.Seq2[FileEvent, error] {
 	}
 }
 
-// next gives the next event, or why there is none; neither after Close.
+// next returns the next event, or why there is none; after Close it returns
+// neither.
 func (w *Watcher) next() (*FileEvent, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +215,7 @@ func (w *Watcher) finish(err error) {
 func (w *Watcher) Close() error {
 	w.stop(errWatchClosed)
 	w.end()
-	w.mu.Lock() // whoever reads returns now
+	w.mu.Lock() // a read in progress returns now
 	defer w.mu.Unlock()
 	if !w.ended {
 		w.finish(errWatchClosed)
@@ -228,8 +231,8 @@ var eventTypes = map[filesystem.EventType]EventType{
 	filesystem.EventType_EVENT_TYPE_CHMOD:  EventChmod,
 }
 
-// watchFailure gives the ends of a stream that was there their names. The daemon
-// passes on its library's words for an overflow.
+// watchFailure translates the ends of an established stream into this package's
+// errors. The daemon passes on its library's text for an overflow.
 func watchFailure(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	switch {
@@ -241,6 +244,6 @@ func watchFailure(err error) error {
 	case e.Code() != connect.CodeUnavailable:
 		return err
 	}
-	// It may be that the sandbox ended: what broke without an answer is looked into.
+	// The sandbox may have ended: an error without an answer is looked into.
 	return api.NewError(http.MethodPost, "/filesystem.Filesystem", err)
 }
