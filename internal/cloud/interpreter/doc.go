@@ -31,7 +31,6 @@
 //     of type "queued" with content {"position": n}. Only the client that made the
 //     request gets it.
 //
-//
 // JavaScript, TypeScript and all other languages need a Jupyter kernel in the
 // sandbox. The service has a JavaScript context from the start; this server has one
 // from the start only if the template has such a kernel.
