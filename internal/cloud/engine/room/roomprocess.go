@@ -204,7 +204,7 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 }
 
 // name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
-// it has an ID it has given up the privilege.
+// its hostname is known it has given up the privilege.
 func (r *roomProcess) name(m message) error {
 	r.mu.Lock()
 	p := r.running[m.ID]
