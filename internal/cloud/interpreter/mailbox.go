@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// patience is how long others wait for a client that does not read. The limit does
-	// not apply to a client that slows down only its own execution.
+	// patience is how long others wait for a client that does not read. It does not
+	// apply to what a client asked for itself: a client may slow down its own
+	// execution for as long as it likes.
 	patience = 5 * time.Second
 	// absence is how long a session is kept while it has no connection.
 	absence = 10 * time.Minute

@@ -242,7 +242,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 	if total > all || total < each/2 {
 		t.Errorf("%d processes in all, of at most %d", total, all)
 	}
-	for range 10 { // which cannot succeed for long, and must not end the room
+	for range 10 { // these soon fail, and must not end the room
 		if s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late", Limits: limits}); err == nil {
 			s.Close()
 		}

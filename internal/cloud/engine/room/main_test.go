@@ -77,7 +77,7 @@ func serveTests(ctx context.Context, g *Guest) error {
 	})
 	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
-		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
+		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {

@@ -116,7 +116,7 @@ func TestZygoteThatTakesNothing(t *testing.T) {
 	for err == nil {
 		err = z.fork(order)
 	}
-	for range 10 { // which have not got to wait as long
+	for range 10 { // these orders do not have to wait as long
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
 			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
 		}
