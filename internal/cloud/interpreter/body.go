@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxBody bounds the body of a request: code, mostly, with state in it at times.
+	// maxBody bounds the body of a request: mostly code, sometimes with data in it.
 	maxBody = 64 << 20
 	// maxEcho bounds how much of a bad request an error repeats.
 	maxEcho = 1 << 10
 )
 
-// field is a field of a request's body. Without required, null is as good as
-// absent. take tells what is wrong with a value.
+// field is a field of a request's body. If the field is not required, null means
+// the same as leaving it out. take returns what is wrong with a value.
 type field struct {
 	name     string
 	required bool
@@ -29,7 +29,7 @@ type field struct {
 }
 
 // problem is one thing that is wrong with a body, in the words of FastAPI, which
-// the service is made with.
+// the service is built with.
 type problem struct {
 	Type    string            `json:"type"`
 	Where   []any             `json:"loc"`
@@ -38,8 +38,8 @@ type problem struct {
 	Context map[string]string `json:"ctx,omitempty"`
 }
 
-// readBody reads the object that is the body of a request. All that is wrong with
-// it is answered with one 422.
+// readBody reads the object that is the body of a request. Everything that is wrong
+// with it is reported in one 422 response.
 func readBody(w http.ResponseWriter, r *http.Request, fields ...field) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -98,7 +98,7 @@ func parseBody(data []byte, fields []field) (problems []problem) {
 
 func isNull(value []byte) bool { return string(value) == "null" }
 
-// stringInto takes a string.
+// stringInto accepts a string.
 func stringInto(into *string) func(json.RawMessage) []problem {
 	return func(value json.RawMessage) []problem {
 		if isNull(value) || json.Unmarshal(value, into) != nil {
@@ -108,7 +108,7 @@ func stringInto(into *string) func(json.RawMessage) []problem {
 	}
 }
 
-// stringsInto takes an object of strings.
+// stringsInto accepts an object of strings.
 func stringsInto(into *map[string]string) func(json.RawMessage) []problem {
 	return func(value json.RawMessage) (problems []problem) {
 		var object map[string]json.RawMessage

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a body is told as FastAPI tells it, all at once.
+// Everything that is wrong with a body is reported at once, as FastAPI does it.
 func TestMalformedBodies(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -43,13 +43,14 @@ func TestMalformedBodies(t *testing.T) {
 	if status, got := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"cwd":1}`); status != 422 || !strings.Contains(got, `"loc":["body","cwd"]`) {
 		t.Errorf("contexts: %d %s", status, got)
 	}
-	// What is not asked for is ignored.
+	// Unknown fields are ignored.
 	if status, got := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"cwd":null,"language":null,"more":[1]}`); status != 200 {
 		t.Errorf("contexts: %d %s", status, got)
 	}
 }
 
-// What no process can have in its environment is refused before it runs.
+// Variables that no process can have in its environment are refused before anything
+// runs.
 func TestImpossibleVariables(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

@@ -21,16 +21,16 @@ import (
 
 const (
 	pingInterval = 30 * time.Second
-	maxPings     = 3 // that may go unanswered
+	maxPings     = 3 // how many may go unanswered
 	maxMessage   = 64 << 20
-	// unconfirmed is how much is sent before the client is asked for an
-	// acknowledgement at the latest.
+	// unconfirmed is how many bytes are sent at most before the client is asked for
+	// an acknowledgement.
 	unconfirmed = 256 << 10
-	// farewell is how long what is on its way may take when a connection ends.
+	// farewell bounds how long messages in transit may take when a connection ends.
 	farewell = time.Second
 )
 
-// Who asks has been authorized.
+// The caller is already authorized.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{jupyter.SubprotocolV1}, CheckOrigin: func(*http.Request) bool { return true },
 }
@@ -41,14 +41,14 @@ var errProtocol = errors.New("not a Jupyter message")
 type socket struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // the session_id of the request, which may be empty
-	number  uint64 // of the request, by which a later one is known
+	session string // the session_id of the request, may be empty
+	number  uint64 // of the request, tells it from later ones
 	conn    *websocket.Conn
 	v1      bool
 	mailbox *mailbox
 	pings   atomic.Int32
-	lost    atomic.Bool   // the client has missed something
-	done    chan struct{} // closed when the mailbox is free for the next one
+	lost    atomic.Bool   // the client has missed a message
+	done    chan struct{} // closed when the mailbox is free for the next connection
 	// ctx ends with the connection.
 	ctx  context.Context //nolint:containedctx // the life of the connection, not of a call
 	shut context.CancelFunc
@@ -73,7 +73,7 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	defer s.removeSocket(so)
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // the upgrader has answered
+		return // the upgrader has already answered
 	}
 	defer conn.Close()
 	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
@@ -127,7 +127,7 @@ func (s *Server) connections(k *runningKernel) int {
 }
 
 func (so *socket) serve() {
-	// The process starts while the client gets ready to ask.
+	// Start the process while the client prepares its first request.
 	so.server.background(so.kernel.startQuietly)
 	var writer sync.WaitGroup
 	writer.Go(so.write)
@@ -168,17 +168,17 @@ func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(data, kind == websocket.BinaryMessage)
 }
 
-// write writes what is in the mailbox, and pings. It closes the connection,
-// which ends the reader too.
+// write sends what is in the mailbox, and pings. It closes the connection, which
+// also ends the reader.
 func (so *socket) write() {
 	defer so.conn.Close()
 	defer so.shut()
-	// A write that hangs ends as well.
+	// This also ends a write that hangs.
 	defer context.AfterFunc(so.ctx, func() { time.AfterFunc(farewell, func() { so.conn.NetConn().Close() }) })()
 	ticker := time.NewTicker(so.server.ping)
 	defer ticker.Stop()
-	var asked uint64 // the position of the last ping that asks for acknowledgement
-	size := 0        // of what was sent since
+	var asked uint64 // the position of the last ping that asks for an acknowledgement
+	size := 0        // bytes sent since then
 	for {
 		m := so.mailbox.next()
 		if m != nil {
@@ -212,7 +212,7 @@ func (so *socket) write() {
 	}
 }
 
-// end says goodbye, after what is still on its way.
+// end closes the connection with a close message, after what is still in transit.
 func (so *socket) end() {
 	for m := so.mailbox.next(); m != nil; m = so.mailbox.next() {
 		if _, err := so.put(m); err != nil {
@@ -226,7 +226,7 @@ func (so *socket) end() {
 	so.sayBye(websocket.CloseGoingAway, "")
 }
 
-// put writes one message and gives its size.
+// put writes one message and returns its size.
 func (so *socket) put(m *jupyter.Message) (int, error) {
 	kind, data, isBinary := websocket.TextMessage, []byte(nil), so.v1
 	var err error
@@ -235,7 +235,7 @@ func (so *socket) put(m *jupyter.Message) (int, error) {
 	} else {
 		data, isBinary, err = jupyter.Marshal(m)
 	}
-	if err != nil { // only a kernel that speaks JSON of its own making gets here
+	if err != nil { // only possible with a kernel that writes malformed JSON
 		so.server.options.Logger.WarnContext(so.ctx, "message of a kernel", "type", m.Header.MsgType, "error", err)
 		return 0, nil
 	}
@@ -245,7 +245,7 @@ func (so *socket) put(m *jupyter.Message) (int, error) {
 	return len(data), so.conn.WriteMessage(kind, data)
 }
 
-// take takes a message of the client.
+// take handles a message of the client.
 func (so *socket) take(m *jupyter.Message) error {
 	switch m.Channel {
 	case jupyter.Shell:
@@ -270,8 +270,9 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	return nil
 }
 
-// takeStdin takes an answer to a question. One that names an earlier question is
-// late, or comes again from a client that could not know whether it had come.
+// takeStdin handles an answer to a question. An answer that names an earlier
+// question is late, or was sent again by a client that could not know whether it
+// had arrived; it is ignored.
 func (so *socket) takeStdin(m *jupyter.Message) error {
 	var reply jupyter.InputReply
 	if err := json.Unmarshal(m.Content, &reply); err != nil {
@@ -283,7 +284,7 @@ func (so *socket) takeStdin(m *jupyter.Message) error {
 	return so.mailbox.client.Answer(reply.Value)
 }
 
-// refuse answers a request that is not served.
+// refuse answers a request that is not supported.
 func (so *socket) refuse(m *jupyter.Message, err error) {
 	content, _ := json.Marshal(map[string]any{
 		"status": "error", "ename": "KernelError", "evalue": err.Error(), "traceback": []string{err.Error()}, "execution_count": 0,
@@ -291,7 +292,8 @@ func (so *socket) refuse(m *jupyter.Message, err error) {
 	so.answer(m, content)
 }
 
-// answer sends the reply to m on its channel, and idle: clients wait for both.
+// answer sends the reply to m on its channel, and the status idle: clients wait for
+// both.
 func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
 	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.mailbox.own, "username")
 	so.mailbox.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
@@ -338,7 +340,8 @@ func (so *socket) takeControl(m *jupyter.Message) error {
 			so.answer(m, info.Reply())
 		})
 	default:
-		// Such as debug_request: not served, and not worth a connection.
+		// For example debug_request: not supported, but no reason to end the
+		// connection.
 		so.refuse(m, fmt.Errorf("%.40q is not served on the control channel", m.Header.MsgType))
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// peer is a websocket client of the kernel that is not ours.
+// peer is a websocket client of the kernel that is not part of our own code.
 type peer struct {
 	t  testing.TB
 	ws *coder.Conn
@@ -85,7 +85,7 @@ func (p *peer) execute(code string, allowStdin bool) jupyter.Header {
 	}, jupyter.Header{})
 }
 
-// until gives all messages that answer request, up to its idle.
+// until returns all messages that answer request, up to its idle.
 func (p *peer) until(request jupyter.Header) (messages []*jupyter.Message) {
 	p.t.Helper()
 	for {
@@ -172,7 +172,7 @@ func TestChannels(t *testing.T) {
 			}
 		})
 	}
-	// What one port sets the other sees.
+	// What is set through one port is visible through the other.
 	if got := merged(p.run(t, map[string]any{"code": "_ , 7"}), "result"); !strings.HasSuffix(got, "7)") {
 		t.Errorf("the other port: %q", got)
 	}
@@ -217,7 +217,7 @@ func TestStdinAndControlChannels(t *testing.T) {
 	}
 }
 
-// An answer that comes again does not answer the next question.
+// An answer that is sent again does not answer the next question.
 func TestAnswerThatComesTwice(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -294,8 +294,8 @@ func TestSameSessionReplacesTheConnection(t *testing.T) {
 	}
 }
 
-// However late an earlier request of a session gets its turn, it does not take
-// the place of a later one.
+// An earlier request of a session does not take the place of a later one, however
+// late it gets its turn.
 func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -329,7 +329,8 @@ func TestMalformedMessageEndsTheConnection(t *testing.T) {
 	}
 }
 
-// smolagents' messages have no date, no channel, and it ends at the first idle.
+// smolagents' messages have no date and no channel, and it stops reading at the
+// first idle.
 func TestMessageWithoutChannelAndDate(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -344,7 +345,8 @@ func TestMessageWithoutChannelAndDate(t *testing.T) {
 	}
 }
 
-// A client that watches and does not read is cut; it does not stop the others.
+// A client that watches and does not read is disconnected; it does not stop the
+// others.
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -366,7 +368,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	for {
 		if _, _, err := idle.ws.Read(t.Context()); err != nil {
-			// It can be told why only if it begins to read in time.
+			// The reason reaches the client only if it begins to read in time.
 			if code := coder.CloseStatus(err); code != coder.StatusPolicyViolation && code != -1 {
 				t.Errorf("the one that did not read: %v", err)
 			}
@@ -375,7 +377,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A client that answers no ping any more is gone; one that is only silent is not.
+// A client that no longer answers pings is gone; one that is only silent is not.
 func TestClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -491,7 +493,7 @@ func testKernelIDs(t *testing.T, do restCall) {
 	do("DELETE", "/api/kernels/"+chosen, "", 204)
 }
 
-// A session whose kernel is removed tells so once, and is not listed.
+// A session whose kernel was removed reports that once, and is not listed.
 func testSessionsOfRemovedKernels(t *testing.T, do restCall) {
 	t.Helper()
 	open := func(path string) (session, kernel string) {
@@ -511,7 +513,7 @@ func testSessionsOfRemovedKernels(t *testing.T, do restCall) {
 		t.Error("the path of a session without a kernel gave that session")
 	}
 	do("GET", "/api/sessions/"+session, "", 404)
-	// Another kernel takes the place of the one before.
+	// Another kernel takes the place of the earlier one.
 	_, kernel = open("gone")
 	v := do("PATCH", "/api/sessions/"+again, `{"kernel":{"name":"python3"}}`, 200)
 	if v["kernel"].(map[string]any)["id"] == kernel {

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keepaliveInterval is how often a silent execution shows that it lives.
+// keepaliveInterval is how often a silent execution shows that it is still alive.
 const keepaliveInterval = 5 * time.Second
 
 func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +53,8 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, k, code, env)
 }
 
-// stream runs code in k and writes what it says as lines of JSON. The client
-// that goes away interrupts it.
+// stream runs code in k and writes its output as lines of JSON. A client that goes
+// away interrupts the code.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel, code string, env map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -87,12 +87,12 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 type execution struct {
 	request *kernel.Request
 	outbox  *outbox
-	busy    chan struct{} // closed when it runs
-	failed  bool          // an error was sent; only deliver uses it
+	busy    chan struct{} // closed when the code starts to run
+	failed  bool          // an error was sent; used only by deliver
 }
 
-// deliver is called by the kernel. It waits for room no longer than the kernel
-// lives and the client listens.
+// deliver is called by the kernel. It waits for space in the outbox until the
+// kernel ends or the client goes away.
 func (e *execution) deliver(kernelCtx, clientCtx context.Context, event kernel.Event) {
 	if event.Request != e.request {
 		return
@@ -100,7 +100,7 @@ func (e *execution) deliver(kernelCtx, clientCtx context.Context, event kernel.E
 	for _, line := range e.lines(event) {
 		data, err := asciiLine(line)
 		if err != nil {
-			// Only a kernel that speaks JSON of its own making gets here.
+			// Only possible with a kernel that writes malformed JSON.
 			data, _ = asciiLine(errorLine{Type: "error", Name: "InvalidMessage", Value: fmt.Sprintf("%.200v", err)})
 		}
 		e.put(kernelCtx, clientCtx, frame{data: data})
@@ -145,7 +145,7 @@ func (e *execution) lines(event kernel.Event) []any {
 		}
 	case "execute_reply":
 		var c jupyter.ExecuteReply
-		// Both spellings are about: bash_kernel says abort.
+		// Both spellings are in use: bash_kernel says abort.
 		if json.Unmarshal(event.Content, &c) == nil && !e.failed && (c.Status == "aborted" || c.Status == "abort") {
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
@@ -167,8 +167,8 @@ func (e *execution) lines(event kernel.Event) []any {
 	return nil
 }
 
-// write writes lines until the request is over; it reports false when the
-// client went away before.
+// write writes lines until the request is over. It reports false when the client
+// went away before that.
 func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController, keepalive time.Duration) bool {
 	put := func(data []byte) bool {
 		_, err := w.Write(data)
@@ -199,7 +199,8 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 			}
 			ticker.Reset(keepalive)
 		case <-e.request.Done():
-			// All of it has been delivered: into the outbox.
+			// Everything has been delivered into the outbox; write what is left
+			// there.
 			for len(e.outbox.frames) > 0 {
 				f := <-e.outbox.frames
 				e.outbox.taken(f)
@@ -213,7 +214,7 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 	}
 }
 
-// busyOnce is never ready again once it was.
+// busyOnce returns a channel that is never ready again once it has been ready.
 func (e *execution) busyOnce(running bool) <-chan struct{} {
 	if running {
 		return nil

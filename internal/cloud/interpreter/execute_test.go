@@ -104,7 +104,7 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// The default context may be removed as any other: the next code makes a new one.
+// The default context may be removed like any other: the next code makes a new one.
 func TestDefaultContextIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -219,7 +219,7 @@ func TestRestartEndsAnExecution(t *testing.T) {
 	}
 }
 
-// gate is code that runs until the file "open" is there.
+// gate is code that runs until the file "open" exists.
 const gate = "while not __import__('os').path.exists('open'): pass"
 
 func (p *ports) openGate(t testing.TB) {
@@ -229,7 +229,7 @@ func (p *ports) openGate(t testing.TB) {
 	}
 }
 
-// ask posts code and gives the lines as they come.
+// ask posts code and returns a function that returns the lines as they arrive.
 func (p *ports) ask(t testing.TB, code string) func() (line, bool) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"code": code})
@@ -246,7 +246,8 @@ func (p *ports) ask(t testing.TB, code string) func() (line, bool) {
 	}
 }
 
-// Code that runs without a word shows that it lives; what waits for it does not.
+// Code that runs without output shows that it is alive; a request that waits for it
+// does not.
 func TestKeepalive(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -261,7 +262,7 @@ func TestKeepalive(t *testing.T) {
 		}
 	}
 	p.openGate(t)
-	// Between its turn and its first word there may be one, on a slow machine.
+	// On a slow machine there may be one between its turn and its first output.
 	early := 0
 	for l, ok := waiting(); l.Type != "number_of_executions"; l, ok = waiting() {
 		if !ok {
@@ -305,7 +306,8 @@ func TestRequestsRunInOrder(t *testing.T) {
 	}
 }
 
-// Whatever is raised is one line of the type error, its traceback without colours.
+// Whatever is raised becomes one line of the type error, its traceback without
+// colours.
 func TestErrorLines(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -337,7 +339,7 @@ func TestErrorLines(t *testing.T) {
 	}
 }
 
-// Headers come while the code still runs, and output as it comes.
+// Headers arrive while the code still runs, and output as it is produced.
 func TestOutputStreams(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

@@ -23,10 +23,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// jupyterVersion is the jupyter_server whose API this is.
+// jupyterVersion is the version of jupyter_server whose API this implements.
 const jupyterVersion = "2.20.0"
 
-// Jupyter answers on port 8888.
+// Jupyter returns the handler of port 8888.
 func (s *Server) Jupyter() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api", func(w http.ResponseWriter, _ *http.Request) {
@@ -63,8 +63,8 @@ func (s *Server) Jupyter() http.Handler {
 	return s.authorized(mux)
 }
 
-// authorized asks for the sandbox's token, where it has one, and keeps out what
-// pages of other origins make a browser ask.
+// authorized requires the sandbox's token, if it has one, and refuses requests that
+// pages of other origins make a browser send.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -79,7 +79,7 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// sameOrigin allows no Origin as well: only browsers send it.
+// sameOrigin also accepts a request without an Origin: only browsers send one.
 func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -104,10 +104,10 @@ func jupyterError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, map[string]any{"message": message, "reason": nil})
 }
 
-// maxJupyterBody is far more than the name of a kernel or a session takes.
+// maxJupyterBody is far more than the name of a kernel or a session needs.
 const maxJupyterBody = 64 << 10
 
-// readJupyter decodes a body that may be empty.
+// readJupyter decodes a body, which may be empty.
 func readJupyter(w http.ResponseWriter, r *http.Request, into any) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJupyterBody))
 	if err == nil && len(data) > 0 {
@@ -235,7 +235,7 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 
 const maxKernelID = 128
 
-// kernelID is what Jupyter's paths take for the id of a kernel.
+// kernelID matches what Jupyter's paths accept as the id of a kernel.
 var kernelID = lazyregexp.New(`^\w+-\w+-\w+-\w+-\w+$`)
 
 // refuseKernel answers a request whose kernel cannot be made.
@@ -247,7 +247,7 @@ func refuseKernel(w http.ResponseWriter, err error) {
 	jupyterError(w, status, err.Error())
 }
 
-// directory is the nearest directory to a path below the root.
+// directory returns the closest existing directory to a path below the root.
 func (s *Server) directory(relative string) string {
 	for p := path.Clean("/" + relative); p != "/"; p = path.Dir(p) {
 		full := filepath.Join(s.options.Dir, p)
@@ -258,7 +258,8 @@ func (s *Server) directory(relative string) string {
 	return s.options.Dir
 }
 
-// startQuietly starts the process early; the first request tells the error.
+// startQuietly starts the process early. An error is left to the first request,
+// which reports it.
 func (k *runningKernel) startQuietly(ctx context.Context) { _, _ = k.Start(ctx) }
 
 func (s *Server) withKernel(do func(http.ResponseWriter, *http.Request, *runningKernel)) http.HandlerFunc {

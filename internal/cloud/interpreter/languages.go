@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 )
 
-// normalLanguage is the name under which a language has its context.
+// normalLanguage returns the name under which the context of a language is stored.
 func normalLanguage(language string) string {
 	switch name := strings.ToLower(strings.TrimSpace(language)); name {
 	case "":
@@ -27,7 +27,7 @@ func normalLanguage(language string) string {
 	}
 }
 
-// kernelspecs are the Jupyter kernels that the sandbox has now.
+// kernelspecs returns the Jupyter kernels that are installed in the sandbox now.
 func (s *Server) kernelspecs() (zmq.Specs, error) {
 	environ, err := s.options.Environ()
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
-// errNoKernel is that no kernel of this name is installed, in Jupyter's words.
+// errNoKernel says, in Jupyter's words, that no kernel of this name is installed.
 type errNoKernel string
 
 func (name errNoKernel) Error() string {
@@ -46,14 +46,14 @@ func (name errNoKernel) Error() string {
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // spaces included
 }
 
-// kernelFor gives the kernel that runs a language: nil is the driver's Python,
-// all others are those that are installed. JavaScript and TypeScript run in the
-// kernel "javascript", or else in Deno's. The error may be errNoKernel.
+// kernelFor returns the kernel that runs a language: nil for the driver's Python,
+// an installed Jupyter kernel for any other language. JavaScript and TypeScript run
+// in the kernel "javascript", or else in Deno's. The error may be errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {
 	case "", "python", "python3":
-		return nil, nil //nolint:nilnil // it is what there is for Python
+		return nil, nil //nolint:nilnil // nil stands for the driver's Python
 	case "javascript", "typescript":
 		names = []string{"javascript", "deno"}
 	}

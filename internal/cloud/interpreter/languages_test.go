@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// withKernels has the kernels bash, deno and python3 (ipykernel) installed.
+// withKernels installs the kernels bash, deno and python3 (ipykernel).
 func withKernels(t testing.TB) func(*Options) {
 	t.Helper()
 	environ := kerneltest.Environ(t)
@@ -26,7 +26,7 @@ func withKernels(t testing.TB) func(*Options) {
 func TestLanguages(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "", withKernels(t))
-	// Deno is the kernel of JavaScript where there is no other.
+	// Deno is the kernel for JavaScript if there is no other.
 	var contexts []contextModel
 	_, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
 	if err := json.Unmarshal([]byte(body), &contexts); err != nil || len(contexts) != 2 || contexts[1].Language != "javascript" {
@@ -60,7 +60,7 @@ func TestLanguages(t *testing.T) {
 	if lines := p.run(t, map[string]any{"code": "1", "language": "deno", "env_vars": map[string]string{"not a name": ""}}); merged(lines, "error") != "NotImplementedError" {
 		t.Errorf("%+v", lines)
 	}
-	// A missing directory is an error where the language says so.
+	// Whether a missing directory is an error depends on the language.
 	for request, want := range map[string]string{
 		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory",
 		`{"language":"foo"}`: `Failed to create context: {"message": "The 'foo' kernel is not available. Please pick another suitable kernel instead, ` +

@@ -15,8 +15,8 @@ type countLine struct {
 	Count int    `json:"execution_count"`
 }
 
-// queuedLine tells how many executions come first. The service has no such line;
-// clients ignore types that they do not know.
+// queuedLine says how many executions run before this one. The service has no such
+// line; clients ignore types that they do not know.
 type queuedLine struct {
 	Type     string `json:"type"`
 	Position int    `json:"position"`
@@ -35,7 +35,8 @@ type errorLine struct {
 	Traceback string `json:"traceback"`
 }
 
-// resultLine has its fields in the service's order. What is not there is left out.
+// resultLine has its fields in the service's order. Fields without a value are left
+// out.
 type resultLine struct {
 	Type       string                     `json:"type"`
 	Text       any                        `json:"text,omitempty"`
@@ -68,7 +69,7 @@ func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
 		switch {
 		case !known:
 			line.Extra[mime] = value
-		case !isNull(value): // clients take the first field that is there
+		case !isNull(value): // clients take the first field that is present
 			*field = value
 		}
 	}
@@ -82,8 +83,8 @@ func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
 	return line
 }
 
-// unquote takes one pair of quotes from a text that begins and ends with the
-// same one, as the service does: the repr of a string is the string.
+// unquote removes one pair of quotes from a text that begins and ends with the same
+// quote, as the service does: a string is shown as itself, not as its repr.
 func unquote(text string) string {
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
 		return text[1 : n-1]
@@ -91,7 +92,7 @@ func unquote(text string) string {
 	return text
 }
 
-// asciiLine is v as one line of JSON in ASCII: clients decode chunk by chunk,
+// asciiLine returns v as one line of JSON in ASCII: clients decode chunk by chunk,
 // and some split lines at U+2028.
 func asciiLine(v any) ([]byte, error) {
 	var buf bytes.Buffer

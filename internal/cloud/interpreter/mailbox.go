@@ -16,53 +16,58 @@ import (
 )
 
 const (
-	// patience is how long others wait for a client that does not read. One
-	// that asked for what it gets slows its own execution as long as it likes.
+	// patience is how long others wait for a client that does not read. It does not
+	// apply to what a client asked for itself: a client may slow down its own
+	// execution for as long as it likes.
 	patience = 5 * time.Second
 	// absence is how long a session is kept while it has no connection.
 	absence = 10 * time.Minute
-	// attachedBytes are on their way at most while there is a connection, and
-	// absentBytes wait while there is none; or one message that is larger.
+	// attachedBytes bounds the messages in transit while there is a connection,
+	// absentBytes those that wait while there is none. A single message may be
+	// larger.
 	attachedBytes = 4 << 20
 	absentBytes   = 16 << 20
-	// messageOverhead is counted for each message, which bounds their number.
+	// messageOverhead is added to the size of each message, which bounds their
+	// number.
 	messageOverhead = 1 << 10
 )
 
-// mailbox is a client of a kernel as the kernel sees it: it holds what the client
-// is told until the client has it. With a session_id it outlives its connection:
-// the next one with the same session_id gets, in order, all that the one before
-// has not acknowledged. Pings are what acknowledges, as every client answers them
-// after what came before; so what was received and not yet acknowledged comes
-// again, with the same msg_id.
+// mailbox is one client of a kernel, as the kernel sees it: it holds the messages
+// for the client until the client has received them. With a session_id it outlives
+// its connection: the next one with the same session_id gets, in order, everything
+// that the one before has not acknowledged. Pings serve as acknowledgements,
+// because every client answers them after it has read what came before. So a
+// message that was received but not yet acknowledged is sent again, with the same
+// msg_id.
 type mailbox struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // empty lasts as long as its connection
+	session string // empty: the mailbox ends with its connection
 	own     string // this end's session in headers
 	client  *kernel.Client
 	wake    chan struct{} // holds one token when there may be something to send
 
 	mu       sync.Mutex
-	messages []*jupyter.Message // not acknowledged, of which sent are sent
+	messages []*jupyter.Message // not acknowledged; the first sent of them were sent
 	sent     int
 	first    uint64 // the number of messages[0]
 	bytes    int
 	question string // the msg_id of the last input_request
 	reader   *socket
-	changed  chan struct{} // closed when there may be room, and then replaced
+	changed  chan struct{} // closed when there may be space, then replaced
 	closed   bool
-	expiry   *time.Timer // drops it; runs while there is no reader
+	expiry   *time.Timer // drops the mailbox; runs while there is no reader
 }
 
 var (
 	errNoMailbox = errors.New("too many connections, or closing")
-	// errReplaced is for a connection whose client has made another since.
+	// errReplaced ends a connection whose client has opened another one since.
 	errReplaced = errors.New("another connection of the session has taken its place")
 )
 
-// openMailbox gives the mailbox of a session, with so as its connection. The one
-// that it had ends first, unless it was asked for after so.
+// openMailbox returns the mailbox of a session, with so as its connection. A
+// connection that the mailbox already had ends first, unless it was requested after
+// so.
 func (s *Server) openMailbox(so *socket) (*mailbox, error) {
 	for {
 		s.mu.Lock()
@@ -84,9 +89,9 @@ func (s *Server) openMailbox(so *socket) (*mailbox, error) {
 		switch {
 		case ok:
 			return b, nil
-		case before == nil: // dropped meanwhile
+		case before == nil: // dropped in the meantime
 			continue
-		case before.number > so.number: // the client dialled twice, and this one was late here
+		case before.number > so.number: // the client dialled twice, and this connection is the earlier one
 			return nil, errReplaced
 		}
 		before.shut()
@@ -98,8 +103,8 @@ func (s *Server) openMailbox(so *socket) (*mailbox, error) {
 	}
 }
 
-// newMailbox makes room by dropping one without a connection, where it must. mu
-// is held.
+// newMailbox makes a mailbox. If there are too many it first drops one without a
+// connection. mu is held.
 func (s *Server) newMailbox(so *socket) *mailbox {
 	if len(s.mailboxes) >= maxSockets {
 		i := slices.IndexFunc(s.mailboxes, func(b *mailbox) bool { return !b.attached() })
@@ -113,7 +118,7 @@ func (s *Server) newMailbox(so *socket) *mailbox {
 		server: s, kernel: so.kernel, session: so.session, own: jupyter.NewID(),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	b.mu.Lock() // which deliver waits for
+	b.mu.Lock() // deliver waits for this lock
 	b.expiry = time.AfterFunc(absence, b.drop)
 	b.client = so.kernel.Attach(b.deliver)
 	b.mu.Unlock()
@@ -121,9 +126,9 @@ func (s *Server) newMailbox(so *socket) *mailbox {
 	return b
 }
 
-// attach makes so the connection, to which all that is not acknowledged is sent.
-// It gives the connection there is, if there is one, and nil for a mailbox that
-// is dropped.
+// attach makes so the connection, to which everything that is not acknowledged is
+// sent. If there already is a connection, attach returns that one instead. For a
+// mailbox that was dropped it returns nil.
 func (b *mailbox) attach(so *socket) (before *socket, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +147,7 @@ func (b *mailbox) attached() bool {
 	return b.reader != nil
 }
 
-// detach is called by the connection when it is over.
+// detach is called by the connection when it has ended.
 func (b *mailbox) detach() {
 	b.mu.Lock()
 	b.reader = nil
@@ -155,7 +160,8 @@ func (b *mailbox) detach() {
 	}
 }
 
-// retire ends a mailbox whose kernel is gone; its connection sends what there is.
+// retire ends a mailbox whose kernel is gone. Its connection still sends what is
+// left.
 func (b *mailbox) retire() {
 	b.mu.Lock()
 	b.closed = true
@@ -182,7 +188,7 @@ func (b *mailbox) drop() {
 	s.mailboxes = slices.DeleteFunc(s.mailboxes, func(o *mailbox) bool { return o == b })
 }
 
-// signal wakes who waits for room. mu is held.
+// signal wakes callers that wait for space. mu is held.
 func (b *mailbox) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -239,9 +245,9 @@ func (b *mailbox) deliver(ctx context.Context, e kernel.Event) {
 	}
 }
 
-// put adds a message, if there is room, and numbers it in its msg_id, as ipykernel
-// does: a client that resumes can tell that it missed nothing. A mailbox that is
-// dropped has room.
+// put adds a message if there is space, and puts its number into its msg_id, as
+// ipykernel does, so a client that resumes can check that it missed nothing. A
+// mailbox that was dropped always has space.
 func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,23 +267,24 @@ func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore tells that a msg_id is that of a question before the last one. Of what
-// else clients give as the parent of an answer nothing is known.
+// asksNoMore reports whether a msg_id is that of a question before the last one.
+// Nothing is known about other ids that clients send as the parent of an answer.
 func (b *mailbox) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return id != b.question && strings.HasPrefix(id, b.own+"_")
 }
 
-// answer adds what answers the client at once; one that asks and does not read
-// is not waited for.
+// answer adds a message that is answered without the kernel. It does not wait for a
+// client that asks and does not read.
 func (b *mailbox) answer(m *jupyter.Message) {
 	if !b.put(m, absentBytes) {
 		b.lose()
 	}
 }
 
-// lose ends a mailbox that has missed something: better none than one with a gap.
+// lose ends a mailbox that has missed a message: no mailbox is better than one with
+// a gap.
 func (b *mailbox) lose() {
 	b.mu.Lock()
 	b.closed = true
@@ -285,13 +292,13 @@ func (b *mailbox) lose() {
 	b.mu.Unlock()
 	if reader != nil {
 		reader.lost.Store(true)
-		reader.shut() // which drops the mailbox
+		reader.shut() // this also drops the mailbox
 		return
 	}
-	b.server.background(func(context.Context) { b.drop() }) // the kernel must not be called by who it calls
+	b.server.background(func(context.Context) { b.drop() }) // in the background, because the kernel is calling this and must not be called back
 }
 
-// next gives the next message to send, nil when there is none now.
+// next returns the next message to send, or nil if there is none now.
 func (b *mailbox) next() *jupyter.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -302,15 +309,15 @@ func (b *mailbox) next() *jupyter.Message {
 	return b.messages[b.sent-1]
 }
 
-// position is the number behind the last message that was sent, and whether
-// something that was sent is not acknowledged.
+// position returns the number that follows the last message that was sent, and
+// whether any sent message is not acknowledged yet.
 func (b *mailbox) position() (number uint64, pending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.first + uint64(b.sent), b.sent > 0
 }
 
-// acknowledge forgets what was sent before the message of this number.
+// acknowledge removes the messages that were sent before the one with this number.
 func (b *mailbox) acknowledge(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// cut ends the connection as a network does: without a word.
+// cut ends the connection as a network failure does: without a close message.
 func (p *peer) cut() { _ = p.ws.CloseNow() }
 
-// text is all that was printed, each message once.
+// text returns all that was printed, with each message counted once.
 func text(t testing.TB, messages map[string]bool, all []*jupyter.Message) string {
 	t.Helper()
 	var out strings.Builder
@@ -94,7 +94,7 @@ func (p *ports) settle(t testing.TB) {
 	p.run(t, map[string]any{"code": "1"})
 }
 
-// What was acknowledged does not come again, and a question waits.
+// What was acknowledged is not sent again, and a question waits.
 func TestQuestionWaitsForTheSession(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -135,7 +135,7 @@ func TestSessionsAreSeparate(t *testing.T) {
 	}
 }
 
-// A session that is absent for too much is dropped whole.
+// A session that misses too much while it has no connection is dropped whole.
 func TestAbsentSessionIsBounded(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -157,7 +157,7 @@ func TestAbsentSessionIsBounded(t *testing.T) {
 	}
 }
 
-// A session of a kernel that is removed goes with it.
+// When a kernel is removed its sessions are removed too.
 func TestSessionsOfRemovedKernels(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

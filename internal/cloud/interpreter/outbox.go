@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// outbox holds what is on its way to one client: at most outboxBytes, or one
-// frame that is larger. Each frame counts as outboxFrame at least, which bounds
-// their number too.
+// outbox holds the output that waits to be written to one client: at most
+// outboxBytes, or one frame that is larger. Each frame counts as at least
+// outboxFrame, which also bounds their number.
 const (
 	outboxBytes = 4 << 20
 	outboxFrame = 4 << 10
@@ -29,16 +29,16 @@ func newOutbox() *outbox {
 
 func (f frame) weight() int64 { return int64(min(max(len(f.data), outboxFrame), outboxBytes)) }
 
-// tryPush reports false when there is no room now.
+// tryPush reports false when there is no space now.
 func (o *outbox) tryPush(f frame) bool {
 	if !o.room.TryAcquire(f.weight()) {
 		return false
 	}
-	o.frames <- f // there is room: the weights bound the number of frames
+	o.frames <- f // does not block: the weights bound the number of frames
 	return true
 }
 
-// push waits for room; it reports false when ctx ended first.
+// push waits for space. It reports false when ctx ended first.
 func (o *outbox) push(ctx context.Context, f frame) bool {
 	if o.tryPush(f) {
 		return true
@@ -50,5 +50,5 @@ func (o *outbox) push(ctx context.Context, f frame) bool {
 	return true
 }
 
-// taken makes room again once f has been written.
+// taken frees the space of f once it has been written.
 func (o *outbox) taken(f frame) { o.room.Release(f.weight()) }

@@ -30,32 +30,35 @@ const (
 type Options struct {
 	// Python is the argv prefix of the Python that kernels run.
 	Python []string
-	// Environ gives the environment of a kernel, at each of its starts.
+	// Environ returns the environment of a kernel. It is called each time one
+	// starts.
 	Environ func() ([]string, error)
-	// Credential is the kernels' user; nil is this process's own.
+	// Credential is the user that kernels run as; nil means this process's own.
 	Credential *syscall.Credential
-	// Dir is where kernels work and the root of Jupyter's paths.
+	// Dir is the working directory of kernels and the root of Jupyter's paths.
 	Dir string
-	// Token is asked for on the Jupyter port when it is set.
+	// Token, if set, is required on the Jupyter port.
 	Token string
 	// Scratch is a directory for the files of the driver and of connections.
 	Scratch string
-	// Memory tells which kernels were killed for want of it; nil tells of none.
+	// Memory reports which kernels were killed for lack of memory; nil reports
+	// none.
 	Memory *child.Memory
-	// Warm makes the kernels' processes where it can; nil is never.
+	// Warm makes the kernels' processes where it can; nil means that all start
+	// cold.
 	Warm *kernel.Warm
-	// Logger is where kernels' starts and deaths are told; nil is nowhere.
+	// Logger logs the starts and deaths of kernels; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Server runs the kernels of a sandbox and answers for them on both ports: a
-// context of the code interpreter is a Jupyter kernel of the same id. Its
-// handlers may be used concurrently.
+// Server runs the kernels of a sandbox and serves them on both ports: a context of
+// the code interpreter is a Jupyter kernel with the same id. Its handlers may be
+// used concurrently.
 type Server struct {
 	options Options
 	driver  string
 	began   time.Time
-	// keepalive is keepaliveInterval and ping pingInterval, but in tests.
+	// keepalive is keepaliveInterval and ping is pingInterval, except in tests.
 	keepalive, ping time.Duration
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
@@ -67,32 +70,33 @@ type Server struct {
 	kernels  []*runningKernel
 	sessions []*session
 	sockets  map[*socket]struct{}
-	requests uint64 // for sockets, so far
+	requests uint64 // number of requests for sockets so far
 	// mailboxes are in the order in which they were made.
 	mailboxes []*mailbox
-	// creating serialises what makes the default context of a language, or a session.
+	// creating serialises the code that makes the default context of a language, or
+	// a session.
 	creating sync.Mutex
 }
 
-// runningKernel is a kernel with what clients know it by.
+// runningKernel is a kernel together with the values that clients know it by.
 type runningKernel struct {
 	*kernel.Kernel
 	id string
-	// spec is the Jupyter kernel; nil is the driver's Python.
+	// spec is the Jupyter kernel; nil means the driver's Python.
 	spec *zmq.Spec
-	// isContext tells that it is listed on the code interpreter's port, with
-	// this language and working directory.
+	// isContext says that it is listed on the code interpreter's port, with this
+	// language and working directory.
 	isContext     bool
-	language, cwd string // cwd as the client has it
-	// isDefault tells that it runs code that names no context.
+	language, cwd string // cwd as the client sees it
+	// isDefault says that it runs code for which no context was named.
 	isDefault bool
 }
 
 var errTooMany = errors.New("interpreter: too many")
 
 // New writes the driver's files and makes the default contexts: Python's, and
-// that of JavaScript where a kernel for it is installed. Their processes start
-// when they are first used. Close the server.
+// JavaScript's if a kernel for it is installed. Their processes start when they are
+// first used. The caller must close the server.
 func New(o Options) (*Server, error) {
 	if len(o.Python) == 0 || !filepath.IsAbs(o.Python[0]) {
 		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path of an interpreter is needed", o.Python)
@@ -117,13 +121,13 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// WriteDriver writes the files that kernels run, below scratch, and gives the
+// WriteDriver writes the files that kernels run, below scratch, and returns the
 // path of the script.
 func WriteDriver(scratch string) (string, error) {
 	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
-// DefaultID is the id of the Python context that there is from the start.
+// DefaultID returns the id of the Python context that exists from the start.
 func (s *Server) DefaultID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +157,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// addKernel gives k an id where it has none, and a process that is not started.
+// addKernel gives k an id if it has none, and a process that is not started yet.
 func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +185,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	return k, nil
 }
 
-// find gives the first kernel that matches, or nil.
+// find returns the first kernel that matches, or nil.
 func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +195,7 @@ func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	return nil
 }
 
-// kernelByID gives nil when there is none.
+// kernelByID returns nil when there is none.
 func (s *Server) kernelByID(id string) *runningKernel {
 	return s.find(func(k *runningKernel) bool { return k.id == id })
 }
@@ -219,7 +223,8 @@ func (s *Server) removeKernel(k *runningKernel) {
 	}
 }
 
-// background runs f until the server closes; false when it is closed already.
+// background runs f until the server closes. It returns false if the server is
+// already closed.
 func (s *Server) background(f func(ctx context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// python is an interpreter with IPython where this machine has one.
+// python returns an interpreter, with IPython if this machine has one.
 var python = sync.OnceValue(func() string {
 	last := ""
 	for _, name := range []string{os.Getenv("E2BCTL_TEST_PYTHON"), "python3", "/usr/bin/python3"} {
@@ -38,7 +38,7 @@ var python = sync.OnceValue(func() string {
 	return last
 })
 
-// cloud is a server with both its ports.
+// ports is a server with both its ports.
 type ports struct {
 	*Server
 	interpreter, jupyter string
@@ -79,7 +79,7 @@ func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 	return p
 }
 
-// call gives status and body.
+// call returns status and body.
 func (p *ports) call(t testing.TB, ctx context.Context, method, url, body string, header ...string) (int, string) {
 	t.Helper()
 	response := p.open(t, ctx, method, url, body, header...)
@@ -120,7 +120,7 @@ type line struct {
 	IsMain         bool           `json:"is_main_result"`
 }
 
-// execute runs code as the SDKs do.
+// run runs code as the SDKs do.
 func (p *ports) run(t testing.TB, body map[string]any) (lines []line) {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -154,7 +154,7 @@ func (p *ports) run(t testing.TB, body map[string]any) (lines []line) {
 	return lines[:len(lines)-1]
 }
 
-// merged is all text of one type.
+// merged returns all text of one type.
 func merged(lines []line, kind string) string {
 	var text strings.Builder
 	for _, l := range lines {
@@ -194,8 +194,8 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// The default kernel starts when a client shows that it is going to run code, and
-// not before: a sandbox without a kernel is small.
+// The default kernel starts when a client shows that it is about to run code, and
+// not earlier: a sandbox without a kernel is small.
 func TestDefaultKernelStarts(t *testing.T) {
 	t.Parallel()
 	starts := make(chan struct{}, 16)

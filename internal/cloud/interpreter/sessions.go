@@ -14,11 +14,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// session names a kernel, as notebooks do. Server.mu guards it.
+// session gives a kernel a name, as notebooks do. It is guarded by Server.mu.
 type session struct {
 	id, path, name, kind string
 	kernel               *runningKernel
-	// gone tells that the kernel was removed. The session stays to say so, once.
+	// gone says that the kernel was removed. The session stays so that this can be
+	// reported once.
 	gone bool
 }
 
@@ -33,7 +34,7 @@ func (s *Server) sessionModel(o *session) map[string]any {
 	return model
 }
 
-// liveSessions forgets the sessions whose kernels are gone.
+// liveSessions removes the sessions whose kernels are gone.
 func (s *Server) liveSessions() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,7 @@ func (s *Server) getSessions(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// sessionBody is what POST and PATCH may say.
+// sessionBody is the body of POST and PATCH requests.
 type sessionBody struct {
 	Path   *string `json:"path"`
 	Name   *string `json:"name"`
@@ -105,8 +106,8 @@ func (s *Server) pathOf(o *session) string {
 	return o.path
 }
 
-// sessionKernel gives the kernel that a session asks for, which may be a new
-// one. It answers and gives nil when there can be none.
+// sessionKernel returns the kernel that a session asks for, which may be a new one.
+// If there can be none it answers the request and returns nil.
 func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runningKernel {
 	language, id := "", ""
 	if body.Kernel != nil {
@@ -143,8 +144,8 @@ func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runnin
 	return k
 }
 
-// patchSession changes a session. The kernel that another one takes the place of
-// is removed, as in Jupyter.
+// patchSession changes a session. If the session gets another kernel the old one is
+// removed, as in Jupyter.
 func (s *Server) patchSession(w http.ResponseWriter, r *http.Request, o *session) {
 	var body sessionBody
 	if !readJupyter(w, r, &body) {

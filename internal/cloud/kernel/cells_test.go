@@ -12,10 +12,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// since311 finds what only Python 3.11 and newer have.
+// since311 matches what only Python 3.11 and newer have.
 var since311 = regexp.MustCompile(`ExceptionGroup|add_note`)
 
-// What cells do to themselves: each is told, and the kernel goes on.
+// What cells do to themselves: each is reported, and the kernel goes on.
 func TestCellsThatBreakThings(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
@@ -72,7 +72,7 @@ func TestTableOfOddValues(t *testing.T) {
 		t.Skip("no pandas in this Python")
 	}
 	o := s.run("pd.DataFrame({'td': [pd.Timedelta('1s')], 'd': [decimal.Decimal('1.5')], 'na': [pd.NA], 'nat': [pd.NaT], 1: [{2}]})")
-	// pandas may hold a missing value as its own NA or as nothing.
+	// pandas may represent a missing value as its own NA or as nothing.
 	got := ""
 	if len(o.results) == 1 {
 		got = strings.Replace(string(o.results[0].Data["e2b/data"]), `"<NA>"`, "null", 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The fields of a chart but its ticks, which are matplotlib's choice.
+// The fields of a chart except its ticks, which matplotlib chooses.
 const (
 	axesOfNothing = `"x_label":null,"y_label":null,"x_unit":null,"y_unit":null`
 	linear        = axesOfNothing + `,"x_scale":"linear","y_scale":"linear"`

@@ -19,7 +19,8 @@ const (
 	maxQueueBytes = 64 << 20
 )
 
-// The errors of executions that no Python raised, in the words of E2B's service.
+// Errors of executions that were not raised by Python, in the words of E2B's
+// service.
 var (
 	// Died ends an execution whose kernel died.
 	Died = jupyter.ErrorContent{Name: "ContextRestarting", Value: "Context was restarted", Traceback: []string{}}
@@ -34,52 +35,53 @@ var (
 	abortedContent = json.RawMessage(`{"status":"aborted"}`)
 )
 
-// Event is one thing that a kernel says.
+// Event is one message of a kernel to its clients.
 type Event struct {
-	// Channel is [jupyter.IOPub] for what all clients are told, [jupyter.Shell]
-	// or [jupyter.Stdin] for what only the asking client is told.
+	// Channel is [jupyter.IOPub] for what all clients get, [jupyter.Shell] or
+	// [jupyter.Stdin] for what only the client that made the request gets.
 	Channel string
 	// Type is the msg_type and Content the content of the Jupyter message.
 	Type    string
 	Content json.RawMessage
-	// Buffers are the message's binary parts, nil for nearly all.
+	// Buffers are the message's binary parts; nil for nearly all messages.
 	Buffers [][]byte
-	// Request is what the event belongs to; nil when the kernel speaks of itself.
+	// Request is the request that the event belongs to; nil if the event belongs to
+	// none.
 	Request *Request
-	// Time is when the event came.
+	// Time is when the event arrived.
 	Time time.Time
 }
 
 // Request is one message on the shell channel. Make a new one for each [Client.Submit].
 type Request struct {
-	// Header is the parent of all answers; its MsgType says what is asked.
+	// Header is the parent of all answers; its MsgType says what is requested.
 	Header jupyter.Header
 	// Content is the content of the message, an object.
 	Content json.RawMessage
 	// Buffers are the message's binary parts, which a comm may have.
 	Buffers [][]byte
-	// Env holds environment variables of this execution alone.
+	// Env holds environment variables for this execution only.
 	Env map[string]string
 
 	client      *Client
 	stopOnError bool
 	done        chan struct{} // closed when it is answered
 
-	// Set when it is served; guarded by Kernel.mu.
+	// Set when it is being served; guarded by Kernel.mu.
 	proc        *process
 	number      uint64
-	armed       bool // an interrupt strikes
+	armed       bool // an interrupt takes effect
 	interrupted bool
 
-	position int // in the queue, as the client was told; guarded by Kernel.emitting
+	position int // in the queue, as last reported to the client; guarded by Kernel.emitting
 }
 
-// Done is closed when r is over, after all that belongs to it was delivered.
-// It is valid after [Client.Submit], and stays open when r was cancelled before
-// it ran.
+// Done returns a channel that is closed when r is over and everything that belongs
+// to it was delivered. It is valid after [Client.Submit], and stays open if r was
+// cancelled before it ran.
 func (r *Request) Done() <-chan struct{} { return r.done }
 
-// By tells whether c asked.
+// By reports whether c made the request.
 func (r *Request) By(c *Client) bool { return r.client == c }
 
 func (r *Request) finished() bool {
@@ -91,16 +93,16 @@ func (r *Request) finished() bool {
 	}
 }
 
-// Client hears a kernel and asks it.
+// Client receives the events of a kernel and sends it requests.
 type Client struct {
 	kernel  *Kernel
 	deliver func(context.Context, Event)
 }
 
-// Attach makes a client. deliver is called with one event after the other; the
-// kernel waits for it, which is how a slow client slows the kernel. When ctx is
-// done deliver must not wait any longer. It must not call the kernel's or the
-// client's methods. Close the client.
+// Attach makes a client. deliver is called with one event after the other, and the
+// kernel waits for it: a slow client slows the kernel down. When ctx is done
+// deliver must return without waiting. It must not call methods of the kernel or
+// the client. The caller must close the client.
 func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
 	c := &Client{kernel: k, deliver: deliver}
 	k.mu.Lock()
@@ -109,15 +111,15 @@ func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
 	return c
 }
 
-// Connections is the number of clients.
+// Connections returns the number of clients.
 func (k *Kernel) Connections() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.clients)
 }
 
-// Submit puts r into the kernel's queue. Its answer is over when the status
-// idle of r has been delivered. The error is [ErrClosed] or [ErrQueueFull].
+// Submit puts r into the kernel's queue. The answer to r is complete when the
+// status idle of r has been delivered. The error is [ErrClosed] or [ErrQueueFull].
 func (c *Client) Submit(r *Request) error {
 	if len(r.Content) == 0 {
 		r.Content = json.RawMessage("{}")
@@ -147,8 +149,8 @@ func (c *Client) Submit(r *Request) error {
 	return nil
 }
 
-// Cancel takes r out of the queue, or interrupts it when it runs. What is
-// already answered is left alone.
+// Cancel takes r out of the queue, or interrupts it if it is running. It has no
+// effect on a request that is already answered.
 func (c *Client) Cancel(r *Request) {
 	k := c.kernel
 	k.mu.Lock()
@@ -159,7 +161,7 @@ func (c *Client) Cancel(r *Request) {
 	}
 }
 
-// Answer answers the input_request that this client was sent. Without one it
+// Answer answers the input_request that this client was sent. If there is none it
 // does nothing.
 func (c *Client) Answer(value string) error {
 	return c.answer(&link.Command{Type: "input_reply", Value: value})
@@ -178,8 +180,8 @@ func (c *Client) answer(reply *link.Command) error {
 	return p.send(reply)
 }
 
-// Close ends the client: it hears nothing more. What it asked for goes on,
-// except that a question to it raises EOFError.
+// Close ends the client: it receives no more events. The requests that it made go
+// on, but a question to it raises EOFError.
 func (c *Client) Close() {
 	k := c.kernel
 	k.mu.Lock()
@@ -188,16 +190,16 @@ func (c *Client) Close() {
 	_ = c.answer(&link.Command{Type: "input_reply", EOF: true})
 }
 
-// attached tells whether c is not closed.
+// attached reports whether c is not closed.
 func (k *Kernel) attached(c *Client) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Contains(k.clients, c)
 }
 
-// The methods below tell clients; emitting is held.
+// The methods below send events to clients; emitting is held.
 
-// emit tells all clients something that belongs to the last request.
+// emit sends all clients an event that belongs to the last request.
 func (k *Kernel) emit(ctx context.Context, msgType string, content json.RawMessage) {
 	k.broadcast(ctx, Event{Type: msgType, Content: content, Request: k.parent})
 }
@@ -216,7 +218,7 @@ func (k *Kernel) status(ctx context.Context, r *Request, state string) {
 	k.broadcast(ctx, Event{Type: "status", Content: jupyter.Encode(jupyter.StatusContent{ExecutionState: state}), Request: r})
 }
 
-// reply answers r and says that it is over.
+// reply answers r and marks it as over.
 func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage) {
 	if k.attached(r.client) {
 		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
@@ -224,12 +226,12 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	k.status(ctx, r, jupyter.StateIdle)
 }
 
-// fail answers r, which did not run or not to its end.
+// fail answers r, which did not run or did not run to its end.
 func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	if e.Traceback == nil {
 		e.Traceback = []string{e.Name + ": " + e.Value}
 	}
-	// Clients rely on all three fields, empty or not.
+	// Clients rely on all three fields being present, even if empty.
 	content := map[string]any{"ename": e.Name, "evalue": e.Value, "traceback": e.Traceback}
 	if r.Header.MsgType == "execute_request" {
 		k.broadcast(k.ctx, Event{Type: "error", Content: jupyter.Encode(content), Request: r})
@@ -241,7 +243,8 @@ func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 
 func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	r := k.parent
-	// Of a thread that outlives its cell, when nothing runs: nobody waits to answer.
+	// A question of a thread that outlives its cell, while nothing runs: there is
+	// nobody to answer it.
 	if r == nil || r.finished() || !k.attached(r.client) {
 		return p.send(&link.Command{Type: "input_reply", Seq: m.Seq, EOF: true})
 	}
@@ -249,7 +252,7 @@ func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	k.asking, k.asker = m.Seq, r.client
 	k.mu.Unlock()
 	r.client.deliver(p.ctx, Event{Channel: jupyter.Stdin, Type: m.Type, Content: m.Content, Request: r, Time: time.Now()})
-	// Closed meanwhile, it may have missed that it was asked.
+	// A client that was closed in the meantime may have missed the question.
 	if !k.attached(r.client) {
 		return r.client.answer(&link.Command{Type: "input_reply", EOF: true})
 	}

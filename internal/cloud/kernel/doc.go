@@ -1,23 +1,25 @@
-// Package kernel runs one kernel: start, execute, interrupt, restart, death.
+// Package kernel runs one kernel: it starts it, executes code in it, interrupts it,
+// restarts it, and handles its death.
 //
-// A kernel is a Python process that runs the driver in python/: IPython's own
-// shell where it can be imported, a small engine on the standard library
-// elsewhere. The driver and this package speak Jupyter's messages as lines of
-// JSON over one inherited socket; descriptors 1 and 2 of the process are pipes,
-// so that what subprocesses and C code write is output of the cell as well.
+// A kernel is a Python process that runs the driver in python/: IPython's own shell
+// if it can be imported, else a small engine on the standard library. The driver
+// and this package exchange Jupyter's messages as lines of JSON over one inherited
+// socket. Descriptors 1 and 2 of the process are pipes, so that what subprocesses
+// and C code write is output of the cell as well.
 //
-// Where there is a [Warm] the process is forked from one that has IPython, numpy,
-// pandas and matplotlib loaded already (python/_e2bctl_kernel/zygote.py). Code
-// must not notice: an environment that acts when a program starts, other versions
-// of what is loaded, and files in the working directory of the same name get a
-// process that starts cold.
+// With a [Warm] the process is forked from one that has IPython, numpy, pandas and
+// matplotlib already loaded (python/_e2bctl_kernel/zygote.py). Code must not be
+// able to tell the difference, so a process is started cold if the environment has
+// variables that act when a program starts, if other versions of the loaded modules
+// are installed, or if the working directory has files with the names of those
+// modules.
 //
-// Figures of matplotlib are also e2b/chart, read back from what was drawn
-// (charts.py). In two places it is more exact than E2B's own reading: bars are
-// named by the tick at their place, and whether they lie is asked, not guessed
-// from heights that are equal. A picture that PIL saves under a name is displayed
-// as well (images.py). Of a long traceback the middle is left out.
+// Figures of matplotlib are also sent as e2b/chart, read back from what was drawn
+// (charts.py). In two places this is more exact than E2B's own reading: bars are
+// named by the tick at their position, and whether they are horizontal is asked of
+// matplotlib, not guessed from equal heights. A picture that PIL saves under a name
+// is displayed as well (images.py). The middle of a long traceback is left out.
 //
-// Without IPython there are no magics, no display, no charts, tables and
-// pictures, and no completion or history.
+// Without IPython there are no magics, no display, no charts, tables or pictures,
+// and no completion or history.
 package kernel

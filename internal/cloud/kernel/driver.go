@@ -19,8 +19,8 @@ import (
 //go:embed python/start.py python/_e2bctl_kernel/*.py
 var driver embed.FS
 
-// WriteDriver writes the driver's files into dir, which it makes, and gives the
-// path of the script to run. Files that are there are replaced.
+// WriteDriver writes the driver's files into dir, which it creates, and returns the
+// path of the script to run. Existing files are replaced.
 func WriteDriver(dir string) (string, error) {
 	files, err := fs.Sub(driver, "python")
 	if err != nil {
@@ -62,8 +62,8 @@ func parseLine(line []byte) (*link.Message, error) {
 	return &m, nil
 }
 
-// parseStream reads a line of output as the driver writes it, which is nearly
-// all lines when there are many; nil is any other line.
+// parseStream parses a line of output in the form in which the driver writes it,
+// which is nearly all lines when there are many. It returns nil for any other line.
 func parseStream(line []byte) *link.Message {
 	content, ok := bytes.CutPrefix(line, []byte(`{"type":"stream","content":`))
 	if !ok {

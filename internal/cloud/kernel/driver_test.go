@@ -38,7 +38,7 @@ func FuzzParseLine(f *testing.F) {
 	})
 }
 
-// However bytes are cut, the text is the same.
+// However the bytes are cut, the text is the same.
 func FuzzDecoder(f *testing.F) {
 	f.Add([]byte("aé\u2028\U0001f600\xff\xc3"), 3)
 	f.Fuzz(func(t *testing.T, data []byte, cut int) {
@@ -90,7 +90,8 @@ func TestIPython(t *testing.T) {
 	}
 }
 
-// A number is formatted the short way only while nobody wants another one.
+// A number is formatted the short way only as long as code has registered no other
+// way.
 func TestFormattersOfCode(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
@@ -141,7 +142,7 @@ func TestResultOverTheLimitIsSaid(t *testing.T) {
 	}
 }
 
-// Needs pandas and matplotlib.
+// This test needs pandas and matplotlib.
 func TestTablesAndFigures(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))

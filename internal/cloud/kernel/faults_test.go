@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// started waits until the cell says that it is there.
+// started waits until the cell reports that it has started.
 func (s *session) started(r *Request, marker string) {
 	s.t.Helper()
 	for {
@@ -65,7 +65,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// An interrupt that comes before the cell has begun must not be lost.
+// An interrupt that arrives before the cell has begun must not be lost.
 func TestInterruptAtOnce(t *testing.T) {
 	t.Parallel()
 	k := newKernel(t, richPython(t))
@@ -127,8 +127,8 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// Code that breaks what the driver needs to hear the agent ends the kernel; it
-// does not hang.
+// Code that breaks what the driver needs to hear the agent ends the kernel; the
+// kernel does not hang.
 func TestDriverThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -318,8 +318,8 @@ func TestEnvOfOneExecution(t *testing.T) {
 	}
 }
 
-// A variable that no process can have, and code that did away with the mapping of
-// them, cost the kernel nothing.
+// A variable that no process can have, and code that removes the mapping of
+// variables, do no harm to the kernel.
 func TestEnvThatCannotBe(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -381,8 +381,8 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// TestHijackedDriver: a process that took the driver's socket with it out of
-// the session, and asks without reading the answers, does not hold up the kernel.
+// TestHijackedDriver: a process that took the driver's socket with it out of the
+// session, and asks without reading the answers, does not hold up the kernel.
 func TestHijackedDriver(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A picture that is saved under a name is shown.
+// A picture that is saved under a name is displayed.
 func TestSavedPictures(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// A thread that asks when its cell has ended is told at once that nobody
-// answers: the next question would wait behind it for ever.
+// A thread that asks a question after its cell has ended is told at once that
+// nobody answers: otherwise the next question would wait behind it for ever.
 func TestQuestionAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

@@ -15,12 +15,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// impatient makes a kernel's process waited for less than usual.
+// impatient shortens the wait for a kernel's process.
 func impatient(timeout time.Duration) func(*Spec) {
 	return func(s *Spec) { s.AnswerTimeout = timeout }
 }
 
-// What ZeroMQ drops because nobody takes it is counted, and told.
+// Messages that ZeroMQ drops because nothing reads them are counted and reported.
 func TestJupyterClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	k, _ := newJupyter(t, "python3", impatient(2*time.Second))

@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// newJupyter runs an installed kernel; the directory is the one of its
-// connection files.
+// newJupyter runs an installed kernel. The directory is that of its connection
+// files.
 func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, string) {
 	t.Helper()
 	environ := kerneltest.Environ(t)
@@ -63,7 +63,7 @@ func (s *session) runWith(env map[string]string, code string) outcome {
 	return s.wait(r)
 }
 
-// What all languages have in common, in the words of each.
+// What all languages have in common, in each language's own terms.
 func TestJupyterKernels(t *testing.T) {
 	t.Parallel()
 	hostile := "it's \"quoted\" $HOME `id` \\ \n é 😀"
@@ -107,7 +107,7 @@ func TestJupyterKernels(t *testing.T) {
 			if got := s.run(words.variable).stdout + s.run(words.global).stdout; got != "unset\nglobal\n" {
 				t.Errorf("after the call: %q", got)
 			}
-			// The first one fails when the second one waits.
+			// The first one fails while the second one waits.
 			gate := filepath.Join(t.TempDir(), "gate")
 			failed, aborted := s.submit(fmt.Sprintf(words.wait, gate)+words.fail), s.submit(words.show)
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
@@ -122,7 +122,7 @@ func TestJupyterKernels(t *testing.T) {
 			if o := s.runWith(map[string]string{"K": "v"}, words.many); strings.Count(o.stdout, "\n") != 500 || o.reply.Status != "ok" {
 				t.Errorf("500 lines: %d, stderr %q, %v", strings.Count(o.stdout, "\n"), o.stderr, o.errors)
 			}
-			// Nothing that is asked after an error is skipped.
+			// No request after an error is skipped.
 			for range 50 {
 				if o := s.run(words.fail); o.reply.Status != "error" {
 					t.Errorf("%+v", o)
@@ -191,7 +191,7 @@ func TestJupyterStdinAndDisplays(t *testing.T) {
 	if o := s.wait(r); o.stdout != "hello world\n" {
 		t.Errorf("%+v", o)
 	}
-	// Who asked has gone: the question has no answer.
+	// The client that made the request is gone: the question has no answer.
 	gone := attach(t, k)
 	r = gone.submit("input()", func(e *jupyter.ExecuteRequest) { e.AllowStdin = true })
 	for e := gone.next(); e.Channel != jupyter.Stdin; e = gone.next() {
@@ -216,7 +216,7 @@ func TestJupyterStdinAndDisplays(t *testing.T) {
 	s.wait(r)
 }
 
-// Much output, in order and whole.
+// A lot of output arrives complete and in order.
 func TestJupyterOutput(t *testing.T) {
 	t.Parallel()
 	k, _ := newJupyter(t, "python3")
@@ -260,7 +260,7 @@ func TestJupyterKernelDies(t *testing.T) {
 	}
 }
 
-// writeSpec installs a kernel of which the program is a shell script.
+// writeSpec installs a kernel whose program is a shell script.
 func writeSpec(t testing.TB, script, more string) *zmq.Spec {
 	t.Helper()
 	dir := t.TempDir()
@@ -283,7 +283,7 @@ func TestJupyterKernelThatDoesNotStart(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo the reason >&2; exit 3": "exit status 3\nthe reason",
 		"exit 0":                      "exit status 0",
-		// A port that was free a moment ago: tried again with others.
+		// A port that was free a moment ago is taken: other ports are tried.
 		"[ -e begun ] && { echo the reason; exit 4; }; touch begun; echo 'Error: Address already in use (os error 98)' >&2; exit 1": "exit status 4\nthe reason",
 	} {
 		k, _ := newForeign(t, writeSpec(t, script, ""), []string{"PATH=/usr/bin:/bin"})

@@ -19,35 +19,38 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Spec says how to run a kernel.
+// Spec describes how to run a kernel.
 type Spec struct {
-	// Python is the argv prefix of the interpreter, its program an absolute path.
-	// The driver runs in it.
+	// Python is the argv prefix of the interpreter that runs the driver. Its
+	// program is an absolute path.
 	Python []string
-	// Jupyter is the kernel to run instead of the driver; nil for the driver.
+	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
 	// Driver is the script that [WriteDriver] wrote.
 	Driver string
-	// Environ gives the environment; it is asked at every start.
+	// Environ returns the environment; it is called at every start.
 	Environ func() ([]string, error)
-	// Credential is the user; nil is this process's own.
+	// Credential is the user that the kernel runs as; nil means this process's own.
 	Credential *syscall.Credential
-	// Dir is the working directory of user code. When it cannot be entered the
-	// kernel says so on stderr and runs in "/".
+	// Dir is the working directory of user code. If it cannot be entered the kernel
+	// says so on stderr and runs in "/".
 	Dir string
-	// Memory tells whether a kernel was killed for want of it; nil does not.
+	// Memory reports whether a kernel was killed for lack of memory; nil never
+	// does.
 	Memory *child.Memory
-	// Scratch is a directory for the connection files of Jupyter kernels, and
-	// AnswerTimeout bounds what should take them no time; 0 means 10 seconds.
+	// Scratch is a directory for the connection files of Jupyter kernels.
+	// AnswerTimeout bounds operations that should take a Jupyter kernel no time; 0
+	// means 10 seconds.
 	Scratch       string
 	AnswerTimeout time.Duration
-	// Warm makes the process where it can; nil is never.
+	// Warm makes the process where it can; nil means that the process always starts
+	// cold.
 	Warm *Warm
-	// Logger is never nil.
+	// Logger must not be nil.
 	Logger *slog.Logger
 }
 
-// program is what errors call the kernel.
+// program returns the name of the kernel in errors.
 func (s *Spec) program() string {
 	if s.Jupyter != nil {
 		return s.Jupyter.Name
@@ -56,16 +59,16 @@ func (s *Spec) program() string {
 }
 
 var (
-	// ErrClosed is what a closed kernel answers.
+	// ErrClosed is the error of a closed kernel.
 	ErrClosed = errors.New("kernel: closed")
-	// ErrQueueFull refuses a request while too much waits.
+	// ErrQueueFull refuses a request while too many others wait.
 	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
 )
 
-// Kernel runs requests one at a time, in the order in which they came, in a
-// process that starts at the first of them, or at [Kernel.Start]. A process
-// that dies is replaced; the state is lost, the Kernel remains. All methods may
-// be called concurrently.
+// Kernel runs requests one at a time, in the order in which they came, in a process
+// that starts with the first request or with [Kernel.Start]. A process that dies is
+// replaced: its state is lost, but the Kernel remains usable. All methods may be
+// called concurrently.
 type Kernel struct {
 	spec Spec
 	wake chan struct{} // holds one token when there may be something to do
@@ -76,15 +79,16 @@ type Kernel struct {
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
 
-	// starting serialises the starts of processes. It is taken before the others.
+	// starting serialises the starts of processes. It is taken before the other
+	// locks.
 	starting sync.Mutex
 
-	// emitting orders all that clients are told. It is held while they are
-	// told: a client that is slow to take an event slows the kernel. It is
-	// taken before mu.
+	// emitting orders everything that clients are sent. It is held while events are
+	// delivered, so a client that is slow to take an event slows the kernel down.
+	// It is taken before mu.
 	emitting sync.Mutex
-	// parent is the request that output belongs to: the last one that ran.
-	// Guarded by emitting.
+	// parent is the request that output belongs to: the last one that ran. Guarded
+	// by emitting.
 	parent *Request
 
 	mu         sync.Mutex
@@ -93,19 +97,19 @@ type Kernel struct {
 	queue      []*Request
 	queueBytes int
 	current    *Request // the one that is being served
-	proc       *process // nil before the start and after an end
+	proc       *process // nil before the start and after the end of a process
 	info       link.Info
 	state      string
 	activity   time.Time
-	served     bool // proc has finished a request
-	cold       bool // what the zygote has loaded is not what the sandbox has
+	served     bool // proc has completed a request
+	cold       bool // the sandbox has other versions of modules than the zygote has loaded
 	revive     bool // proc ended by itself: start the next one now
 	requests   uint64
-	asking     uint64 // number of the input_request that waits for its reply, and who has it
+	asking     uint64 // number of the input_request that waits for its reply, and the client that has it
 	asker      *Client
 }
 
-// New makes a kernel without a process. Close it.
+// New makes a kernel without a process. The caller must close it.
 func New(spec Spec) *Kernel {
 	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: jupyter.StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
@@ -114,7 +118,7 @@ func New(spec Spec) *Kernel {
 	return k
 }
 
-// State is what the kernel does now, and when it last did something. A kernel
+// State returns what the kernel is doing now, and when it was last active. A kernel
 // whose process starts at its first request is idle.
 func (k *Kernel) State() (state string, activity time.Time) {
 	k.mu.Lock()
@@ -122,8 +126,8 @@ func (k *Kernel) State() (state string, activity time.Time) {
 	return k.state, k.activity
 }
 
-// Start returns when the kernel's process takes requests; it starts one when
-// there is none. The process outlives ctx.
+// Start returns when the kernel's process accepts requests; it starts one if there
+// is none. The process outlives ctx.
 func (k *Kernel) Start(ctx context.Context) (link.Info, error) {
 	k.starting.Lock()
 	defer k.starting.Unlock()
@@ -137,7 +141,7 @@ func (k *Kernel) startsWarm(environ []string) bool {
 	return !cold && k.spec.Warm != nil && k.spec.Warm.fits(environ)
 }
 
-// start is Start with starting held.
+// start is Start for callers that hold starting.
 func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	k.mu.Lock()
 	if k.closed || k.proc != nil {
@@ -158,7 +162,7 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	if err == nil && k.closed {
 		err = ErrClosed
 	}
-	if err == nil && p.over { // between its first word and now
+	if err == nil && p.over { // it ended after it said that it was ready
 		err = p.err
 	}
 	if err == nil {
@@ -182,10 +186,10 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	return info, nil
 }
 
-// startReady starts a process and waits until it is ready. The process that it
-// returns with an error is nil or has ended.
+// startReady starts a process and waits until it is ready. A process that it
+// returns together with an error is nil or has ended.
 func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
-	const tries = 3 // where another program takes the port that was found free
+	const tries = 3 // in case another program takes a port that was found free
 	for range tries {
 		if p, err = startProcess(ctx, k); err != nil {
 			return nil, link.Info{}, err
@@ -197,15 +201,15 @@ func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, er
 	return p, info, err
 }
 
-// Interrupt raises KeyboardInterrupt in what runs now, and sends SIGINT to the
-// processes it started. Nothing happens when nothing runs.
+// Interrupt raises KeyboardInterrupt in the code that runs now, and sends SIGINT to
+// the processes that the code started. It does nothing if no code runs.
 func (k *Kernel) Interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.interrupt()
 }
 
-// interrupt is Interrupt with mu held.
+// interrupt is Interrupt for callers that hold mu.
 func (k *Kernel) interrupt() {
 	if k.current == nil {
 		return
@@ -216,8 +220,8 @@ func (k *Kernel) interrupt() {
 	}
 }
 
-// Restart ends the process and returns when a new one is ready. What ran ends
-// with [Ended]; what waits runs in the new process.
+// Restart ends the process and returns when a new one is ready. The request that
+// was running ends with [Ended]; waiting requests run in the new process.
 func (k *Kernel) Restart(ctx context.Context) error {
 	k.starting.Lock()
 	defer k.starting.Unlock()
@@ -236,8 +240,8 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	return err
 }
 
-// Close ends the process with all that it started, and what runs and waits
-// with [Ended]. It returns when all of it is gone.
+// Close ends the process and everything that it started. The running request and
+// all waiting ones end with [Ended]. Close returns when all processes are gone.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	k.closed = true
@@ -292,7 +296,7 @@ func (k *Kernel) run() {
 	}
 }
 
-// next takes the first request of the queue.
+// next removes the first request from the queue and returns it.
 func (k *Kernel) next() *Request {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -327,7 +331,7 @@ func (k *Kernel) serve(r *Request) {
 	}
 	k.mu.Unlock()
 	k.emitting.Lock()
-	if !r.finished() { // by the end of p
+	if !r.finished() { // unless the end of p finished it
 		ctx := k.ctx
 		if p != nil {
 			ctx = p.ctx
@@ -357,11 +361,11 @@ func (k *Kernel) serve(r *Request) {
 		return
 	}
 	if err := p.send(&link.Command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
-		p.kill() // it does not read: its end ends the request
+		p.kill() // it does not read; the request ends when the process does
 	}
 	select {
 	case <-r.done:
-	case <-p.done: // which finished the request, unless it came before this one
+	case <-p.done: // this finished the request, unless p had ended before it
 		k.emitting.Lock()
 		if !r.finished() {
 			k.finish(r, func() { k.fail(r, Died) })
@@ -370,7 +374,8 @@ func (k *Kernel) serve(r *Request) {
 	}
 }
 
-// finish ends r, which nothing runs any more, with what tell says. emitting is held.
+// finish ends r, which is no longer running, with the events that tell sends.
+// emitting is held.
 func (k *Kernel) finish(r *Request, tell func()) {
 	k.mu.Lock()
 	asking := k.asking
@@ -380,20 +385,21 @@ func (k *Kernel) finish(r *Request, tell func()) {
 	}
 	k.mu.Unlock()
 	if asking != 0 && r.proc != nil {
-		// A thread that outlives the code asks: nobody answers it any more.
+		// A thread that outlives the code has asked: nobody will answer it.
 		_ = r.proc.send(&link.Command{Type: "input_reply", Seq: asking, EOF: true})
 	}
 	tell()
 	close(r.done)
 }
 
-// ended is told by a process when it is gone and all that it said is delivered.
+// ended is called by a process when it is gone and everything that it said is
+// delivered.
 func (k *Kernel) ended(p *process) {
 	k.emitting.Lock()
 	defer k.emitting.Unlock()
 	k.mu.Lock()
 	p.over = true
-	if k.proc != p { // it never got ready
+	if k.proc != p { // it never became ready
 		k.mu.Unlock()
 		return
 	}
@@ -405,7 +411,8 @@ func (k *Kernel) ended(p *process) {
 	died := why.Name == "" // nobody here asked for it
 	if died {
 		why = Died
-		// One that dies before it has done anything would do so for ever.
+		// A process that dies before it has done anything would die again and
+		// again.
 		k.revive = k.served || r != nil
 	}
 	k.state, k.activity = jupyter.StateRestarting, time.Now()
@@ -429,7 +436,7 @@ func (k *Kernel) ended(p *process) {
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}
-	k.parent = nil // what the next process says is no answer to this one's requests
+	k.parent = nil // output of the next process does not belong to this one's requests
 	k.poke()
 }
 
@@ -440,7 +447,7 @@ func (k *Kernel) poke() {
 	}
 }
 
-// handle takes a message of the driver. emitting is held.
+// handle handles a message of the driver. emitting is held.
 func (k *Kernel) handle(p *process, m *link.Message) error {
 	switch m.Type {
 	case "ready":
@@ -475,7 +482,7 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 	return nil
 }
 
-// arm notes that the request has begun, and that a signal strikes it.
+// arm notes that the request has begun, and that a signal takes effect.
 func (k *Kernel) arm(p *process) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -505,8 +512,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	k.served = true
 	var aborted []*Request
 	if reply.Status != "ok" && r.stopOnError {
-		// Taken out before the client hears of the error: what it sends after
-		// that is meant to run.
+		// Remove them before the client hears of the error: requests that it sends
+		// after that are meant to run.
 		aborted = k.unqueue(func(q *Request) bool { return q.client == r.client && q.Header.MsgType == "execute_request" })
 	}
 	k.mu.Unlock()
@@ -522,7 +529,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	return nil
 }
 
-// unqueue takes the requests that match out of the queue. mu is held.
+// unqueue removes the requests that match from the queue and returns them. mu is
+// held.
 func (k *Kernel) unqueue(match func(*Request) bool) []*Request {
 	var out []*Request
 	k.queue = slices.DeleteFunc(k.queue, func(q *Request) bool {

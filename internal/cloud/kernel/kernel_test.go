@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pythons are the interpreters that tests run: one with IPython where this
+// pythons returns the interpreters that tests run: one with IPython, if this
 // machine has one, and one without.
 var pythons = sync.OnceValues(func() (rich, plain string) {
 	candidates := []string{os.Getenv("E2BCTL_TEST_PYTHON"), "python3", "/usr/bin/python3", "/usr/local/bin/python3"}
@@ -86,7 +86,7 @@ func newKernel(t testing.TB, python string) *Kernel {
 	return k
 }
 
-// session is a client that collects what it hears.
+// session is a client that collects what it receives.
 type session struct {
 	t      testing.TB
 	client *Client
@@ -123,7 +123,7 @@ func (s *session) submit(code string, options ...func(*jupyter.ExecuteRequest)) 
 	return r
 }
 
-// outcome is all that came for one request.
+// outcome is everything that arrived for one request.
 type outcome struct {
 	stdout, stderr string
 	order          []string // types of the events, equal neighbours once
@@ -153,7 +153,7 @@ func (s *session) next() Event {
 	}
 }
 
-// wait collects up to the idle of r.
+// wait collects events up to the idle of r.
 func (s *session) wait(r *Request) outcome {
 	s.t.Helper()
 	var o outcome

@@ -8,7 +8,7 @@ import (
 )
 
 // What a Python without IPython lacks, as the package's documentation says, and
-// what it has all the same, whatever cells do.
+// what it still has, whatever cells do.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	_, plain := pythons()
@@ -61,7 +61,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A child that a cell forked ends with the cell, and says whether it failed.
+// A child that a cell forked ends with the cell, and reports whether it failed.
 func TestForkedChildEnds(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

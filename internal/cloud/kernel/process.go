@@ -33,34 +33,36 @@ import (
 type process struct {
 	kernel  *Kernel
 	process *os.Process
-	wait    func() error // for the end of process
+	wait    func() error // waits for the end of process
 	link    link.Link
 	pipes   [2]*pipe
 	ready   chan link.Info
 	checked chan []string // the answer to a check
-	// untouched tells that the process was forked and has run no code yet. The
-	// kernel's loop alone uses it once the process is started.
+	// untouched says that the process was forked and has run no code yet. Once the
+	// process is started only the kernel's loop uses it.
 	untouched bool
 
-	// ctx ends when the process is to die or has died: who waits to deliver
-	// its output need not wait any longer.
+	// ctx ends when the process is about to die or has died: callers that wait to
+	// deliver its output stop waiting.
 	ctx    context.Context //nolint:containedctx // it is the life of the process, not of a call
 	cancel context.CancelFunc
-	// done is closed when the process is gone and all that it said is delivered.
+	// done is closed when the process is gone and everything that it said is
+	// delivered.
 	done chan struct{}
-	// starved says whether it was killed for want of memory.
+	// starved reports whether the process was killed for lack of memory.
 	starved func(*os.ProcessState) error
 	err     error // how it ended; valid when done is closed
-	// reason is what ends its request when somebody here ended it, zero when it
-	// died. Guarded by kernel.mu.
+	// reason is the error that its request ends with if the process was ended from
+	// here; it is zero if the process died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
-	over   bool // the kernel knows that it ended; guarded by kernel.mu
-	// replaced tells that clients need not know of its end. Guarded by kernel.mu.
+	over   bool // the kernel knows that the process ended; guarded by kernel.mu
+	// replaced says that clients need not be told of its end. Guarded by kernel.mu.
 	replaced bool
 
-	// tail is the end of what was written to descriptors 1 and 2 before the
-	// driver was ready: the reason when it never is. Of Jupyter's kernels it is
-	// all that goes there: output is what they say. Guarded by kernel.emitting.
+	// tail is the end of what was written to descriptors 1 and 2 before the driver
+	// was ready; if it never becomes ready, tail shows why. For a Jupyter kernel it
+	// is the end of everything written there, because such a kernel sends output as
+	// messages. Guarded by kernel.emitting.
 	tail    []byte
 	running bool // the driver has said ready; guarded by kernel.emitting
 }
@@ -108,8 +110,8 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 	return p, nil
 }
 
-// openPipes makes descriptors 0 to 2 of the process. What it returns with an
-// error is to be closed as well.
+// openPipes makes descriptors 0 to 2 of the process. The caller must close the
+// files that it returns, even those returned together with an error.
 func (p *process) openPipes() ([]*os.File, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -140,10 +142,11 @@ func (p *process) closePipes() error {
 	return errors.Join(errs...)
 }
 
-// directoryVariable tells the driver where user code works. It is gone by then.
+// directoryVariable tells the driver where user code works. The driver removes it
+// before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
-// execute makes p a process that runs the driver from its beginning.
+// execute makes p a new process that runs the driver.
 func (p *process) execute(environ []string, stdio []*os.File) error {
 	ours, theirs, err := child.SocketPair()
 	if err != nil {
@@ -151,8 +154,8 @@ func (p *process) execute(environ []string, stdio []*os.File) error {
 	}
 	defer theirs.Close()
 	spec := &p.kernel.spec
-	// Without namespaces every process of the machine can read command lines, but not
-	// the environment: the directories of the sandbox are named there.
+	// Without namespaces every process of the machine can read command lines, but
+	// not the environment, and the names of the sandbox's directories belong there.
 	argv := append(append([]string(nil), spec.Python...), filepath.Base(spec.Driver))
 	cmd := &exec.Cmd{
 		Path: argv[0], Args: argv, Env: append(slices.Clone(environ), directoryVariable+"="+spec.Dir), Dir: filepath.Dir(spec.Driver),
@@ -189,13 +192,13 @@ func (p *process) supervise() {
 	var breach error
 	readers.Go(func() {
 		if breach = p.link.Receive(p.take); breach != nil {
-			p.kill() // what breaks the protocol cannot be spoken to
+			p.kill() // a process that breaks the protocol cannot be used
 		}
 	})
 	err := p.wait()
 	p.link.Ended()
 	p.killSession()
-	// The pipes may be held open by who left the session.
+	// A process that left the session may still hold the pipes.
 	p.drainAndClose()
 	readers.Wait()
 	p.link.Close()
@@ -229,11 +232,11 @@ func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
-	p.drain() // what was written before the driver spoke comes first
+	p.drain() // what was written before the message comes first
 	return p.kernel.handle(p, m)
 }
 
-// lines is the link to the driver: lines of JSON on a socket.
+// lines is the connection to the driver: lines of JSON on a socket.
 type lines struct{ conn *net.UnixConn }
 
 func (l lines) Send(c *link.Command) error {
@@ -245,9 +248,9 @@ func (l lines) Send(c *link.Command) error {
 	return err
 }
 
-// ended ends writes with an error and reads after what the socket holds. A
-// process that left the session may hold the driver's end: nobody waits for it,
-// with the kernel's lock.
+// Ended makes writes fail, and reads end after what the socket holds. A process
+// that left the session may still hold the driver's end, and nothing may wait for
+// it while holding the kernel's lock.
 func (l lines) Ended() {
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 	_ = l.conn.CloseRead()
@@ -275,7 +278,7 @@ func (l lines) Receive(take func(*link.Message) error) error {
 	}
 }
 
-// readLine gives a line without its end; it is valid until the next call.
+// readLine returns a line without its newline; it is valid until the next call.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	for {
@@ -295,9 +298,9 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// readPipe passes on what comes through a pipe. It reads under the lock under
-// which lines are handled, so that nothing is ever read and not yet delivered
-// when a line says that the cell has ended.
+// readPipe passes on what comes through a pipe. It reads under the lock that lines
+// are handled under, so that nothing has been read but not yet delivered when a
+// line says that the cell has ended.
 func (p *process) readPipe(pipe *pipe) {
 	for ended := false; !ended; {
 		err := pipe.raw.Read(func(fd uintptr) bool {
@@ -320,8 +323,8 @@ func (p *process) readPipe(pipe *pipe) {
 	}
 }
 
-// drain delivers what the pipes hold now, and no more: a process that writes
-// without end must not hold up the rest. kernel.emitting is held.
+// drain delivers only what the pipes hold now: a process that writes without end
+// must not hold up the rest. kernel.emitting is held.
 func (p *process) drain() {
 	for _, pipe := range p.pipes {
 		_ = pipe.raw.Control(func(fd uintptr) {
@@ -352,10 +355,10 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// interrupt strikes the whole process group: commands of the cell too.
+// interrupt signals the whole process group, so commands of the cell as well.
 func (p *process) interrupt() {
 	if spec := p.kernel.spec.Jupyter; spec != nil && spec.InterruptMode == zmq.InterruptByMessage {
-		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error is that of a process that has ended
+		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error means that the process has ended
 		return
 	}
 	_ = unix.Kill(-p.process.Pid, unix.SIGINT)
@@ -368,8 +371,8 @@ func (p *process) kill() {
 	_ = p.process.Kill()
 }
 
-// killSession ends what the process left behind in its session: background
-// commands belong to the state that is lost with the kernel.
+// killSession ends what the process left behind in its session: background commands
+// belong to the state that is lost with the kernel.
 func (p *process) killSession() {
 	session := p.process.Pid
 	_ = unix.Kill(-session, unix.SIGKILL)
@@ -377,10 +380,10 @@ func (p *process) killSession() {
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
-			continue // gone meanwhile
+			continue // it ended in the meantime
 		}
-		// The name of the program is in parentheses and may hold anything:
-		// state, parent, group and session come after the last one.
+		// The name of the program is in parentheses and may contain any character,
+		// so state, parent, group and session are read after the last parenthesis.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 4 || fields[3] != strconv.Itoa(session) {
 			continue
@@ -394,7 +397,7 @@ func (p *process) killSession() {
 // startTimeout bounds the start of Python: an import that hangs is an error.
 const startTimeout = time.Minute
 
-// waitReady returns when the driver takes requests.
+// waitReady returns when the driver accepts requests.
 func (p *process) waitReady(ctx context.Context) (link.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -406,7 +409,7 @@ func (p *process) waitReady(ctx context.Context) (link.Info, error) {
 		defer p.kernel.emitting.Unlock()
 		err, said := p.err, strings.TrimSpace(string(p.tail))
 		if p.kernel.spec.Jupyter != nil && strings.Contains(strings.ToLower(said), syscall.EADDRINUSE.Error()) {
-			err = errors.Join(err, syscall.EADDRINUSE) // as every runtime words it
+			err = errors.Join(err, syscall.EADDRINUSE) // every runtime words it like this
 		}
 		return link.Info{}, fmt.Errorf("ended before it was ready: %w\n%s", err, said)
 	case <-ctx.Done():

@@ -10,14 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Queued is the type of the event that tells a client that its request waits,
-// and the number of requests that are answered before it: content
-// {"position": n}. It comes once when the request must wait, and then whenever
-// the number changes among the last few. It is no message of Jupyter's own;
+// Queued is the type of the event that tells a client that its request is waiting,
+// and how many requests are answered before it: the content is {"position": n}. It
+// is sent once when the request has to wait, and after that, for the requests near
+// the front, whenever the number changes. It is not one of Jupyter's own messages;
 // clients ignore types that they do not know.
 const Queued = "queued"
 
-// closePositions are those of which every change is told.
+// closePositions is the number of front positions of which every change is
+// reported.
 const closePositions = 8
 
 // announce tells clients where their requests are in the queue.
@@ -45,8 +46,8 @@ func (k *Kernel) tellPositions() {
 	}
 }
 
-// displaced gives the requests whose position is to be told. emitting is held,
-// which guards Request.position.
+// displaced returns the requests whose new position is to be reported. emitting is
+// held, which guards Request.position.
 func (k *Kernel) displaced() (list []*Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -64,7 +65,7 @@ func (k *Kernel) displaced() (list []*Request) {
 	for i := range n {
 		tell(i)
 	}
-	// Further back are the new ones, behind those that have been told once.
+	// The new requests are further back, behind those that have been reported once.
 	first := len(k.queue)
 	for first > n && k.queue[first-1].position == 0 {
 		first--

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// However it is cut and buffered, what is printed comes whole and in order, also
-// between the two streams.
+// However it is cut and buffered, printed text arrives complete and in order, also
+// across the two streams.
 func TestOrderOfOutput(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -69,15 +69,16 @@ func TestOutputOfThreads(t *testing.T) {
 		if len(next) != 4 || next["a"]+next["b"]+next["c"]+next["d"] != 20000 {
 			t.Errorf("%v lines came", next)
 		}
-		// One that outlives its cell is heard as well, though nothing flushes for it.
+		// A thread that outlives its cell is heard as well, although nothing
+		// flushes for it.
 		s.run("def late():\n    go.wait(); print('late')\ngo = threading.Event()\nthreading.Thread(target=late).start()")
 		s.started(s.submit("go.set(); import time; time.sleep(60)"), "late")
 		s.client.kernel.Interrupt()
 	})
 }
 
-// What is printed comes while the code runs, also when that has replaced what of
-// Python's library the streams need.
+// What is printed arrives while the code runs, even if the code has replaced the
+// parts of Python's library that the streams need.
 func TestOutputWithoutSleep(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -88,7 +89,7 @@ func TestOutputWithoutSleep(t *testing.T) {
 	})
 }
 
-// The streams take what those of Python take.
+// The streams accept what Python's own streams accept.
 func TestTextsOfOutput(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -111,7 +112,7 @@ func TestTextsOfOutput(t *testing.T) {
 			if o := s.run("sys." + stream + ".write(5)"); len(o.errors) != 1 || o.errors[0].Name != "TypeError" {
 				t.Errorf("%s takes a number: %v", stream, o.errors)
 			}
-			// In a child there is nobody to flush: text goes to the descriptor at once.
+			// In a child nothing flushes: text goes to the descriptor at once.
 			o := s.run("w = sys." + stream + ".write; w('parent ')\npid = os.fork()\nif pid == 0:\n    w('child '); os._exit(0)\nos.waitpid(pid, 0); w('again'); None")
 			if got := o.stdout + o.stderr; got != "parent child again" {
 				t.Errorf("%s of a parent and its child: %q, errors %v", stream, got, o.errors)

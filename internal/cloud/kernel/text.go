@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// decoder turns bytes that come in pieces into text: a character cut by the
-// end of a piece waits for the next one, what is not UTF-8 becomes U+FFFD.
+// decoder turns bytes that come in pieces into text. A character that is cut by the
+// end of a piece waits for the next piece; bytes that are not UTF-8 become U+FFFD.
 type decoder struct{ rest []byte }
 
 func (d *decoder) decode(data []byte) string {
@@ -28,7 +28,7 @@ func (d *decoder) decode(data []byte) string {
 	return text
 }
 
-// end gives what waits: nothing more will come.
+// end returns what is left, when no more bytes will come.
 func (d *decoder) end() string {
 	text := strings.ToValidUTF8(string(d.rest), "\uFFFD")
 	d.rest = nil

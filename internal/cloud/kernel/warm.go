@@ -19,27 +19,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// Warm is where a [Kernel] gets processes that have everything loaded: children
-// of a zygote.
+// Warm provides a [Kernel] with processes that have everything loaded: children of
+// a zygote.
 type Warm struct {
-	// Fork gives the socket of a new one. An error says that there is none: the
-	// kernel starts cold.
+	// Fork returns the socket of a new process. An error means that there is none,
+	// and the kernel starts cold.
 	Fork func(context.Context) (*os.File, error)
 	// Environ is the environment that the zygote was started with.
 	Environ []string
 }
 
-// forkTimeout bounds the wait for a forked process to speak. It is there for one
-// that hangs: on a machine where many wait, cold ones would take longer still.
+// forkTimeout bounds the wait for the first message of a forked process. It is only
+// meant for a process that hangs: on a machine so busy that many processes wait,
+// cold ones would take longer still.
 const forkTimeout = 20 * time.Second
 
-// setup is the first that a forked process is told, after its descriptors 0 to 2.
+// setup is the first message to a forked process, after its descriptors 0 to 2.
 type setup struct {
 	Environ map[string]string `json:"environ"`
 	Dir     string            `json:"dir"`
 }
 
-// fork makes p a process that the zygote forked. It fails without a trace.
+// fork makes p a process that the zygote forked. If it fails it leaves no trace.
 func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
@@ -54,7 +55,8 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 	}
 	conn := c.(*net.UnixConn)
 	if err := p.introduce(ctx, conn, environ, stdio); err != nil {
-		// It ends when it sees that, if it does not do so already.
+		// The process ends when it sees that the connection is closed, if it does
+		// not end anyway.
 		return errors.Join(err, conn.Close())
 	}
 	p.link, p.untouched = lines{conn}, true
@@ -62,7 +64,7 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 }
 
 func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []string, stdio []*os.File) error {
-	_ = conn.SetDeadline(time.Now().Add(forkTimeout)) // fails only when closed, and then so does the rest
+	_ = conn.SetDeadline(time.Now().Add(forkTimeout)) // fails only when closed, and then the reads fail too
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	fds := make([]int, len(stdio))
 	for i, f := range stdio {
@@ -84,8 +86,8 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	if err := readShortLine(conn, &forked); err != nil {
 		return err
 	}
-	// It is an orphan, and so this process's own child, before it says so. It has
-	// not run any code of a user's yet.
+	// By the time it says so the process is an orphan, and so a child of this
+	// process. It has not run any user code yet.
 	process, err := child.Adopt(forked.PID)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	return conn.SetDeadline(time.Time{})
 }
 
-// readShortLine reads no byte more than the line.
+// readShortLine reads one line, and not a byte beyond it.
 func readShortLine(conn *net.UnixConn, v any) error {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64; {
@@ -110,14 +112,14 @@ func readShortLine(conn *net.UnixConn, v any) error {
 }
 
 // atStart are the beginnings of the names of variables that act when a program
-// starts or a library is loaded. In a process that was forked they come too late.
+// starts or a library is loaded. In a forked process they would come too late.
 var atStart = []string{
 	"PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "GOTO_", "MKL_", "BLIS_", "NPY_", "NUMPY_",
 	"PANDAS_", "MPL", "MATPLOTLIB", "IPYTHON",
 }
 
-// fits tells whether a process of the zygote is what one started with environ
-// would be.
+// fits reports whether a process of the zygote is the same as one started with
+// environ would be.
 func (w *Warm) fits(environ []string) bool {
 	return slices.Equal(startVariables(environ), startVariables(w.Environ))
 }
@@ -133,9 +135,9 @@ func startVariables(environ []string) []string {
 	return list
 }
 
-// fresh is Start for a request that runs code. A process that was forked and has
-// run none yet is replaced by a cold one where a module that it has loaded is
-// another one in the sandbox by now.
+// fresh is Start for a request that runs code. A forked process that has run no
+// code yet is replaced by a cold one if the sandbox now has another version of a
+// module that the process has loaded.
 func (k *Kernel) fresh() (link.Info, error) {
 	info, err := k.Start(k.ctx)
 	k.mu.Lock()
@@ -158,7 +160,8 @@ func (k *Kernel) fresh() (link.Info, error) {
 	return k.Start(k.ctx)
 }
 
-// changes asks the process what differs from what it has loaded.
+// changes asks the process which of its loaded modules differ from those in the
+// sandbox.
 func (p *process) changes() []string {
 	if err := p.send(&link.Command{Type: "check"}); err != nil {
 		return []string{err.Error()}
@@ -167,7 +170,7 @@ func (p *process) changes() []string {
 	case changed := <-p.checked:
 		return changed
 	case <-p.done:
-		return nil // which is dealt with as at any other time
+		return nil // handled as at any other time
 	}
 }
 

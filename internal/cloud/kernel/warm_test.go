@@ -71,7 +71,7 @@ func TestWarmFails(t *testing.T) {
 	})
 }
 
-// checkWarm gives the value of 1 + 1 in a kernel with this source of processes.
+// checkWarm returns the value of 1 + 1 in a kernel with this source of processes.
 func checkWarm(t *testing.T, w *Warm) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -11,33 +11,34 @@ import (
 	"path/filepath"
 )
 
-// This file is what apt and dpkg need besides programs, on hosts that have them:
-// which packages there are, where more come from, and whose signature counts.
-// The lists and the archives themselves start empty.
+// This file provides what apt and dpkg need besides programs, on hosts that have
+// them: which packages are installed, where more come from, and whose signatures
+// are trusted. The lists and archives themselves start empty.
 
-// dpkgTree is the host's list of packages.
+// dpkgTree contains the host's list of packages.
 const dpkgTree = "/var/lib/dpkg"
 
-// aptDirectories are those apt does not make itself.
+// aptDirectories are the directories that apt does not make itself.
 var aptDirectories = []string{
 	"/etc/apt", "/etc/apt/apt.conf.d", "/etc/apt/keyrings", "/etc/apt/preferences.d", "/etc/apt/sources.list.d", "/etc/apt/trusted.gpg.d",
 	"/var/cache/apt", "/var/cache/apt/archives", "/var/cache/apt/archives/partial", "/var/cache/debconf", "/var/lib/apt", "/var/lib/apt/lists",
 	"/var/lib/apt/lists/partial", "/var/log/apt",
 }
 
-// aptFiles are the host's sources, keys and preferences. Its apt.conf and
-// auth.conf stay outside: they may hold passwords and hooks.
+// aptFiles are the host's sources, keys and preferences. Its apt.conf and auth.conf
+// are not copied: they may contain passwords and hooks.
 var aptFiles = []string{
 	"/etc/apt/keyrings/*", "/etc/apt/preferences", "/etc/apt/preferences.d/*", "/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list",
 	"/etc/apt/sources.list.d/*.sources", "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/*",
 }
 
-// aptConf: fetching as another user protects root from the network's answers,
-// and root of a sandbox is not worth it; packages in a home could not be read.
+// aptConf makes apt fetch as root. Fetching as another user protects root from
+// answers of the network; root of a sandbox does not need that protection, and
+// packages in a home could not be read.
 const aptConf = `APT::Sandbox::User "root";
 `
 
-// debconfConf keeps the answers to packages' questions, which nobody is asked.
+// debconfConf stores the answers to packages' questions, which nobody is asked.
 const debconfConf = `Config: configdb
 Templates: templatedb
 
@@ -52,7 +53,7 @@ Mode: 644
 Filename: /var/cache/debconf/templates.dat
 `
 
-// hasPassword says whether there is an address with a user in it.
+// hasPassword reports whether text contains an address with a user in it.
 func hasPassword(text []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(text, []byte("://"))
@@ -66,8 +67,9 @@ func hasPassword(text []byte) bool {
 	}
 }
 
-// writeApt fills the part of the skeleton that apt and dpkg read. With one id they
-// can list packages, and install none: the host's root owns what they would change.
+// writeApt fills the part of the skeleton that apt and dpkg read. With a single id
+// they can list packages but install none: the host's root owns what they would
+// change.
 func writeApt(ranged bool) error {
 	if !ranged || !exists(dpkgTree) {
 		return nil
@@ -94,8 +96,8 @@ func writeApt(ranged bool) error {
 	)
 }
 
-// copyAptFile copies a file of /etc/apt, unless an address in it has a password:
-// a source that needs one is not there inside.
+// copyAptFile copies a file of /etc/apt, unless an address in it has a password: a
+// source that needs one is not available inside.
 func copyAptFile(name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == nil && (!info.Mode().IsRegular() || info.Size() > maxCopied) {
@@ -114,9 +116,9 @@ func copyAptFile(name string) error {
 	return os.WriteFile("root"+name, text, 0o644)
 }
 
-// openDpkg writes to the upper directory of dpkgTree. The owners and modes that
-// the host's packages asked for name accounts which are not here, and dpkg does
-// nothing at all while there is one it does not know.
+// openDpkg writes to the upper directory of dpkgTree. The owners and modes that the
+// host's packages asked for name accounts that do not exist inside, and dpkg does
+// nothing at all while it finds one that it does not know.
 func openDpkg(upper string) error {
 	return os.WriteFile(filepath.Join(upper, "statoverride"), nil, 0o644)
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // buildPackage makes a package in the sandbox whose scripts and files need what
-// packages need: another owner, a setgid file, a link, and root's rights.
+// packages typically need: another owner, a setgid file, a link, and root's
+// privileges.
 const buildPackage = `set -e
 mkdir -p p/DEBIAN p/usr/bin p/usr/share/proof p/etc/proof
 printf 'Package: proof\nVersion: %s\nArchitecture: all\nMaintainer: t <t@example.com>\nDescription: a proof\n' $1 > p/DEBIAN/control
@@ -24,7 +25,8 @@ chown -R 0:0 p; chown 1:5 p/usr/share/proof/data; chmod 2755 p/usr/share/proof/d
 dpkg-deb --build p proof-$1.deb >/dev/null
 `
 
-// TestPackages installs, upgrades and purges a package as root, by dpkg and by apt.
+// TestPackages installs, upgrades and purges a package as root, with dpkg and with
+// apt.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -36,7 +38,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("the host's packages: %+v", got)
 	}
 	if !r.ids.ranged {
-		// What belongs to the host's root cannot be changed, and it says so.
+		// What belongs to the host's root cannot be changed, and dpkg reports that.
 		if got := sh(t, s, "dpkg --remove --force-all bash"); got.Status == 0 || !strings.Contains(strings.ToLower(got.Output), "permission") && !strings.Contains(got.Output, "superuser") {
 			t.Errorf("dpkg with one id: %+v", got)
 		}
@@ -59,7 +61,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("after %s: %+v, want %q", tt.command, got, tt.want)
 		}
 	}
-	// What is the system's can be replaced too.
+	// Files of the system can be replaced too.
 	if got := sh(t, s, "set -e; update-alternatives --install /usr/bin/anything anything /bin/true 1 && anything; dpkg --verify dpkg; rm -rf /usr/share/doc/dpkg"); got.Status != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -15,23 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// birthplace is where a process is born: in the groups of the thread that starts
-// it. Only hierarchies that take threads are part of it. The process's
-// user namespace, where it begins one, is made by the user that the thread is, and
-// what is counted in it is bounded by the limits that the thread has.
+// birthplace is the cgroup placement of a new process: the process starts in the
+// groups of the thread that starts it. Only hierarchies that accept single threads
+// are part of it. If the process begins a user namespace, the thread's user makes
+// that namespace, and the thread's limits bound what is counted in it.
 type birthplace struct {
-	groups    []*os.File // to be joined first
+	groups    []*os.File // to be joined before the start
 	home      []*os.File // where the thread goes back to
-	owner     int        // who makes the user namespace; 0 is this process's user
-	processes uint64     // how many the owner may have in namespaces made here; 0 is no limit
+	owner     int        // who makes the user namespace; 0 means this process's user
+	processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
 }
 
-// openBirthplace gives the groups of a birthplace.
+// openBirthplace opens the groups of a birthplace.
 func (s *group) openBirthplace() ([]*os.File, error) { return openGroups(takingThreads(s.dirs)) }
 
 // openHome opens the home of every birthplace: the server's own groups, where the
-// room's other threads are. In those of the instance they would be among what
-// the limit of all sandboxes counts, and the room must not end when that is reached.
+// room's other threads are. In the instance's groups these threads would count
+// towards the limit of all sandboxes together, and the room must not end when that
+// limit is reached.
 func (g *groups) openHome() ([]*os.File, error) {
 	home := takingThreads(slices.Collect(maps.Values(g.byController)))
 	for i, h := range home {
@@ -44,9 +45,9 @@ func takingThreads(dirs []hierarchy) []hierarchy {
 	return slices.DeleteFunc(slices.Clone(dirs), func(h hierarchy) bool { return !h.takesThreads() })
 }
 
-// start starts a command. It is called on a locked thread. An error that [errAway]
-// is is the end of this process: where its thread stays, it is killed with the
-// group's.
+// start starts a command. It must be called on a locked thread. If the error
+// Is [errAway] this process must exit: its thread is stuck in the sandbox's cgroup,
+// and would be killed together with the sandbox.
 func (b birthplace) start(cmd *exec.Cmd) error {
 	if len(b.groups) == 0 {
 		return b.clone(cmd)
@@ -63,8 +64,8 @@ func (b birthplace) start(cmd *exec.Cmd) error {
 
 var errAway = errors.New("a thread stays what it became to start a process")
 
-// clone starts the command as the owner and under the limit of processes. The
-// kernel notes both when it makes the user namespace.
+// clone starts the command as the owner and under the limit on processes. The
+// kernel records both when it makes the user namespace.
 func (b birthplace) clone(cmd *exec.Cmd) error {
 	if b.processes > 0 {
 		restore, err := lendProcesses(b.processes)
@@ -79,9 +80,9 @@ func (b birthplace) clone(cmd *exec.Cmd) error {
 	return asUser(b.owner, cmd.Start)
 }
 
-// lendProcesses lowers the limit of processes until restore is called. It is one of
-// the whole process: its threads count as well, and must not be held to a
-// limit that sandboxes reach, so the time is kept short.
+// lendProcesses lowers the limit on processes until restore is called. The limit
+// applies to the whole process, so its threads count as well. They must not be held
+// to a limit that sandboxes reach, so the time is kept short.
 func lendProcesses(limit uint64) (restore func(), err error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
@@ -91,13 +92,13 @@ func lendProcesses(limit uint64) (restore func(), err error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lent); err != nil {
 		return nil, os.NewSyscallError("setrlimit", err)
 	}
-	// To raise it again as far as it was needs no right.
+	// Raising the limit back to its earlier value needs no privilege.
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_NPROC, &own) }, nil
 }
 
-// asUser calls f while this thread, and it alone, is the effective user id with
-// all rights that it has. It takes a locked thread of root. The kernel forgets two
-// settings of a thread that changes its user; they are set again.
+// asUser calls f while this thread alone has id as its effective user id, and keeps
+// all its capabilities. It must be called on a locked thread of root. The kernel
+// resets two settings of a thread that changes its user; they are set again.
 func asUser(id int, f func() error) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -140,7 +141,7 @@ func parentDeathSignal() (signal int32, err error) {
 	return signal, nil
 }
 
-// setEffectiveUser changes this thread only, where Go's own calls change them all.
+// setEffectiveUser changes only this thread; Go's own calls change all threads.
 func setEffectiveUser(id int) error {
 	const same = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(id), same); errno != 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestBirthplace: the processes of a sandbox are in its groups, and no thread of
-// the room is: who removes the groups kills what is in them.
+// the room is, because removing the groups kills what is in them.
 func TestBirthplace(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -57,8 +57,8 @@ func TestBirthplace(t *testing.T) {
 	}
 }
 
-// TestAsUser: only one thread becomes the user, keeps its rights, and is what it was
-// again afterwards.
+// TestAsUser: only one thread becomes the user; it keeps its privileges, and is as
+// before afterwards.
 func TestAsUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -93,7 +93,8 @@ func TestAsUser(t *testing.T) {
 	<-done
 }
 
-// threadStatus is what the kernel says of this thread's user, rights and settings.
+// threadStatus returns what the kernel says about this thread's user, privileges
+// and settings.
 func threadStatus(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/status")

@@ -38,7 +38,8 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 		}
 		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
 	}
-	// All at once they would take as long in all, and each of them too long.
+	// If all started at once they would take as long in total, and each of them too
+	// long.
 	select {
 	case r.boots <- struct{}{}:
 		defer func() { <-r.boots }()
@@ -52,8 +53,8 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	return s, s.begin(ctx, o, roleAgent)
 }
 
-// prepare makes a sandbox up to where it becomes somebody's: isolated, limited,
-// and its agent started, waiting for its configuration.
+// prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
+// and with its agent started and waiting for its configuration.
 func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
@@ -66,7 +67,7 @@ func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox
 		dialling: make(chan struct{}, maxDialling),
 		done:     make(chan struct{}),
 	}
-	if as != forProbe { // in which nothing runs that could look
+	if as != forProbe { // nothing runs in a probe that could read private files
 		if err := r.private.wait(ctx); err != nil {
 			return nil, err
 		}
@@ -83,8 +84,8 @@ func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox
 	return s, nil
 }
 
-// begin makes a prepared sandbox that of o, and returns when its agent is ready.
-// One that fails is closed.
+// begin turns a prepared sandbox into the one that o describes, and returns when
+// its agent is ready. If it fails the sandbox is closed.
 func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 	s.options = o
 	err := s.configure(ctx, as)
@@ -98,8 +99,8 @@ func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
 	return nil
 }
 
-// open begins to serve the agent, unless the sandbox is being ended, as it may be
-// at any time.
+// open begins to serve the agent, unless the sandbox is being ended, which can
+// happen at any time.
 func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +126,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// boot has the room start the first process, puts it into its groups and leads
-// it through the first stage.
+// boot makes the room start the first process, puts the process into its groups and
+// leads it through the first stage.
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
@@ -169,7 +170,8 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	// The answer is waited for without ctx: until it came there is nothing to kill.
+	// The answer is waited for without ctx: before it arrives there is nothing to
+	// kill.
 	answer := <-s.spawned
 	if answer.err != nil {
 		return fmt.Errorf("start in new namespaces: %w", answer.err)
@@ -179,9 +181,10 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// To join a group the kernel may wait for all processors, which takes longer
-	// than the rest; the first stage needs no limits, as nothing of it is the
-	// sandbox's yet, and goes no further without them.
+	// When a process joins a group the kernel may wait for all processors, which
+	// takes longer than everything else. The first stage needs no limits yet,
+	// because nothing in it is the sandbox's, and it does not go further without
+	// them.
 	limited := make(chan error, 1)
 	go func() { limited <- s.group.add(pid) }()
 	err = s.sendInit(ctx, pid)
@@ -190,7 +193,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	refused := <-limited
 	if err != nil {
-		return err // why there may be no process to limit
+		return err // says why there may be no process to limit
 	}
 	if refused != nil {
 		return fmt.Errorf("limit: %w", refused)
@@ -207,13 +210,13 @@ func (s *Sandbox) boot(ctx context.Context) error {
 // makeGroup makes the groups of the sandbox, with its limits.
 func (s *Sandbox) makeGroup() (*group, error) {
 	limits := s.limits
-	if s.room.rung == Full { // where what the sandbox runs is bounded without the group, too
+	if s.room.rung == Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += agentThreads
 	}
 	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
 }
 
-// awaitBuilt waits for the end of the first stage's work.
+// awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.agent.deadline(ctx, bootTimeout)()
 	built, sockets, err := s.agent.expect(kindReady, waySockets)
@@ -264,7 +267,7 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	return nil
 }
 
-// name has the room set the hostname.
+// name makes the room set the hostname.
 func (s *Sandbox) name() error {
 	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
@@ -277,7 +280,7 @@ func (s *Sandbox) name() error {
 	}
 }
 
-// explain says what a process that ended without a word died of.
+// explain finds out why a process died that ended without an error message.
 func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 	if errors.Is(err, errPeerEnded) {
 		select {
@@ -348,7 +351,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 	return nil
 }
 
-// rlimits are the limits of every process of the sandbox.
+// rlimits returns the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]rlimit, error) {
 	files, err := openFiles(s.limits.Processes)
 	if err != nil {
@@ -359,24 +362,25 @@ func (s *Sandbox) rlimits() ([]rlimit, error) {
 		return nil, err
 	}
 	limits = append(limits,
-		// One byte: a core_pattern that is a pipe runs on the host for any other
-		// limit, zero included, and a file is never written.
+		// The limit is one byte: with any other limit, zero included, a
+		// core_pattern that is a pipe runs a program on the host. A core file is
+		// never written.
 		rlimit{unix.RLIMIT_CORE, 1},
 		rlimit{unix.RLIMIT_NOFILE, files},
-		// The server may have been given the right to these.
+		// The server may have been given the privilege for these.
 		rlimit{unix.RLIMIT_RTPRIO, 0},
 		rlimit{unix.RLIMIT_NICE, 0},
 	)
 	if s.room.groups.how("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
-	if s.room.rung == Full { // elsewhere all processes of the id count
+	if s.room.rung == Full { // at the other levels all processes of the id count
 		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
 	}
 	return limits, nil
 }
 
-// memoryFile is data as a sealed file: nobody who is given it can change it.
+// memoryFile returns data as a sealed file: no process that gets it can change it.
 func memoryFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -394,7 +398,7 @@ func memoryFile(data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// pidOf is the process that a pidfd refers to, as this process sees it.
+// pidOf returns the process that a pidfd refers to, as this process numbers it.
 func pidOf(pidfd *os.File) (int, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
 	if err != nil {

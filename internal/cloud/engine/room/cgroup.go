@@ -19,8 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groups is the instance's place in the control group hierarchies: one directory
-// in each hierarchy that has a controller we want, and below it one a sandbox.
+// groups is the instance's place in the control group hierarchies: one directory in
+// each hierarchy with a controller that is wanted, and below it one directory for
+// each sandbox.
 type groups struct {
 	byController map[string]hierarchy // "memory", "cpu", "pids"
 	why          map[string]string    // why a controller is not in byController
@@ -28,16 +29,16 @@ type groups struct {
 }
 
 type hierarchy struct {
-	dir     string // the instance's own, e.g. /sys/fs/cgroup/memory/e2bctl-x
+	dir     string // the instance's own directory, e.g. /sys/fs/cgroup/memory/e2bctl-x
 	version int    // 1 or 2
 }
 
-// takesThreads tells that a single thread can join, at once. To move a whole
-// process the kernel stops all forks of the machine first, which takes it 20 ms,
-// and nobody joins any group meanwhile.
+// takesThreads reports whether a single thread can join, without delay. To move a
+// whole process the kernel first stops all forks on the machine, which takes it 20
+// ms, and nothing can join any group meanwhile.
 func (h hierarchy) takesThreads() bool { return h.version == 1 }
 
-// how says what enforces a limit, for the report.
+// how returns what enforces a limit, for the report.
 func (g *groups) how(controller string) string {
 	if h, ok := g.byController[controller]; ok {
 		return fmt.Sprintf("control group v%d", h.version)
@@ -45,7 +46,7 @@ func (g *groups) how(controller string) string {
 	return ""
 }
 
-// directories are the instance's own, each once.
+// directories returns the instance's own directories, each once.
 func (g *groups) directories() []string {
 	var dirs []string
 	for _, h := range g.byController {
@@ -56,11 +57,11 @@ func (g *groups) directories() []string {
 	return dirs
 }
 
-// createGroups makes the instance's groups wherever this process may. A machine
-// where it may not is no error: why says what was answered.
+// createGroups makes the instance's groups wherever this process may. It is not an
+// error if the machine does not allow it: why then has the machine's answer.
 //
-// processes is how many there may be in all of them; half of what this process's
-// own groups allow, if that is less.
+// processes is how many there may be in all groups together; the limit is half of
+// what this process's own groups allow, if that is less.
 func createGroups(name string, processes int64) *groups {
 	mounts, err := cgroupMounts()
 	g := createGroupsIn(mounts, err, name, []string{"memory", "cpu", "pids"})
@@ -70,7 +71,7 @@ func createGroups(name string, processes int64) *groups {
 	return g
 }
 
-// limitProcesses limits those of the instance's group.
+// limitProcesses limits the processes of the instance's group.
 func (h hierarchy) limitProcesses(most int64) error {
 	const name = "pids.max"
 	for dir := filepath.Dir(h.dir); ; dir = filepath.Dir(dir) {
@@ -78,7 +79,7 @@ func (h hierarchy) limitProcesses(most int64) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			break // the root of the hierarchy
 		}
-		if err == nil { // else it says "max"
+		if err == nil { // otherwise it says "max"
 			most = min(most, allowed/cloudPart)
 		}
 	}
@@ -90,7 +91,7 @@ func createGroupsIn(mounts []cgroupMount, err error, name string, controllers []
 	if err == nil {
 		err = errors.New("no control group controller")
 	}
-	var unified []string // controllers that no hierarchy of version 1 has
+	var unified []string // controllers that are in no hierarchy of version 1
 	for _, controller := range controllers {
 		g.why[controller] = err.Error()
 		i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.version == 1 && slices.Contains(m.controllers, controller) })
@@ -103,13 +104,14 @@ func createGroupsIn(mounts []cgroupMount, err error, name string, controllers []
 	for _, m := range mounts {
 		if m.version == 2 {
 			g.createUnified(m, name, unified)
-			break // a process is in one group of it, however often it is mounted
+			break // a process is in one group of the hierarchy, however often it is mounted
 		}
 	}
 	return g
 }
 
-// made takes a group that was made for a controller, or the reason why not.
+// made records a group that was made for a controller, or the reason why it was
+// not.
 func (g *groups) made(controller string, h hierarchy, err error) {
 	if err != nil {
 		g.why[controller] = err.Error()
@@ -119,9 +121,10 @@ func (g *groups) made(controller string, h hierarchy, err error) {
 	g.byController[controller] = h
 }
 
-// createUnified makes one group for the controllers, as a process can be in one
-// only. A group with processes in it, as ours is, cannot hand controllers to its
-// children: of those above it is the nearest one that can hand down the most.
+// createUnified makes one group for all the controllers, because a process can be
+// in only one. A group that contains processes, as ours does, cannot hand
+// controllers down to its children. Of the groups above it, it uses the nearest one
+// that can hand down the most controllers.
 func (g *groups) createUnified(m cgroupMount, name string, controllers []string) {
 	var best string
 	handed := 0
@@ -152,7 +155,7 @@ func (g *groups) createUnified(m cgroupMount, name string, controllers []string)
 			}
 		}
 		if best != group {
-			_ = os.Remove(group) // where it was made, it is empty
+			_ = os.Remove(group) // wherever it was made, it is empty
 		}
 		if dir == m.point {
 			return
@@ -168,8 +171,8 @@ func mkdirGroup(dir string) error {
 	return err
 }
 
-// delegate makes the group name in dir, with the controller handed down to its
-// own children.
+// delegate makes the group name in dir, with the controller handed down to its own
+// children.
 func delegate(dir, controller, name string) error {
 	enable := func(dir string) error {
 		have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
@@ -202,7 +205,8 @@ type cgroupMount struct {
 	controllers []string // v1
 }
 
-// cgroupMounts reads where the hierarchies are and where in them this process is.
+// cgroupMounts reads where the hierarchies are mounted and where in them this
+// process is.
 func cgroupMounts() ([]cgroupMount, error) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -216,7 +220,7 @@ func cgroupMounts() ([]cgroupMount, error) {
 }
 
 func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
-	paths := make(map[string]string) // by controllers, as the kernel writes them
+	paths := make(map[string]string) // by controllers, in the kernel's spelling
 	for line := range bytes.Lines(own) {
 		parts := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
 		if len(parts) == 3 {
@@ -248,7 +252,8 @@ func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
 		if !found {
 			continue
 		}
-		// In a container the mount shows a part of the hierarchy, from fields[3] down.
+		// In a container the mount shows only a part of the hierarchy, from
+		// fields[3] down.
 		rel, err := filepath.Rel(fields[3], path)
 		if err != nil || strings.HasPrefix(rel, "..") {
 			rel = "."
@@ -262,7 +267,7 @@ func parseCgroupMounts(mountinfo, own []byte) []cgroupMount {
 // group is the control groups of one sandbox.
 type group struct {
 	dirs   []hierarchy // each once
-	memory hierarchy   // dir is "" where there is none
+	memory hierarchy   // dir is "" if there is none
 	cpu    hierarchy   // likewise
 }
 
@@ -294,21 +299,21 @@ func (g *groups) create(name string, l Limits) (*group, error) {
 	return s, nil
 }
 
-// setting is what is written to a file of a group. An optional one is of kernels
-// with a feature, which are those that need it.
+// setting is what is written to a file of a group. An optional setting exists only
+// on kernels with a certain feature, and only these need it.
 type setting struct {
 	file, value string
 	optional    bool
 }
 
-// settings are in the order in which the kernel takes them.
+// settings returns the settings in the order in which the kernel accepts them.
 func settings(controller string, version int, l Limits) []setting {
 	const period = 100_000 // µs
 	quota := strconv.Itoa(int(l.CPUs * period))
 	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
 	switch {
 	case controller == "memory" && version == 1:
-		// With swap it is memory and swap together that count.
+		// With swap, memory and swap together are limited.
 		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}}
 	case controller == "memory":
 		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}}
@@ -323,7 +328,7 @@ func settings(controller string, version int, l Limits) []setting {
 }
 
 // add moves a process, with all its threads, into those groups that it was not
-// born in.
+// started in.
 func (s *group) add(pid int) error {
 	for _, h := range s.dirs {
 		if h.takesThreads() {
@@ -336,8 +341,8 @@ func (s *group) add(pid int) error {
 	return nil
 }
 
-// yield has the group get little of a processor that other groups of the instance
-// want; or as much as any of them again.
+// yield gives the group little time on a processor that other groups of the
+// instance want; yield(false) gives it as much as each of them again.
 func (s *group) yield(yes bool) error {
 	name, little, usual := "cpu.weight", "6", "100"
 	if s.cpu.version == 1 {
@@ -353,8 +358,8 @@ func (s *group) yield(yes bool) error {
 	return os.WriteFile(filepath.Join(s.cpu.dir, name), []byte(value), 0)
 }
 
-// open gives what a process with one thread writes "0" to in order to join the
-// group. The right to do so is that of who opened it.
+// open returns the files to which a process with one thread writes "0" in order to
+// join the group. The privilege needed is that of the process that opened them.
 func (s *group) open() ([]*os.File, error) { return openGroups(s.dirs) }
 
 func openGroups(dirs []hierarchy) (files []*os.File, err error) {
@@ -373,7 +378,7 @@ func openGroups(dirs []hierarchy) (files []*os.File, err error) {
 	return files, nil
 }
 
-// oomKills is how many processes of the group were killed for want of memory.
+// oomKills returns how many processes of the group were killed for lack of memory.
 func (s *group) oomKills() int {
 	f, err := s.openOOMKills()
 	if f == nil || err != nil {
@@ -383,19 +388,19 @@ func (s *group) oomKills() int {
 	return countOOMKills(f)
 }
 
-// openOOMKills opens the file with that number; nil where there is none.
+// openOOMKills opens the file that contains that number; nil if there is none.
 func (s *group) openOOMKills() (*os.File, error) {
 	return s.openMemory("memory.oom_control", "memory.events")
 }
 
-// openMemoryUse opens the file that says what memory is used for; nil where there
-// is none.
+// openMemoryUse opens the file that says what memory is used for; nil if there is
+// none.
 func (s *group) openMemoryUse() (*os.File, error) {
 	return s.openMemory("memory.stat", "memory.stat")
 }
 
-// openMemory opens a file of the group by its names in the versions of the
-// hierarchy. Its reader sees nothing of the host but this.
+// openMemory opens a file of the group by its names in the two versions of the
+// hierarchy. A process that reads it sees nothing else of the host.
 func (s *group) openMemory(first, second string) (*os.File, error) {
 	switch {
 	case s == nil || s.memory.dir == "":
@@ -406,11 +411,11 @@ func (s *group) openMemory(first, second string) (*os.File, error) {
 	return os.Open(filepath.Join(s.memory.dir, second))
 }
 
-// readMemoryUse reads, from an open file of either version, how much memory cannot
-// be had back, files kept in memory included, and how much holds copies of what
-// is on disks.
+// readMemoryUse reads from an open file of either version. used is the memory that
+// cannot be reclaimed, including files kept in memory; cache is the memory that
+// holds copies of what is on disks.
 func readMemoryUse(f *os.File) (used, cache uint64, known bool) {
-	text := make([]byte, 16<<10) // some fifty short lines
+	text := make([]byte, 16<<10) // about fifty short lines
 	n, err := f.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, 0, false
@@ -421,7 +426,7 @@ func readMemoryUse(f *os.File) (used, cache uint64, known bool) {
 			values[name], _ = strconv.ParseUint(value, 10, 64) // the kernel's own number
 		}
 	}
-	// In the first version only totals count the groups below, too.
+	// In version 1 only the totals include the groups below.
 	for _, names := range [][3]string{{"total_rss", "total_cache", "total_shmem"}, {"anon", "file", "shmem"}} {
 		if own, known := values[names[0]]; known {
 			files, kept := values[names[1]], values[names[2]]
@@ -431,7 +436,7 @@ func readMemoryUse(f *os.File) (used, cache uint64, known bool) {
 	return 0, 0, false
 }
 
-// countOOMKills reads the number from an open file, as it is now.
+// countOOMKills reads the current number from an open file.
 func countOOMKills(f *os.File) int {
 	text := make([]byte, 512) // a few short lines
 	n, err := f.ReadAt(text, 0)
@@ -455,7 +460,8 @@ func (s *group) remove() error {
 	return removeGroups(context.Background(), dirs)
 }
 
-// stopForks keeps the processes of a group that is to end from starting others.
+// stopForks keeps the processes of a group that is about to end from starting
+// others.
 func (s *group) stopForks() {
 	for _, h := range s.dirs {
 		stopForks(h.dir)
@@ -463,9 +469,10 @@ func (s *group) stopForks() {
 }
 
 // stopForks ends the processes in a group and below, or keeps them from starting
-// others, as far as its controllers and the kernel do that. Nobody can be killed one
-// by one who starts others meanwhile. The freezer of version 1 would do it
-// too, but what it holds cannot be killed, and would stay if this process ended.
+// others, as far as its controllers and the kernel support that. Processes that
+// keep starting others cannot be killed one by one. The freezer of version 1 would
+// work too, but frozen processes cannot be killed, and would stay if this process
+// ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
 		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
@@ -480,7 +487,7 @@ func stopForks(dir string) {
 	}
 }
 
-// removeGroups removes groups, in each of which may be the same processes.
+// removeGroups removes groups, which may all contain the same processes.
 func removeGroups(ctx context.Context, dirs []string) error {
 	for _, dir := range dirs {
 		stopForks(dir)
@@ -492,8 +499,8 @@ func removeGroups(ctx context.Context, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removeGroup removes a group and those below it. Processes in it are killed,
-// and waited for: a group with a process that is still ending is busy.
+// removeGroup removes a group and those below it. It kills the processes in it and
+// waits for them: a group with a process that is still ending is busy.
 func removeGroup(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -524,7 +531,7 @@ func removeGroup(ctx context.Context, dir string) error {
 		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		for _, field := range strings.Fields(string(procs)) {
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
-				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended already
 			}
 		}
 		select {

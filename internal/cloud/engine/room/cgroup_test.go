@@ -61,8 +61,9 @@ func TestParseCgroupMounts(t *testing.T) {
 	}
 }
 
-// unifiedMount is a group of the version 2 hierarchy with a process in it, as an
-// ordinary one is, below groups without, and a controller to hand down.
+// unifiedMount returns a group of the version 2 hierarchy that contains a process,
+// as an ordinary one does, below groups without processes, and a controller to hand
+// down.
 func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 	t.Helper()
 	mounts, err := cgroupMounts()
@@ -118,8 +119,8 @@ func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 	return m, controller
 }
 
-// TestUnified: the group is made beside that of the process, not below it, and
-// what cannot be handed down there leaves no second group.
+// TestUnified: the group is made beside that of the process, not below it, and a
+// controller that cannot be handed down there leaves no second group behind.
 func TestUnified(t *testing.T) {
 	t.Parallel()
 	m, controller := unifiedMount(t)
@@ -156,7 +157,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// TestSettings: what is written where, by the version of the hierarchy.
+// TestSettings: what is written to which file, by the version of the hierarchy.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	limits := Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Processes: 100}
@@ -214,7 +215,7 @@ func TestReadMemoryUse(t *testing.T) {
 	}
 }
 
-// fileOf is an open file with that text.
+// fileOf returns an open file with that text.
 func fileOf(t *testing.T, text string) *os.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")

@@ -17,24 +17,25 @@ import (
 )
 
 // The kernel counts many things by user and not by process: inotify instances,
-// queued signals and timers, POSIX message queues, processes. A user namespace
-// does not begin a new count: what is taken inside is also counted for the user
-// who made the namespace, in the namespace above, up to the host's. Each level
-// has its own maximum, so the share of one sandbox has to be set on a level
-// where nothing but that sandbox is counted:
+// queued signals and timers, POSIX message queues, processes. A user namespace does
+// not start a new count: what is used inside is also counted, in the namespace
+// above, for the user that made the inner namespace, and so on up to the host's.
+// Each level has its own maximum, so the share of one sandbox has to be set on a
+// level where only that sandbox is counted:
 //
-//   - with a range of ids, each sandbox's namespace is made by a user of its own
-//     (see birthplace.owner): the maximum of the room's namespace is then one of
-//     each sandbox, however many users it becomes inside. The room's namespace is
-//     made by a user of its own as well, so nothing here counts for the host's root;
-//   - with a single id, everything in a sandbox is one user there: the maximum of
-//     the sandbox's own namespace is the sandbox's, and that of the room's namespace
-//     is one of all sandboxes together.
+//   - with a range of ids, the namespace of each sandbox is made by a different
+//     user (see birthplace.owner). The maximum of the room's namespace then applies
+//     to each sandbox separately, however many users it becomes inside. The room's
+//     namespace is also made by a user of its own, so nothing here counts for the
+//     host's root;
+//   - with a single id, everything in a sandbox is one user of the room's
+//     namespace. The maximum of the sandbox's own namespace applies to that
+//     sandbox, and the maximum of the room's namespace to all sandboxes together.
 //
-// Without namespaces the limits of each process are all there is.
+// Without namespaces there are only the limits of each process.
 
-// A sandbox gets one part in sandboxPart of what this user may have, and
-// all sandboxes together one part in cloudPart, so that the server keeps the rest.
+// A sandbox gets 1/sandboxPart of what this user may have, and all sandboxes together
+// get 1/cloudPart, so that the server keeps the rest.
 const (
 	sandboxPart = 8
 	cloudPart   = 2
@@ -45,8 +46,8 @@ type counters map[string]int64
 
 const countersDirectory = "/proc/sys/user"
 
-// readCounters returns the maxima that apply to this process. It is empty where
-// the kernel has none.
+// readCounters returns the maxima that apply to this process. It is empty if the
+// kernel has none.
 func readCounters() (counters, error) {
 	entries, err := os.ReadDir(countersDirectory)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +62,9 @@ func readCounters() (counters, error) {
 		if err != nil {
 			return nil, err
 		}
-		// In a user namespace the number above says what that allows, not what the
-		// namespaces around it do. For inotify everybody may read the host's own.
+		// In a user namespace the number above is what that namespace allows, not
+		// what the namespaces around it allow. For inotify every process may read
+		// the host's own number.
 		if name, found := strings.CutPrefix(e.Name(), "max_inotify_"); found {
 			if host, err := readNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
 				value = min(value, host)
@@ -73,7 +75,7 @@ func readCounters() (counters, error) {
 	return c, nil
 }
 
-// part returns one part in n of each counter, and at least 1 of what is not 0.
+// part returns one n-th of each counter, but at least 1 of a counter that is not 0.
 // Counts of namespaces are left out.
 func (c counters) part(n int64) counters {
 	share := make(counters)
@@ -85,9 +87,9 @@ func (c counters) part(n int64) counters {
 	return share
 }
 
-// inSandbox returns the counters of a sandbox's own namespace. Nothing
-// in it makes namespaces, so none may be made even if a filter has a hole; but for
-// that of control groups, which the first stage makes anew.
+// inSandbox returns the counters of a sandbox's own namespace. Nothing in it makes
+// namespaces, so none may be made, even if a filter has a hole. The exception is
+// the control group namespace, which the first stage makes again.
 func (c counters) inSandbox() counters {
 	share := c.part(sandboxPart)
 	for name := range c {
@@ -97,7 +99,7 @@ func (c counters) inSandbox() counters {
 	}
 	const anew = "max_cgroup_namespaces"
 	if _, found := c[anew]; found {
-		share[anew] = 2 // the first one ends when the second is there
+		share[anew] = 2 // the first one ends once the second exists
 	}
 	return share
 }
@@ -113,15 +115,15 @@ func (c counters) write(root string) error {
 	return nil
 }
 
-// Limits on what processes may have, where the kernel's own are larger.
+// Limits on what processes may have, for limits that the kernel sets higher.
 const (
-	maxQueuedSignals = 1024     // timers of POSIX are counted as queued signals
+	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // bytes
 	minOpenFiles     = 256      // fewer are too few for common programs
 )
 
-// countedLimits returns one part in n of what this process may have, for those
-// resource limits whose use the kernel counts by user.
+// countedLimits returns one n-th of what this process may have, for those resource
+// limits whose use the kernel counts by user.
 func countedLimits(n uint64) ([]rlimit, error) {
 	var limits []rlimit
 	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_MEMLOCK} {
@@ -148,7 +150,8 @@ func sandboxLimits() ([]rlimit, error) {
 	return limits, err
 }
 
-// openFiles returns how many files each of that many processes may have open.
+// openFiles returns how many files each process may have open if there are that
+// many processes.
 func openFiles(processes int) (uint64, error) {
 	machine, err := readNumber("/proc/sys/fs/file-max")
 	if err != nil {
@@ -161,13 +164,14 @@ func openFiles(processes int) (uint64, error) {
 	return shareFiles(uint64(machine), own.Max, processes), nil
 }
 
-// shareFiles keeps the processes together within half of the machine's files, if
-// that leaves them enough to work with, and each within half of the server's own.
+// shareFiles keeps all processes together within half of the machine's files, if
+// that leaves them enough to work with, and each process within half of the
+// server's own limit.
 func shareFiles(machine, own uint64, processes int) uint64 {
 	share := max(machine/2/uint64(processes), minOpenFiles)
-	// The kernel counts the descriptors that are on their way through sockets by
-	// user, and refuses to send more above the sender's own limit: a
-	// sandbox that shares the server's id could otherwise keep the server from sending any.
+	// The kernel counts descriptors in transit through sockets by user, and refuses
+	// to send more above the sender's own limit: a sandbox that shares the server's
+	// id could otherwise keep the server from sending any.
 	return min(share, own/2, maxOpenFiles)
 }
 

@@ -23,10 +23,10 @@ import (
 //go:embed testdata/take.py
 var takeScript string
 
-// taken is what take.py says.
+// taken is the output of take.py.
 type taken struct{ Queues, Timers, Signals, Watches, Instances int }
 
-// modest is what everybody must still get while one takes all.
+// modest is what every other user must still get while one takes everything.
 const modest = 4
 
 func (m taken) check(t *testing.T, who string, queues bool) {
@@ -41,7 +41,7 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 }
 
 // TestGreed: a sandbox that takes all it can get of what the kernel counts by user
-// leaves enough to another one, and to the server's user.
+// leaves enough for another one, and for the server's user.
 func TestGreed(t *testing.T) {
 	t.Parallel()
 	for _, rung := range []Isolation{Full, Restricted} {
@@ -52,8 +52,9 @@ func TestGreed(t *testing.T) {
 			if r.ranged() {
 				users = 20 // of which each has limits of its own
 			}
-			// Sandboxes without namespaces that share the server's id share its counts;
-			// see the package's comment. The server's user is left its part all the same.
+			// Sandboxes without namespaces that share the server's id share its
+			// counts; see the package's comment. The server's user still keeps its
+			// part.
 			apart := rung == Full || r.ids.ranged
 			greedy, other := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "other"})
 			got := takeInside(t, greedy, apart, 1<<17, users)
@@ -77,7 +78,7 @@ func takeArguments(inotify bool, most, users int) []string {
 	return []string{which, fmt.Sprint(most), fmt.Sprint(users)}
 }
 
-// takeInside has the sandbox hold what it takes until it ends.
+// takeInside makes the sandbox hold what it takes until it ends.
 func takeInside(t *testing.T, s *Sandbox, inotify bool, most, users int) (got taken) {
 	t.Helper()
 	command := "cd $TMPDIR && cat > take.py <<'END'\n" + takeScript + "END\n" +
@@ -125,7 +126,8 @@ func takeHere(t *testing.T) (got taken) {
 	return got
 }
 
-// TestCounters: a sandbox's own user namespace has maxima, which it cannot change.
+// TestCounters: a sandbox's own user namespace has maxima, and the sandbox cannot
+// change them.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), SandboxOptions{})
@@ -139,7 +141,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestAsynchronousRequests: they are counted for the machine, and there are none.
+// TestAsynchronousRequests: they are counted for the whole machine, so a sandbox
+// gets none.
 func TestAsynchronousRequests(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), SandboxOptions{})
@@ -149,11 +152,11 @@ func TestAsynchronousRequests(t *testing.T) {
 	}
 }
 
-// TestUninherited: what the server may have is not what its sandboxes may have.
+// TestUninherited: sandboxes do not inherit what the server may have.
 func TestUninherited(t *testing.T) {
 	t.Parallel()
 	for resource, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 10, unix.RLIMIT_NICE: 30, unix.RLIMIT_MEMLOCK: 1 << 30} {
-		// So that there is something to inherit, where this user may do so.
+		// This gives sandboxes something to inherit, if this user may do so.
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil && !errors.Is(err, unix.EPERM) {
 			t.Fatal(err)
 		}
@@ -196,8 +199,9 @@ func TestShareFiles(t *testing.T) {
 	}
 }
 
-// TestCloudProcesses: sandboxes together have no more processes than the cloud may
-// have, and neither the room nor another start suffers for long when that is reached.
+// TestCloudProcesses: all sandboxes together have no more processes than the cloud
+// may have. When that number is reached, neither the room nor another start suffers
+// for long.
 func TestCloudProcesses(t *testing.T) {
 	t.Parallel()
 	const all, each = 250, 200
@@ -238,7 +242,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 	if total > all || total < each/2 {
 		t.Errorf("%d processes in all, of at most %d", total, all)
 	}
-	for range 10 { // which cannot succeed for long, and must not end the room
+	for range 10 { // these soon fail, and must not end the room
 		if s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late", Limits: limits}); err == nil {
 			s.Close()
 		}

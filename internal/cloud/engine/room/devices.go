@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceNames are the nodes of a sandbox: those that every program counts on and
-// that lead nowhere.
+// deviceNames are the device nodes of a sandbox: those that every program relies on
+// and that give access to nothing else.
 var deviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // deviceNumbers are the kernel's numbers of deviceNames, major and minor.
 var deviceNumbers = [][2]uint32{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}}
 
-// makeDevices makes nodes of a sandbox's own, in a file system of the server's: the
-// kernel refuses devices in one that is made inside. By locks and watches on nodes
-// that they share, sandboxes and the host could tell each other something, or
-// hold each other up. It returns nil where this process may not make nodes.
+// makeDevices makes a sandbox's own device nodes, in a file system that the server
+// makes, because the kernel refuses devices in one that is made inside. If nodes
+// were shared, sandboxes and the host could signal to each other, or block each
+// other, by locks and watches on them. makeDevices returns nil if this process may
+// not make nodes.
 func makeDevices() (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -55,10 +56,10 @@ func makeDevices() (*os.File, error) {
 	return mount, nil
 }
 
-// hostDevices is where the nodes are on the host.
+// hostDevices is the directory of the device nodes on the host.
 const hostDevices = "/dev"
 
-// openNodes opens each node in dir as a mount of its own that is nowhere attached.
+// openNodes opens each node in dir as a separate mount that is attached nowhere.
 func openNodes(dir string) (nodes []*os.File, err error) {
 	for _, name := range deviceNames {
 		path := filepath.Join(dir, name)
@@ -73,7 +74,7 @@ func openNodes(dir string) (nodes []*os.File, err error) {
 }
 
 // openMade opens the nodes that the server made. Their file system is left behind
-// with the staging directory, which this process is in.
+// with the staging directory, which is this process's working directory.
 func openMade(made *os.File) ([]*os.File, error) {
 	defer made.Close()
 	const dir = "devices"
@@ -89,7 +90,7 @@ func openMade(made *os.File) ([]*os.File, error) {
 // maxTerminals is how many pseudoterminals a sandbox may have.
 const maxTerminals = 256
 
-// mountDevices shows the nodes, and makes the sandbox's own terminals.
+// mountDevices mounts the nodes, and makes the sandbox's own terminals.
 func mountDevices(nodes []*os.File, ranged bool) error {
 	for i, name := range deviceNames {
 		path := "root/dev/" + name
@@ -103,7 +104,7 @@ func mountDevices(nodes []*os.File, ranged bool) error {
 	// The kernel has a few thousand terminals for the whole machine.
 	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if ranged {
-		options += ",gid=5" // tty; a single id has no such group
+		options += ",gid=5" // the group tty; with a single id there is no such group
 	}
 	if err := unix.Mount("devpts", "root/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
 		return fmt.Errorf("mount /dev/pts: %w", err)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDevices: a sandbox has nodes that work, and shares none of them with the host or
-// with another sandbox where the server may make nodes.
+// TestDevices: a sandbox has nodes that work. If the server may make nodes, it
+// shares none of them with the host or with another sandbox.
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

@@ -17,49 +17,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Egress is what connects a sandbox to the outside. Its methods are called
-// concurrently, and nothing they are given can be trusted. What Dial and Connect
+// Egress connects a sandbox to the outside. Its methods are called concurrently,
+// and their arguments cannot be trusted. The connections that Dial and Connect
 // return should have CloseWrite, as *net.TCPConn does, to pass on that the inside
 // has no more to send.
 type Egress interface {
-	// Dial connects to a host, a name or an address, for the proxy inside. An
-	// error with a method Denied() bool that answers true reaches it as denied.
+	// Dial connects to a host, a name or an address, on behalf of the proxy inside.
+	// An error that has a method Denied() bool is reported to the proxy as denied
+	// if the method returns true.
 	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
-	// Connect connects to where the program at the other end of inside wanted to:
-	// the local address of inside. It may read from inside what it needs to know
-	// and pass that on. After an error inside is reset.
+	// Connect connects to the address that the program at the other end of inside
+	// wanted to reach: the local address of inside. It may read what it needs to
+	// know from inside, and must then pass that on. After an error inside is reset.
 	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
-	// Answer answers a question to a name server, both in the format of DNS; nil is
-	// no answer. It fits into 512 bytes. When ctx has ended, it answers at once that
-	// it cannot.
+	// Answer answers a DNS query. Query and answer are in the format of DNS, and
+	// the answer fits into 512 bytes; nil means no answer. If ctx has ended it
+	// immediately answers that it cannot.
 	Answer(ctx context.Context, query []byte) []byte
-	// Closed says that nothing may be reached, so that connections are refused
-	// before they are made.
+	// Closed reports whether nothing may be reached, so that connections are
+	// refused before they are made.
 	Closed() bool
 }
 
-// EgressTransparent is the way out of every program inside, as [Report] says it.
+// EgressTransparent is the value of [Report].Egress if every program inside can
+// reach the outside.
 const EgressTransparent = "transparent"
 
-// Bounds of the questions of one sandbox.
+// Bounds of the DNS queries of one sandbox.
 const (
 	waySockets    = 2
 	exitBacklog   = 128
 	maxLookups    = 32
 	maxQuery      = 4 << 10
 	lookupTimeout = 10 * time.Second
-	queryIdle     = 10 * time.Second // between two questions of one connection
-	maxQueries    = 100              // of one connection
+	queryIdle     = 10 * time.Second // between two queries on one connection
+	maxQueries    = 100              // on one connection
 )
 
-// exit is the outer end of a sandbox's way out: sockets of its network namespace,
-// made by its first stage before anything of the sandbox ran.
+// exit is the outer end of a sandbox's egress path: sockets in its network
+// namespace, made by its first stage before any of the sandbox's code ran.
 type exit struct {
 	tcp *net.TCPListener
 	udp *net.UDPConn
 
-	accept  func()        // takes connections until the socket stops to listen
-	lookups chan struct{} // one for each question being answered
+	accept  func()        // accepts connections until the socket stops listening
+	lookups chan struct{} // one for each query being answered
 
 	mu        sync.Mutex
 	listening bool
@@ -92,7 +94,7 @@ func newExit(sockets []*os.File) (*exit, error) {
 	return &exit{tcp: tcp, udp: udp, lookups: make(chan struct{}, maxLookups)}, nil
 }
 
-// close ends what is served. That of a sandbox without one does nothing.
+// close ends what is served. It does nothing if the sandbox has no exit.
 func (e *exit) close() {
 	if e == nil {
 		return
@@ -100,12 +102,12 @@ func (e *exit) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
-	_ = e.tcp.Close() // both fail when they are closed
+	_ = e.tcp.Close() // both fail if they are already closed
 	_ = e.udp.Close()
 	e.accepting.Wait()
 }
 
-// judgeWay keeps what the first sandbox found out about the way out.
+// judgeWay records what the first sandbox found out about the egress path.
 func (r *Room) judgeWay(probe *Sandbox) {
 	switch {
 	case r.rung != Full:
@@ -124,14 +126,14 @@ func (r *Room) judgeWay(probe *Sandbox) {
 	}
 }
 
-// passage is a way out while it lasts.
+// passage is one setting of the egress, while it is in force.
 type passage struct {
 	egress Egress
 	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
 	close  context.CancelFunc
 }
 
-// startEgress begins to serve the way out.
+// startEgress begins to serve the egress path.
 func (s *Sandbox) startEgress(life context.Context, e Egress) {
 	if e == nil {
 		s.exit.close()
@@ -158,12 +160,12 @@ func (s *Sandbox) startEgress(life context.Context, e Egress) {
 	}
 }
 
-// SetEgress changes the way out of a sandbox that was started with one. What goes
-// through the old one is cut off.
+// SetEgress changes the egress of a sandbox that was started with one. Connections
+// through the old one are cut off.
 func (s *Sandbox) SetEgress(e Egress) { s.change(e) }
 
-// listen makes the TCP socket listen, and takes what comes, or stops both. A
-// socket that does not listen makes the kernel refuse connections.
+// listen makes the TCP socket listen and accepts connections, or stops both. The
+// kernel refuses connections to a socket that does not listen.
 func (e *exit) listen(on bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -176,7 +178,7 @@ func (e *exit) listen(on bool) {
 		return // it is closed
 	}
 	if !on {
-		// The socket stays bound: nothing inside can take its place.
+		// The socket stays bound, so nothing inside can take its place.
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 		e.accepting.Wait()
 		return
@@ -185,7 +187,8 @@ func (e *exit) listen(on bool) {
 	e.accepting.Go(e.accept)
 }
 
-// acceptFlows takes the connections that leave, until the socket stops to listen.
+// acceptFlows accepts the connections that leave the sandbox, until the socket
+// stops listening.
 func (s *Sandbox) acceptFlows(life context.Context) {
 	for {
 		conn, err := s.exit.tcp.AcceptTCP()
@@ -194,7 +197,7 @@ func (s *Sandbox) acceptFlows(life context.Context) {
 			s.acceptFlow(life, conn)
 		case errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EINVAL):
 			return
-		default: // out of descriptors, most likely
+		default: // most likely out of descriptors
 			select {
 			case <-life.Done():
 				return
@@ -220,14 +223,14 @@ func (s *Sandbox) acceptFlow(life context.Context, conn *net.TCPConn) {
 	s.flows.Go(func() { s.carryOut(conn) })
 }
 
-// tooMany says once a sandbox that its connections are refused.
+// tooMany logs once per sandbox that its connections are refused.
 func (s *Sandbox) tooMany(ctx context.Context, err error) {
 	if s.refusing.CompareAndSwap(false, true) {
 		s.room.options.Logger.WarnContext(ctx, "connections out of a sandbox are refused", "sandbox", s.options.ID, "error", err)
 	}
 }
 
-// carryOut connects a connection from inside with where it wants to go.
+// carryOut connects a connection from inside with its destination.
 func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
@@ -250,13 +253,13 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	join(outside, inside)
 }
 
-// reset ends a connection as one that was refused.
+// reset ends a connection in the way in which a refused one ends.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()
 }
 
-// answerQueries answers the questions that come as packets.
+// answerQueries answers the DNS queries that come as packets.
 func (s *Sandbox) answerQueries(life context.Context) {
 	var answering sync.WaitGroup
 	defer answering.Wait()
@@ -268,17 +271,18 @@ func (s *Sandbox) answerQueries(life context.Context) {
 		}
 		to := askedAddress(control[:controls])
 		if err != nil || to == nil {
-			continue // an earlier answer that could not be delivered
+			continue // an earlier answer could not be delivered
 		}
 		question := append([]byte(nil), query[:n]...)
 		s.lookUp(life, question, func(work func()) { answering.Go(work) }, func(answer []byte) {
-			_, _, _ = s.exit.udp.WriteMsgUDPAddrPort(answer, to, from) // who asked may be gone
+			_, _, _ = s.exit.udp.WriteMsgUDPAddrPort(answer, to, from) // the sender of the query may be gone
 		})
 	}
 }
 
-// lookUp answers a question, with start if it has to be waited for, and gives the
-// answer to reply, if there is one. Too many at once are answered that they are.
+// lookUp answers a DNS query and passes the answer to reply, if there is one. It
+// uses start if the answer has to be waited for. When there are too many queries at
+// once, the answer says so.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
 		if a := s.passage.Load().egress.Answer(ctx, question); a != nil {
@@ -300,7 +304,7 @@ func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func(
 	}
 }
 
-// askedAddress gives the control message by which an answer comes from the
+// askedAddress returns the control message that makes an answer come from the
 // address that was asked.
 func askedAddress(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
@@ -316,7 +320,7 @@ func askedAddress(control []byte) []byte {
 	return nil
 }
 
-// answerStream answers the questions of one connection.
+// answerStream answers the DNS queries of one connection.
 func (s *Sandbox) answerStream(life context.Context, conn *net.TCPConn) {
 	defer func() { _ = conn.Close() }()
 	for range maxQueries {
@@ -334,7 +338,7 @@ func (s *Sandbox) answerStream(life context.Context, conn *net.TCPConn) {
 		if _, err := io.ReadFull(conn, question); err != nil {
 			return
 		}
-		failed := io.ErrUnexpectedEOF // no answer is the end
+		failed := io.ErrUnexpectedEOF // no answer ends the connection
 		s.lookUp(life, question, func(work func()) { work() }, func(answer []byte) {
 			_, failed = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
 		})

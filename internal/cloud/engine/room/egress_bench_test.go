@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// BenchmarkEgress compares what a program pays for the way out with what it pays
-// on the host: the same client and the same server.
+// BenchmarkEgress compares what the egress path costs a program with the cost on
+// the host: the client and the server are the same.
 func BenchmarkEgress(b *testing.B) {
 	const size = 256 << 20
 	chunk := make([]byte, 1<<20)
@@ -83,7 +83,7 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 	}
 }
 
-// BenchmarkWay is what the way out adds to the start of a sandbox.
+// BenchmarkWay measures what the egress path adds to the start of a sandbox.
 func BenchmarkWay(b *testing.B) {
 	for _, w := range []way{wayNone, wayBuild} {
 		b.Run("way="+string(w), func(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// What the server gives away is bounded, whoever asks for how much: nobody gets
-// more than there is left for all, and everybody gets something.
+// What the server gives away is bounded, whatever is asked for: no sandbox gets
+// more than is left for all, and every sandbox gets something.
 func TestFlowBudget(t *testing.T) {
 	t.Parallel()
 	const all = 1000
@@ -52,7 +52,7 @@ func TestFlowBudget(t *testing.T) {
 	}
 }
 
-// A change of the way out counts at once, for what is connected too.
+// A change of the egress takes effect at once, also for open connections.
 func TestSetEgress(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)
@@ -101,8 +101,8 @@ print("got", s.recv(1))'`)
 	}
 }
 
-// Ten thousand connections of one sandbox cost the server what is its share, and
-// another sandbox is served meanwhile.
+// Ten thousand connections of one sandbox cost the server no more than the
+// sandbox's share, and another sandbox is served meanwhile.
 func TestConnectFlood(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)
@@ -137,7 +137,7 @@ print(made + refused)'`)
 	}
 }
 
-// Questions that nobody answers in time do not pile up.
+// DNS queries that are not answered in time do not pile up.
 func TestQueryFlood(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)

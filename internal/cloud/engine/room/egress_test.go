@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// testEgress is a way out as tests want it.
+// testEgress is an egress for tests.
 type testEgress struct {
 	dial    func(ctx context.Context, host string, port uint16) (net.Conn, error)
 	connect func(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
@@ -46,7 +46,7 @@ func (e *testEgress) Answer(ctx context.Context, query []byte) []byte {
 
 func (e *testEgress) Closed() bool { return e.closed }
 
-// transparentRoom is a room whose sandboxes have a transparent way out.
+// transparentRoom returns a room whose sandboxes have a transparent egress path.
 func transparentRoom(t testing.TB) *Room {
 	t.Helper()
 	r := newRoom(t)
@@ -59,8 +59,8 @@ func transparentRoom(t testing.TB) *Room {
 	return r
 }
 
-// Where the machine has no transparent way out the proxy is one, and the report
-// says so.
+// If the machine has no transparent egress path the proxy still works, and the
+// report says so.
 func TestWithoutWay(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -90,7 +90,7 @@ func TestWithoutWay(t *testing.T) {
 	}
 }
 
-// origin serves HTTP on the host, and is where connections to anywhere go.
+// origin serves HTTP on the host; connections to any address lead to it.
 func origin(t testing.TB, handler http.Handler) *testEgress {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -106,8 +106,8 @@ func origin(t testing.TB, handler http.Handler) *testEgress {
 	}}
 }
 
-// Programs that know nothing of a proxy reach what the server connects them to,
-// and the server learns where they wanted to go.
+// Programs that know nothing of a proxy reach what the server connects them to, and
+// the server learns which address they wanted.
 func TestTransparent(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)

@@ -16,38 +16,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is the way out as the first stage of a sandbox builds it. The
-// network namespace has a loopback and no other device. Every address is local
-// to it, so that a connection to anywhere stays inside, and the kernel hands it
-// to a listener: TCP of any port to one, questions to any name server to
-// another. Both are made here, before anything of the sandbox runs, and given to
-// the server; from then on nothing inside has the right to change any of it.
-// Whoever could would lose the way out, as there is nothing else.
+// This file contains the first stage's part of a sandbox's egress path. The network
+// namespace has a loopback and no other device. Every address is local to it, so a
+// connection to any address stays inside, and the kernel hands it to a listener:
+// TCP on any port to one, DNS queries to any name server to another. Both listeners
+// are made here, before any of the sandbox's code runs, and are passed to the
+// server; from then on nothing inside has the right to change any of this. A
+// process that could would only lose the way out, as there is no other.
 
-// Addresses of a sandbox's network. No sandbox reaches the link-local network
-// outside, so these hide nothing.
+// Addresses of a sandbox's network. No sandbox can reach the link-local network
+// outside, so these addresses hide nothing.
 var (
 	ownAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 21})
-	wayAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners; the resolver
+	wayAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners, and of the resolver
 	loopbackNet = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 )
 
 const (
-	wayPort = 1 // of the TCP listener: one that no service takes
+	wayPort = 1 // of the TCP listener: one that no service uses
 	dnsPort = 53
 	wayMark = 1 // of packets on their way to a listener
 )
 
-// way says what the first stage does about the way out.
+// way tells the first stage what to do about the egress path.
 type way string
 
 const (
-	wayNone  way = ""      // there is none but the proxy
-	wayTry   way = "try"   // build it, use it once, and say what went wrong
-	wayBuild way = "build" // it works here: build it, or fail
+	wayNone  way = ""      // there is none except the proxy
+	wayTry   way = "try"   // build it, use it once, and report what went wrong
+	wayBuild way = "build" // it is known to work on this machine: build it, or fail
 )
 
-// buildWay makes the way out of this network namespace, and the sockets that it
+// buildWay makes the egress path of this network namespace, and the sockets that it
 // leads to: TCP, which does not listen yet, and UDP.
 func buildWay(ranged bool) (_ []*os.File, err error) {
 	if err := openRanges(ranged); err != nil {
@@ -78,8 +78,8 @@ func buildWay(ranged bool) (_ []*os.File, err error) {
 	return sockets, nil
 }
 
-// openRanges lets everybody inside use ports below 1024 and ping. The last group
-// that may is the last one there is.
+// openRanges lets every process inside use ports below 1024 and ping. The last
+// group of the ping range is the last group that exists.
 func openRanges(ranged bool) error {
 	groups := "0 0"
 	if ranged {
@@ -91,8 +91,8 @@ func openRanges(ranged bool) error {
 	)
 }
 
-// routeInside makes every IPv4 address one of this namespace. There is no IPv6
-// but the loopback's, so that programs fall back at once.
+// routeInside makes every IPv4 address local to this namespace. IPv6 has only the
+// loopback's address, so that programs fall back at once.
 func routeInside() error {
 	link, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -116,7 +116,7 @@ func routeInside() error {
 	return nil
 }
 
-// divert hands what leaves to the listeners, and refuses the rest: without
+// divert hands outgoing packets to the listeners, and refuses the rest: without
 // that, the sandbox itself would answer for every address.
 func divert() error {
 	c, err := nftables.New()
@@ -180,8 +180,8 @@ func toPort(port uint16) []expr.Any {
 	}
 }
 
-// toListener hands what matches to the socket at the port of wayAddress, if it
-// listens.
+// toListener hands matching packets to the socket at the given port of wayAddress,
+// if it listens.
 func toListener(match []expr.Any, port uint16) []expr.Any {
 	to := wayAddress.As4()
 	return append(match,
@@ -194,7 +194,7 @@ func toListener(match []expr.Any, port uint16) []expr.Any {
 	)
 }
 
-// transparentSocket is one that takes what was sent to other addresses.
+// transparentSocket makes a socket that accepts what was sent to other addresses.
 func transparentSocket(typ int, port uint16) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -214,8 +214,9 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "way out"), nil
 }
 
-// tryWay connects to an address of nobody's and looks whether that arrives: a
-// kernel may take every rule and yet not have what carries them out.
+// tryWay connects to an address that belongs to nobody, and checks that the
+// connection arrives: a kernel may accept every rule and yet lack what carries them
+// out.
 func tryWay(sockets []*os.File) error {
 	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
 	listener := int(sockets[0].Fd())
@@ -249,8 +250,8 @@ func tryWay(sockets []*os.File) error {
 	return nil
 }
 
-// makeWay does what the server wants about the way out. problem says why it
-// cannot be had where that was to be found out.
+// makeWay does what the server wants about the egress path. problem says why there
+// can be none, if the server wanted that to be found out.
 func makeWay(w way, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wayNone {
 		return nil, "", nil

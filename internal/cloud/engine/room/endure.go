@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endureSignals keeps the agent alive whatever its own root sends it. The signals
-// are taken, not ignored, which children would inherit.
+// endureSignals keeps the agent alive whatever signals its own root sends it. The
+// signals are handled, not ignored, because children would inherit ignored signals.
 func endureSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
 		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
-	// These the Go runtime leaves to C libraries. Of signals that nothing handles
-	// the kernel spares the first process of a sandbox only those that come while
+	// The Go runtime leaves these signals to C libraries. The kernel protects the
+	// first process of a sandbox from unhandled signals only if they arrive while
 	// its first thread does not block them.
 	for number := unix.Signal(32); number <= 34; number++ {
 		var own, present sigaction
@@ -38,10 +38,11 @@ func endureSignals() error {
 // nothingPC is the address of a signal handler that does nothing.
 var nothingPC uintptr
 
-// sigaction is the kernel's struct sigaction of 64-bit machines.
+// sigaction is the kernel's struct sigaction on 64-bit machines.
 type sigaction struct{ handler, flags, restorer, mask uintptr }
 
-// exchange sets what is done about a signal, and tells what was; both may be nil.
+// exchange sets the action for a signal and stores the earlier one; both may be
+// nil.
 func exchange(number unix.Signal, next, present *sigaction) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(present)),
 		unsafe.Sizeof(sigaction{}.mask), 0, 0)

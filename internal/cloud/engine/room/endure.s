@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// The kernel calls it as a C function, on the stack of signals.
+// The kernel calls it like a C function, on the signal stack.
 TEXT nothing<>(SB), NOSPLIT|NOFRAME, $0-0
 	RET
 

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 )
 
-// TestEscape has code in a sandbox try what it must not be able to do, as both of
+// TestEscape makes code in a sandbox try what it must not be able to do, as both of
 // its users, with namespaces and without.
 func TestEscape(t *testing.T) {
 	t.Parallel()

@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// flowDescriptors is what a connection out of a sandbox costs the server at
-	// most: two sockets, and two pipes while it copies.
+	// flowDescriptors is how many descriptors of the server a connection out of a
+	// sandbox uses at most: two sockets, and two pipes while it copies.
 	flowDescriptors = 6
-	// assuredFlows are connections that a sandbox has whatever others have.
+	// assuredFlows is how many connections a sandbox may have however many others
+	// have.
 	assuredFlows = 16
 )
 
-// flowBudget divides the server's descriptors among the sandboxes' connections
-// out. Half of them are for these. No sandbox may have more than is left: so one
-// alone gets up to half, two a third each, and there is always some left for the
-// next.
+// flowBudget divides the server's descriptors among the connections out of
+// sandboxes. Half of the descriptors are for these connections. No sandbox may have
+// more connections than are left, so a single one gets up to half, two get a third
+// each, and there is always something left for the next.
 type flowBudget struct {
 	mu   sync.Mutex
 	left int
@@ -30,7 +31,7 @@ type flowBudget struct {
 // flowCount is how many connections one sandbox has; the budget guards it.
 type flowCount struct{ open int }
 
-// fill measures the budget.
+// fill sets the budget to what this process's limit allows.
 func (b *flowBudget) fill() error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -40,7 +41,7 @@ func (b *flowBudget) fill() error {
 	return nil
 }
 
-// take counts a connection, or says why there may be no more.
+// take counts a new connection, or says why there may be no more.
 func (b *flowBudget) take(c *flowCount) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +58,7 @@ func (b *flowBudget) take(c *flowCount) error {
 	return nil
 }
 
-// release gives a connection back.
+// release returns a connection to the budget.
 func (b *flowBudget) release(c *flowCount) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// serve answers the agent until it ends. Nothing it says is trusted.
+// serve answers the agent until it ends. Nothing that the agent says is trusted.
 func (s *Sandbox) serve() {
 	for {
 		m, _, err := s.agent.receive(0)
@@ -29,11 +29,11 @@ func (s *Sandbox) serve() {
 		}
 		if failed || errors.Is(err, ErrProtocol) {
 			s.fail(err)
-			s.room.killProcess(s) // it may say that it ended, and go on
+			s.room.killProcess(s) // the agent may say that it ended, and go on
 		}
 		<-s.exited
 		s.fail(s.causeOfDeath())
-		go func() { _ = s.close() }() // which waits for this function
+		go func() { _ = s.close() }() // in the background, because it waits for this function
 		return
 	}
 }
@@ -61,15 +61,15 @@ func (s *Sandbox) answer(m message) error {
 	return nil
 }
 
-// refuse answers a request for a way out. That the agent does not read is its
-// own loss.
+// refuse answers a request for a connection out. If the agent does not read the
+// answer, only the agent is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
 	_ = s.agent.send(message{Kind: kindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
 	return nil
 }
 
-// carry dials for the agent and copies until both directions have ended.
+// carry dials on behalf of the agent and copies until both directions have ended.
 func (s *Sandbox) carry(m message) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
@@ -122,8 +122,8 @@ func join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies from from to to, and passes the end on where to has halves. An
-// error ends both directions: there is nobody to tell.
+// pour copies from from to to, and passes the end on if to can be closed in one
+// direction. An error ends both directions: there is nobody to report it to.
 func pour(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		to.Close()
@@ -131,12 +131,12 @@ func pour(to, from net.Conn) {
 		return
 	}
 	if half, ok := to.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // fails when the connection is gone, which is what it says
+		_ = half.CloseWrite() // fails only if the connection is gone, which the peer sees anyway
 	}
 }
 
-// Dial connects to a port inside. Errors are [ErrPortClosed] when nothing
-// listens there, [ErrGone] when the sandbox has ended, [ErrTooMany].
+// Dial connects to a port inside. Errors are [ErrPortClosed] if nothing listens
+// there, [ErrGone] if the sandbox has ended, and [ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
@@ -178,8 +178,8 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	return st, nil
 }
 
-// whyUnanswered tells an agent that is ending, whose sockets close before the
-// room says so, from one that does not answer.
+// whyUnanswered distinguishes an agent that is ending, whose sockets close before
+// the room reports it, from one that does not answer.
 func (s *Sandbox) whyUnanswered(err error) error {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
@@ -194,7 +194,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 	}
 }
 
-// Answers of the agent to a dial, one byte on the stream.
+// Answers of the agent to a dial: one byte on the stream.
 const (
 	statusConnected = 0
 	statusClosed    = 1
@@ -219,7 +219,7 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	return conn.SetReadDeadline(time.Time{})
 }
 
-// stream is a connection that counts until it is closed.
+// stream is a connection that is counted until it is closed.
 type stream struct {
 	*net.UnixConn
 	release func()

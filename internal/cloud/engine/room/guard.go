@@ -10,10 +10,11 @@ import (
 	"syscall"
 )
 
-// runGuard starts the room with its socket, files[0], where no namespace ends what
-// is in the room when that ends. It waits for this, ends what is left, and says
-// whether nothing is. The server does not talk to it, so that it ends after the
-// room, whatever happens to the server.
+// runGuard starts the room with its socket, files[0], on machines where no
+// namespace ends the room's processes together with the room. It waits for the room
+// to end, ends the processes that are left, and reports whether any remain. The
+// server does not talk to it, so that it ends after the room, whatever happens to
+// the server.
 func runGuard(c *control, files []*os.File) error {
 	if len(files) != 1 {
 		return fmt.Errorf("%w: a guard with %d files", ErrProtocol, len(files))
@@ -33,8 +34,8 @@ func runGuard(c *control, files []*os.File) error {
 	return c.send(message{Kind: kindReady})
 }
 
-// startGuard starts the guard, which starts the room. What it says in the end can be
-// received from its socket, also when it is gone.
+// startGuard starts the guard, which starts the room. The guard's final report can
+// be received from its socket, even after the guard is gone.
 func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process, *control, error) {
 	line, fd3, err := controlPair(maxMessage)
 	if err != nil {
@@ -54,8 +55,8 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process,
 	return guard, line, nil
 }
 
-// verdict is what the guard said in the end: nil when no process is left, else why
-// there may be some.
+// verdict returns the guard's final report: nil if no process is left, else the
+// reason why there may be some.
 func verdict(guard *control) error {
 	defer guard.close()
 	_, _, err := guard.expect(kindReady, 0)

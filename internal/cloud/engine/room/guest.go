@@ -34,29 +34,31 @@ type User struct {
 	UID, GID    uint32
 	Groups      []uint32
 	Home, Shell string
-	// Credential starts a process as this user; nil is the agent's own id.
+	// Credential starts a process as this user; nil means the agent's own id.
 	Credential *syscall.Credential
 }
 
-// Guest is the sandbox as its agent sees it. It is safe for concurrent use.
+// Guest is the in-sandbox API: the sandbox as its agent sees it. It is safe for
+// concurrent use.
 type Guest struct {
 	// Config is SandboxOptions.Config.
 	Config json.RawMessage
-	// Users are root and user, in this order. Where the server has only one id to
-	// give, both are that id.
+	// Users are root and user, in this order. If the server has only one id to
+	// give, both have that id.
 	Users []User
-	// Root is the sandbox's own root directory: / where it has one.
+	// Root is the sandbox's root directory: / if it has a file system of its own.
 	Root string
 	// Temp is the directory for temporary files.
 	Temp string
-	// Run is the directory for files of the agent's own; it need not exist.
+	// Run is the directory for the agent's own files; it need not exist.
 	Run string
-	// Egress says whether DialEgress can succeed. Without namespaces it cannot:
-	// nothing inside could reach a proxy of the agent's.
+	// Egress reports whether DialEgress can succeed. Without namespaces it cannot,
+	// because no program inside could reach a proxy of the agent's.
 	Egress bool
 
 	line *control
-	// oomKills and memoryUse are what the group says of itself; nil without one.
+	// oomKills and memoryUse are the files of the group with these numbers; nil
+	// without a group.
 	oomKills, memoryUse *os.File
 	inside              bool          // the loopback is the sandbox's own
 	restricted          bool          // in place, without access to /dev/pts
@@ -73,22 +75,22 @@ type egressed struct {
 	err   error
 }
 
-// EgressError is the server's refusal to connect somewhere.
+// EgressError says that the server refused to connect to an address.
 type EgressError struct {
 	Host   string
 	Port   uint16
 	Reason string
-	Denied bool // by policy, so that trying again is useless
+	Denied bool // by policy, so trying again is useless
 }
 
 func (e *EgressError) Error() string {
 	return "runtime: connect to " + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + ": " + e.Reason
 }
 
-// runDirectory is [Guest.Run] where the sandbox has a file system of its own.
+// runDirectory is [Guest.Run] if the sandbox has a file system of its own.
 const runDirectory = "/run/e2b"
 
-// runAgent is the second stage of a sandbox. Its restrictions are in force.
+// runAgent is the second stage of a sandbox. Its restrictions are already in force.
 func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
 	if err := restrictAgent(); err != nil {
 		return err
@@ -128,7 +130,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	} else {
 		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
 		g.restricted = spec.Place.Restricted
-		if err := becomeReaper(); err != nil { // which pid 1 is anyway
+		if err := becomeReaper(); err != nil { // pid 1 is one anyway
 			return err
 		}
 	}
@@ -139,7 +141,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	defer cancel(nil)
 	go func() {
 		cancel(g.receive(ctx))
-		// The server is gone, and this process is about to be ended from outside;
+		// The server is gone, and this process is about to be killed from outside;
 		// serve gets a moment to notice.
 		time.AfterFunc(time.Second, func() { unix.Exit(1) })
 	}()
@@ -161,8 +163,8 @@ func users(spec agentSpec) []User {
 	return []User{root, user}
 }
 
-// OOMKills is how many processes of the sandbox were killed so far because it
-// reached its memory limit; 0 where no control group counts them.
+// OOMKills returns how many processes of the sandbox have been killed so far
+// because it reached its memory limit; 0 if no control group counts them.
 func (g *Guest) OOMKills() int {
 	if g.oomKills == nil {
 		return 0
@@ -170,9 +172,9 @@ func (g *Guest) OOMKills() int {
 	return countOOMKills(g.oomKills)
 }
 
-// MemoryUse is how much memory the sandbox has in use, files that it keeps there
-// included, and how much more holds copies of what is on disks; not known where no
-// control group counts it.
+// MemoryUse returns how much memory the sandbox uses, including files that it keeps
+// in memory, and how much more is taken by copies of what is on disks. known is
+// false if no control group counts it.
 func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	if g.memoryUse == nil {
 		return 0, 0, false
@@ -188,7 +190,7 @@ func (g *Guest) Ready() error {
 	return nil
 }
 
-// receive takes what the server sends until it ends.
+// receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
 	for {
 		m, files, err := g.line.receive(2)
@@ -211,7 +213,7 @@ func (g *Guest) receive(ctx context.Context) error {
 func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 	conn, err := streamConn(file)
 	if err != nil {
-		return // the server sees its end close
+		return // the server sees that its end is closed
 	}
 	g.mu.Lock()
 	l := g.listeners[port]
@@ -240,7 +242,7 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
 	}
 	if err != nil {
-		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting any more
+		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting for it now
 		_ = conn.Close()
 		return
 	}
@@ -252,14 +254,14 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 	join(conn, to)
 }
 
-// settle ends the wait of an ask.
+// settle ends the wait of an ask with its answer.
 func (g *Guest) settle(m message, files []*os.File) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]
 	delete(g.pending, m.ID)
 	g.mu.Unlock()
 	switch {
-	case waiting == nil: // it gave up
+	case waiting == nil: // the caller of ask gave up
 		closeAll(files)
 	case len(files) > 0 && m.Error == "":
 		waiting <- egressed{files: files}
@@ -270,7 +272,7 @@ func (g *Guest) settle(m message, files []*os.File) {
 }
 
 // DialEgress asks the server to connect to host, a name or an address, on the
-// sandbox's behalf. A refusal is an [*EgressError].
+// sandbox's behalf. If the server refuses, the error is an [*EgressError].
 func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
@@ -285,8 +287,9 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	return streamConn(files[0])
 }
 
-// ask has the server open something that is want files here, and returns them.
-// A refusal is an [*EgressError] without a target.
+// ask makes the server open something that arrives here as want files, and returns
+// the files. If the server refuses, the error is an [*EgressError] without a
+// target.
 func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error) {
 	answer := make(chan egressed, 1)
 	g.mu.Lock()
@@ -315,7 +318,7 @@ func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error
 	}
 }
 
-// forget ends a wait; what came meanwhile is closed.
+// forget ends a wait, and closes files that arrived in the meantime.
 func (g *Guest) forget(id uint64, answer chan egressed) {
 	g.mu.Lock()
 	_, waiting := g.pending[id]
@@ -327,9 +330,9 @@ func (g *Guest) forget(id uint64, answer chan egressed) {
 	closeAll((<-answer).files)
 }
 
-// Listen serves a port of the sandbox in this process: its connections are
-// those that the server opened to it and those made to 127.0.0.1 inside. Without
-// namespaces only the former: the loopback is the host's there.
+// Listen serves a port of the sandbox in this process. It accepts the connections
+// that the server opened to the port and those made to 127.0.0.1 inside. Without
+// namespaces it accepts only the former, because the loopback is the host's.
 func (g *Guest) Listen(port int) (net.Listener, error) {
 	l := &guestListener{
 		guest:  g,
@@ -357,11 +360,11 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 // backlog is how many connections may wait to be accepted.
 const backlog = 256
 
-// guestListener merges the connections of a port.
+// guestListener merges the connections to a port from both sources.
 type guestListener struct {
 	guest  *Guest
 	addr   *net.TCPAddr
-	inside *net.TCPListener // nil without a loopback of our own
+	inside *net.TCPListener // nil without a loopback of the sandbox's own
 	conns  chan net.Conn
 	handed chan struct{} // one for each connection on its way to Accept
 	closed chan struct{}
@@ -379,13 +382,13 @@ func (l *guestListener) accept() {
 		select {
 		case <-l.closed:
 			return
-		case <-time.After(10 * time.Millisecond): // out of descriptors, most likely
+		case <-time.After(10 * time.Millisecond): // most likely out of descriptors
 		}
 	}
 }
 
-// hand gives a connection of the server to Accept. It does not block: the
-// messages behind it are for others.
+// hand passes a connection from the server to Accept. It does not block, because
+// the messages behind it are for others.
 func (l *guestListener) hand(conn *net.UnixConn) {
 	select {
 	case l.handed <- struct{}{}:

@@ -15,11 +15,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mapTrees makes a mount of each tree for the sandbox whose first process is
-// pid. The server makes them, because a tree may lie where only it may go. In the
-// system's, root and all other ids of the host are those of the sandbox. In the
-// ones asked for, the Python environment, what belongs to the host's root
-// belongs to user inside: both of the sandbox's users may change it.
+// mapTrees makes a mount of each tree for the sandbox whose first process is pid.
+// The server makes the mounts because a tree may lie where only the server may go.
+// In the system's trees, root and all other ids of the host are the same ids of the
+// sandbox. In the requested trees, such as the Python environment, what belongs to
+// the host's root belongs to user inside, so that both of the sandbox's users may
+// change it.
 func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -51,9 +52,9 @@ func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 	return trees, nil
 }
 
-// mapTree makes a mount of path with its ids mapped, so that overlays above it
-// can be written to. Where the file system refuses, the host's files belong to
-// nobody inside, and the note says that they cannot be changed.
+// mapTree makes a mount of path with its ids mapped, so that overlays above it can
+// be written to. If the file system refuses, the host's files belong to nobody
+// inside, and the note says that they cannot be changed.
 func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -66,8 +67,8 @@ func mapTree(path string, mapping *os.File) (tree *os.File, note string, err err
 	return os.NewFile(uintptr(fd), path), note, nil
 }
 
-// mappings are user namespaces that nothing lives in: each is the map of the
-// host's root to the user of one slot. They are kept, as slots are used again.
+// mappings are user namespaces that no process lives in. Each maps the host's root
+// to the user of one slot. They are kept because slots are used again.
 type mappings struct {
 	mu     sync.Mutex
 	bySlot map[uint32]*os.File
@@ -99,11 +100,11 @@ func (m *mappings) close() {
 	m.bySlot = nil
 }
 
-// newMapping makes a user namespace in which 0 is id, and the process that a
-// namespace needs to be made, which is stopped by its tracer before its first
-// instruction and killed.
+// newMapping makes a user namespace in which 0 is id. A namespace can only be made
+// together with a process; that process is stopped by its tracer before its first
+// instruction, and killed.
 func newMapping(binary *os.File, id int) (_ *os.File, err error) {
-	runtime.LockOSThread() // the tracer is a thread
+	runtime.LockOSThread() // the tracer is a single thread
 	defer runtime.UnlockOSThread()
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL}
 	mapIDs(attr, false, 0, 0, id, id)

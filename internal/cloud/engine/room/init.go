@@ -18,9 +18,9 @@ type initSpec struct {
 	Ranged  bool              `json:"ranged"`
 	Path    string            `json:"path"`            // PATH of login shells
 	Trees   []string          `json:"trees"`           // host directories to show
-	Mounted []bool            `json:"mounted"`         // which of Trees came as a mount, in order
-	Devices bool              `json:"devices"`         // a mount with the sandbox's own follows those of Trees
-	Private bool              `json:"private"`         // the last file lists what of Trees is not to be shown
+	Mounted []bool            `json:"mounted"`         // which of Trees were passed as a mount, in order
+	Devices bool              `json:"devices"`         // a mount with the sandbox's own devices follows those of Trees
+	Private bool              `json:"private"`         // the last file lists what must not be shown of Trees
 	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`            // bytes
 	Place   *place            `json:"place,omitempty"` // without namespaces
@@ -30,14 +30,15 @@ type initSpec struct {
 	Way      way      `json:"way,omitempty"` // out of the network namespace
 }
 
-// rlimit is a limit of every process, by its number, and its value.
+// rlimit is a limit of every process: its number and its value.
 type rlimit [2]uint64
 
-// runInit is the first stage of a sandbox: pid 1 in fresh namespaces with every
-// capability in them. It builds the sandbox around itself, gives all of that up
-// and executes the second stage. It returns only errors, all of them fatal.
+// runInit is the first stage of a sandbox: pid 1 in fresh namespaces, with every
+// capability in them. It builds the sandbox around itself, gives up all of these
+// capabilities and executes the second stage. It returns only errors, all of them
+// fatal.
 func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
-	// Restrictions are put on this thread, which the exec then makes the only one.
+	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
 	var spec initSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -46,7 +47,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if spec.Place != nil {
 		return enterPlace(c, &spec)
 	}
-	unix.Umask(0) // modes are as written; set again before the exec
+	unix.Umask(0) // modes are used as written; the umask is set again before the exec
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
@@ -65,14 +66,15 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	closeAll(sockets)
-	// A group may have been joined after the clone: its namespace begins here.
+	// The process may have joined a group after the clone: make that group the root
+	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
 	}
 	return executeAgent(c, spec.Ranged, nil)
 }
 
-// built says that the first stage's work is done, and waits for the limits.
+// built reports that the first stage's work is done, and waits for the limits.
 func (c *control) built(ready message, files ...*os.File) error {
 	if err := c.send(ready, files...); err != nil {
 		return err
@@ -104,14 +106,15 @@ func limit(limits []rlimit) error {
 	return nil
 }
 
-// executeAgent drops what the sandbox must not have and executes the second
-// stage. more restricts further; with it, sockets are refused as well: there is
-// no network namespace to end them.
+// executeAgent drops what the sandbox must not have and executes the second stage.
+// more adds restrictions; with it, sockets are refused as well, because there is no
+// network namespace to confine them.
 func executeAgent(c *control, ranged bool, more func() error) error {
 	unix.Umask(0o022)
 	keep := capabilitiesOf(ranged)
 	if !ranged {
-		// With a range, setuid programs work and end at the sandbox's own root.
+		// With a range of ids, setuid programs work, and give at most the sandbox's
+		// own root.
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("set no_new_privs: %w", err)
 		}
@@ -133,7 +136,8 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 	return execBinary()
 }
 
-// export makes the socket descriptor fd again, for the program executed next.
+// export makes fd the socket's descriptor again, for the program that is executed
+// next.
 func (c *control) export(fd int) error {
 	raw, err := c.conn.SyscallConn()
 	if err != nil {
@@ -146,7 +150,7 @@ func (c *control) export(fd int) error {
 	return os.NewSyscallError("dup3", dup)
 }
 
-// execBinary executes the binary by its descriptor: it has no name in the sandbox.
+// execBinary executes the binary by its descriptor: it has no path in the sandbox.
 func execBinary() error {
 	name, err := unix.BytePtrFromString(argv0)
 	if err != nil {
@@ -160,12 +164,12 @@ func execBinary() error {
 	return fmt.Errorf("execute the agent: %w", errno)
 }
 
-// keptCapabilities are what package managers need, inside the sandbox's user
-// namespace only.
+// keptCapabilities are what package managers need; they apply only inside the
+// sandbox's user namespace.
 const keptCapabilities uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
 
-// capabilitiesOf are what the agent keeps.
+// capabilitiesOf returns the capabilities that the agent keeps.
 func capabilitiesOf(ranged bool) uint64 {
 	if ranged {
 		return keptCapabilities
@@ -180,10 +184,10 @@ func dropCapabilities(keep uint64) error {
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			break // past the last one of this kernel
+			break // past the last capability of this kernel
 		}
 		if errors.Is(err, unix.EPERM) && keep == 0 {
-			break // no right to lower the bound, and with no_new_privs no way to reach it
+			break // no right to lower the bound, but with no_new_privs also no way to use it
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
@@ -203,8 +207,8 @@ func dropCapabilities(keep uint64) error {
 	return nil
 }
 
-// restrictAgent is the first thing the second stage does: nobody may attach to
-// it or read its memory through /proc.
+// restrictAgent is the first thing that the second stage does: no process may
+// attach to it or read its memory through /proc.
 func restrictAgent() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)

@@ -18,12 +18,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// This file is the rungs without namespaces: the agent and its processes live
-// among those of the host, restricted or not, in a directory of their own.
+// This file contains the isolation levels without namespaces: the agent and its
+// processes live among those of the host, restricted or not, in a directory of
+// their own.
 
-// place is where a sandbox without namespaces lives; "" where it has them.
+// place is the root directory of a sandbox without namespaces; "" if it has
+// namespaces.
 type place struct {
-	Dir        string `json:"dir,omitempty"` // holds home and tmp
+	Dir        string `json:"dir,omitempty"` // contains home and tmp
 	Restricted bool   `json:"restricted,omitempty"`
 }
 
@@ -31,8 +33,9 @@ func (p place) home() string { return filepath.Join(p.Dir, "home", "user") }
 func (p place) temp() string { return filepath.Join(p.Dir, "tmp") }
 func (p place) run() string  { return filepath.Join(p.Dir, "run") }
 
-// planPlaces is the directory that holds those of sandboxes. The ids of a server
-// that is root reach nothing below its home, where the instance directory is.
+// planPlaces returns the directory that contains the sandboxes' directories. The
+// ids that a root server gives to sandboxes cannot reach anything below its home,
+// where the instance directory is.
 func planPlaces(instance string) string {
 	if os.Geteuid() != 0 {
 		return filepath.Join(instance, "sandboxes")
@@ -40,20 +43,20 @@ func planPlaces(instance string) string {
 	return filepath.Join(os.TempDir(), "e2bctl-"+rand.Text())
 }
 
-// makePlaces makes it. Others may go through it and see nothing.
+// makePlaces makes that directory. Others may go through it but not list it.
 func (r *Room) makePlaces() error {
 	if r.rung == Full {
 		return nil
 	}
-	if err := os.Mkdir(r.places, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // of the rung tried before
+	if err := os.Mkdir(r.places, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // may exist from the level tried before
 		return err
 	}
 	return os.Chmod(r.places, 0o711)
 }
 
-// makePlace makes the directory of a sandbox, for the id it will run as. Its name
-// cannot be guessed: where sandboxes share an id, one that knew the name could change
-// the mode of the directory (Landlock does not look at chmod).
+// makePlace makes the directory of a sandbox, for the id that it will run as. Its
+// name cannot be guessed: where sandboxes share an id, one that knew the name could
+// change the mode of the directory (Landlock does not check chmod).
 func (s *Sandbox) makePlace() (place, error) {
 	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
@@ -68,13 +71,14 @@ func (s *Sandbox) makePlace() (place, error) {
 	return p, err
 }
 
-// placeID is the host's id that a restricted sandbox of a server that is root
-// runs as; otherwise it runs as the server does.
+// placeID returns the host's id that a restricted sandbox runs as if the server is
+// root; otherwise the sandbox runs as the server does.
 func (r *Room) placeID(slot uint32) (int, bool) {
 	return idBase + firstID(slot), r.rung == Restricted && r.ids.ranged
 }
 
-// removePlace removes a directory of sandboxes, including directories whose mode keeps their owner out.
+// removePlace removes a directory of sandboxes, including directories whose mode
+// locks out their owner.
 func removePlace(dir string) error {
 	err := os.RemoveAll(dir)
 	if !errors.Is(err, fs.ErrPermission) {
@@ -89,12 +93,12 @@ func removePlace(dir string) error {
 	return errors.Join(walk, os.RemoveAll(dir))
 }
 
-// enterPlace is the first stage in place: the same restrictions as far as they
-// go without namespaces.
+// enterPlace is the first stage in place: it applies the same restrictions, as far
+// as that is possible without namespaces.
 func enterPlace(c *control, spec *initSpec) error {
 	runtime.LockOSThread()
-	// The room asked for this when it started the process, but the kernel keeps it for
-	// one thread, and this is the one that becomes the agent.
+	// The room requested this when it started the process, but the kernel keeps the
+	// setting per thread, and this is the thread that becomes the agent.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the room: %w", err)
 	}
@@ -122,7 +126,7 @@ func enterPlace(c *control, spec *initSpec) error {
 }
 
 // reachable divides directories into those that this process's id may enter and
-// those it may not: what root keeps below its home is closed to the ids of its
+// those that it may not: what root keeps below its home is closed to the ids of its
 // sandboxes.
 func reachable(trees []string) (open, closed []string) {
 	for _, path := range trees {
@@ -135,15 +139,17 @@ func reachable(trees []string) (open, closed []string) {
 	return open, closed
 }
 
-// sweep ends what outlived its agent. Such processes are children of the room then,
-// for it is their subreaper, and every child that is not an agent is one.
+// sweep ends processes that outlived their agent. They are then children of the
+// room, which is their subreaper, and every child that is not an agent is one of
+// them.
 func (r *roomProcess) sweep() error {
-	r.sweeping.Lock() // so that one goroutine waits for them
+	r.sweeping.Lock() // so that only one goroutine waits for them
 	defer r.sweeping.Unlock()
 	return endOrphans(r.orphans)
 }
 
-// orphans lists them. While an agent is being started it waits: that is no orphan.
+// orphans lists them. While an agent is being started it waits, because a starting
+// agent is not an orphan.
 func (r *roomProcess) orphans() ([]int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +161,7 @@ func (r *roomProcess) orphans() ([]int, error) {
 	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
 }
 
-// placeAttr is how the room starts a sandbox in place.
+// placeAttr returns how the room starts a sandbox in place.
 func placeAttr(m message) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if m.UID != 0 {

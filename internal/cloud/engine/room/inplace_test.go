@@ -56,7 +56,8 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// TestOwnProcess: what a restricted sandbox may not do to others it may do to itself.
+// TestOwnProcess: a restricted sandbox may do to itself what it may not do to
+// others.
 func TestOwnProcess(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
@@ -77,8 +78,8 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// TestTerminals: a restricted sandbox gets terminals from the server, up to a number,
-// and those that it closed count no longer.
+// TestTerminals: a restricted sandbox gets terminals from the server, up to a
+// limit, and those that it has closed no longer count.
 func TestTerminals(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
@@ -104,7 +105,8 @@ func TestInPlace(t *testing.T) {
 			if got := sh(t, s, `cd && pwd && echo x > file && mkdir $TMPDIR/closed && touch $TMPDIR/closed/in && chmod 0 $TMPDIR/closed && python3 -c 'print(6*7)'`); !strings.HasSuffix(got.Output, "/home/user\n42\n") {
 				t.Errorf("got %+v", got)
 			}
-			// It leaves its session and its parent, and still ends with the sandbox.
+			// The process leaves its session and its parent, and still ends with
+			// the sandbox.
 			if got := sh(t, s, "setsid sh -c 'while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"); got.Status != 0 {
 				t.Errorf("%+v", got)
 			}

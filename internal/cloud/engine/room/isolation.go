@@ -6,51 +6,52 @@ import (
 	"strings"
 )
 
-// Isolation is a rung of the ladder: how sandboxes are kept apart from the host
-// and from each other.
+// Isolation is an isolation level: how sandboxes are kept apart from the host and
+// from each other.
 type Isolation string
 
-// The rungs. Auto climbs down from Full to Restricted and never to None. Where
-// sandboxes would have the server's id and Landlock does not stop signals, it does
-// not climb down to Restricted either.
+// The isolation levels. Auto tries Full and then Restricted, but never None. It
+// does not try Restricted either where sandboxes would have the server's id and
+// Landlock does not stop signals.
 const (
 	Auto       Isolation = ""
 	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
-	Restricted Isolation = "restricted" // Landlock, seccomp and rlimits in place, where namespaces are refused
-	None       Isolation = "none"       // plain processes; only when asked for by name
+	Restricted Isolation = "restricted" // Landlock, seccomp and rlimits in place, for machines that refuse namespaces
+	None       Isolation = "none"       // plain processes; only if asked for by name
 )
 
-// Errors of this package, for errors.Is.
+// Errors of this package, for use with errors.Is.
 var (
-	// ErrNoIsolation: the machine refuses what the asked isolation needs. The
+	// ErrNoIsolation: the machine refuses what the requested isolation needs. The
 	// error is a [*NoIsolationError].
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrPortClosed: nothing in the sandbox listens on that port.
 	ErrPortClosed = errors.New("port is closed")
 	// ErrGone: the sandbox has ended.
 	ErrGone = errors.New("sandbox is gone")
-	// ErrClosed: it was ended by Close.
+	// ErrClosed: the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory: the agent was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
-	// ErrRoomEnded: the room, and so every sandbox, ended.
+	// ErrRoomEnded: the room, and so every sandbox, has ended.
 	ErrRoomEnded = errors.New("the room ended")
-	// ErrProtocol: the agent sent what an agent never sends, and was ended.
+	// ErrProtocol: the agent sent something that an agent never sends, and was
+	// ended.
 	ErrProtocol = errors.New("the agent broke the protocol")
-	// ErrProcessesLeft: not all processes could be ended, as there are no namespaces
-	// and no control groups that would end them.
+	// ErrProcessesLeft: not all processes could be ended, because there are no
+	// namespaces and no control groups that would end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
-	// ErrTooMany: a bound on connections was reached.
+	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )
 
-// Attempt is a rung that was tried and what the machine answered.
+// Attempt is an isolation level that was tried, and the machine's answer.
 type Attempt struct {
 	Isolation Isolation
 	Err       error
 }
 
-// NoIsolationError says which rungs were tried, why each failed and how to mend it.
+// NoIsolationError says which levels were tried, why each failed and how to fix it.
 type NoIsolationError struct{ Attempts []Attempt }
 
 func (e *NoIsolationError) Error() string {
@@ -68,7 +69,7 @@ func (e *NoIsolationError) Error() string {
 // Is makes errors.Is(err, ErrNoIsolation) true.
 func (e *NoIsolationError) Is(target error) bool { return target == ErrNoIsolation }
 
-// Unwrap gives the answers of the machine.
+// Unwrap returns the machine's answers.
 func (e *NoIsolationError) Unwrap() []error {
 	errs := make([]error, len(e.Attempts))
 	for i, a := range e.Attempts {
@@ -77,19 +78,19 @@ func (e *NoIsolationError) Unwrap() []error {
 	return errs
 }
 
-// Report is what the machine gave, for doctor. Each limit names what enforces
-// it; one that is not enforced starts with "not enforced".
+// Report describes what the machine provides, for doctor. Each limit names the
+// mechanism that enforces it; one that is not enforced starts with "not enforced".
 type Report struct {
 	Isolation Isolation
-	IDs       uint32 // user ids of a sandbox: 65536, or 1 when root and user are the same id
+	IDs       uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
 	Memory    string
 	CPU       string
 	Processes string
 	Disk      string
-	// Egress is how connections leave a sandbox: [EgressTransparent], or why only
-	// programs that use the proxy reach the network.
+	// Egress is how connections leave a sandbox: [EgressTransparent], or the reason
+	// why only programs that use the proxy reach the network.
 	Egress string
-	Notes  []string // what is weaker here than elsewhere, and why
+	Notes  []string // what is weaker on this machine, and why
 	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
 	// namespaces they cannot be shown to it.
 	Hidden []string

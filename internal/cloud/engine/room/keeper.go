@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeperSpec is what the keeper removes when the server has ended. It is also
-// written to the lock file, for the day on which the keeper is killed too.
+// keeperSpec says what the keeper removes when the server has ended. It is also
+// written to the lock file, in case the keeper is killed too.
 type keeperSpec struct {
 	Dir    string   `json:"dir"`
 	Places string   `json:"places"` // see Room.places; it need not exist
@@ -25,11 +25,11 @@ type keeperSpec struct {
 }
 
 // lockName is the file in an instance directory whose lock the server and the
-// keeper hold together. A directory whose lock is released belongs to nobody.
+// keeper hold together. A directory whose lock is released is not in use.
 const lockName = "lock"
 
-// keep waits for the server to end, however it ends, and cleans up. It holds the
-// lock as files[0] until it exits.
+// keep waits for the server to end, whatever ends it, and cleans up. It holds the
+// lock, files[0], until it exits.
 func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File) error {
 	var spec keeperSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -54,7 +54,7 @@ func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File
 
 func (s keeperSpec) clean(ctx context.Context) error {
 	errs := []error{removeGroups(ctx, s.Groups), removePlace(s.Places)}
-	// The lock goes last: a directory without one is not recognised as stale.
+	// The lock is removed last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(errs...)
@@ -71,8 +71,8 @@ func (s keeperSpec) clean(ctx context.Context) error {
 	return os.RemoveAll(s.Dir)
 }
 
-// lockInstance makes the lock file of an instance. It appears under its name
-// only when it is locked, so that nobody takes a new directory for a stale one.
+// lockInstance makes the lock file of an instance. The file gets its name only once
+// it is locked, so that a new directory is never mistaken for a stale one.
 func lockInstance(spec keeperSpec) (*os.File, error) {
 	f, err := os.CreateTemp(spec.Dir, ".lock-*")
 	if err != nil {
@@ -90,8 +90,8 @@ func lockInstance(spec keeperSpec) (*os.File, error) {
 	return f, nil
 }
 
-// reapStale cleans up after instances beside dir whose server and keeper both
-// ended without doing so.
+// reapStale cleans up after instances beside dir whose server and keeper both ended
+// without cleaning up.
 func reapStale(ctx context.Context, dir string) error {
 	parent := filepath.Dir(dir)
 	names, err := filepath.Glob(filepath.Join(parent, "*", lockName))
@@ -107,11 +107,12 @@ func reapStale(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// reapInstance cleans one up if its lock is free and ours to read.
+// reapInstance cleans up after one instance if its lock is free and this process
+// may read it.
 func reapInstance(ctx context.Context, lock string) error {
 	fd, err := unix.Open(lock, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // gone meanwhile, or another user's
+		return nil // gone in the meantime, or another user's
 	}
 	f := os.NewFile(uintptr(fd), lock)
 	defer f.Close()

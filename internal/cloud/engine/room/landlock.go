@@ -13,18 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Landlock may decide, by the version of it that added it.
+// Access rights that Landlock can decide about, by the version of Landlock that
+// added them.
 const (
 	landlockRead  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landlockExec  = landlockRead | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	landlockWrite = landlockRead | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	landlockFirst = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1 // all rights of version 1
-	// landlockFile are the rights that a rule about a file, not a directory, may give.
+	// landlockFile are the rights that a rule about a file, as opposed to a
+	// directory, may grant.
 	landlockFile = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// landlockVersion is the version of the running kernel.
+// landlockVersion returns the version that the running kernel has.
 func landlockVersion() (int, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -33,14 +35,14 @@ func landlockVersion() (int, error) {
 	return int(version), nil
 }
 
-// Versions from which on Landlock decides about truncate, and about signals.
+// First versions in which Landlock decides about truncate and about signals.
 const (
 	landlockTruncates = 3
 	landlockSignals   = 6
 )
 
-// keepsSignals returns an error where Landlock does not keep a sandbox that has the
-// server's id from killing every process of that user.
+// keepsSignals returns an error if Landlock does not keep a sandbox that has the
+// server's id from killing any process of that user.
 func keepsSignals() error {
 	version, err := landlockVersion()
 	if err == nil && version < landlockSignals {
@@ -51,7 +53,7 @@ func keepsSignals() error {
 	return err
 }
 
-// noteLandlock reports what an old version leaves open. It is of no consequence to
+// noteLandlock notes what an old version leaves open. This does not matter for
 // processes that have an id of their own.
 func (r *Room) noteLandlock() {
 	version, err := landlockVersion()
@@ -66,17 +68,17 @@ func (r *Room) noteLandlock() {
 	}
 }
 
-// readableFiles are what programs read to start, where the sandbox has no file
-// system of its own.
+// readableFiles are the files that programs read to start, if the sandbox has no
+// file system of its own.
 var readableFiles = []string{
 	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
 	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
 // applyLandlock restricts this thread and what it executes to the trees, a few
-// files, devices without state, and dir, which it may write. It has no TCP and,
-// from version 6 on, no signals and no abstract sockets to the outside. Any
-// error but a path that the host does not have is fatal.
+// files, devices without state, and dir, the only one it may write to. TCP is
+// refused, and from version 6 on also signals and abstract sockets to the outside.
+// Every error is fatal, except for a path that the host does not have.
 func applyLandlock(trees []string, dir string) error {
 	version, err := landlockVersion()
 	if err != nil {

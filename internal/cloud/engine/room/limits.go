@@ -5,19 +5,18 @@ import (
 	"runtime"
 )
 
-// processors is what a sandbox may use at most.
+// processors is the number of processors that a sandbox may use at most.
 var processors = runtime.NumCPU()
 
-// agentThreads is how many more threads than processes are allowed the group of a
-// sandbox may have: they are the agent's, which is lost with the first one that it
-// cannot start.
+// agentThreads is how many more threads than its allowed processes the group of a
+// sandbox may have. They are for the agent, which dies if it cannot start a thread.
 const agentThreads = 128
 
-// Limits bound one sandbox. Zero values are the defaults: 2 CPUs, 2 GiB of
-// memory, 1024 processes and threads, and 10 GiB of disk or half of the memory,
-// whichever is less: what is written to disk is held in memory and counts as such.
-// Each process may open half of the files of the machine (fs.file-max) divided by
-// Processes, half of what the server may open if that is less, and 256 at least.
+// Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory,
+// 1024 processes and threads, and 10 GiB of disk or half of the memory, whichever
+// is less, because what is written to disk is held in memory and counts as memory.
+// Each process may open half of the machine's files (fs.file-max) divided by
+// Processes, or half of what the server may open if that is less, but at least 256.
 type Limits struct {
 	MemoryBytes int64
 	CPUs        float64
@@ -25,8 +24,8 @@ type Limits struct {
 	DiskBytes   int64
 }
 
-// WithDefaults are the limits that are enforced: what is zero filled in, and no
-// more CPUs than the machine has.
+// WithDefaults returns the limits that are enforced: zero values are replaced by
+// the defaults, and CPUs is at most the number of the machine's.
 func (l Limits) WithDefaults() Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
@@ -39,7 +38,7 @@ func (l Limits) WithDefaults() Limits {
 		l.Processes = 1024
 	}
 	if l.DiskBytes == 0 {
-		// The files of a sandbox are in memory, and count there too.
+		// The files of a sandbox are in memory, and count as memory too.
 		l.DiskBytes = min(10<<30, l.MemoryBytes/2)
 	}
 	return l

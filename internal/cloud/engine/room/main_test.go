@@ -77,7 +77,7 @@ func serveTests(ctx context.Context, g *Guest) error {
 	})
 	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
-		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // without end, and without ending
+		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
@@ -123,8 +123,8 @@ func serveTests(ctx context.Context, g *Guest) error {
 
 var eaten [][]byte
 
-// openTerminals opens terminals until it is refused one, says how many it had and
-// what came through the last one, and closes them.
+// openTerminals opens terminals until one is refused, reports how many there were
+// and what came through the last one, and closes them.
 func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
 	var open []*os.File
 	defer func() { closeAll(open) }()
@@ -208,8 +208,8 @@ type logWriter struct{ t testing.TB }
 
 func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(p), nil }
 
-// startRoom starts a room, on the full rung unless o says otherwise, that the
-// test closes itself. With CI=true a machine that refuses fails the test.
+// startRoom starts a room, with Full isolation unless o says otherwise. The test
+// must close it. With CI=true a machine that refuses fails the test.
 func startRoom(t testing.TB, o Options) *Room {
 	t.Helper()
 	o.Dir = instanceDir(t)
@@ -300,7 +300,7 @@ func serveUntilKilled(dir string) {
 	<-s.Done()
 }
 
-// agentPID is the first child of the room, as the host sees it.
+// agentPID returns the first child of the room, as the host numbers it.
 func agentPID(r *Room) int {
 	if children, err := childrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]

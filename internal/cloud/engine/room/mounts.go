@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// build makes the file system of a sandbox and moves this process into it. All
-// that can be written is on one tmpfs, whose size is the disk limit:
+// build makes the file system of a sandbox and moves this process into it.
+// Everything that can be written to is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
@@ -40,7 +40,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 		made, mounts = mounts[last], mounts[:last]
 	}
 	// The trees come first: the staging directory is mounted over a directory of
-	// the host, which hides what is below it.
+	// the host, and hides what is below it.
 	trees, err := openTrees(spec, mounts)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// An inode takes about 1 KiB of the kernel's memory, which the size leaves out.
+	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
 	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
 	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
 		return nil, fmt.Errorf("mount tmpfs: %w", err)
@@ -67,7 +67,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 			return nil, err
 		}
 	}
-	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root wants a mount
+	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
 		return nil, fmt.Errorf("bind the root: %w", err)
 	}
 	if err := writeSkeleton(spec); err != nil {
@@ -79,7 +79,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 			return nil, err
 		}
 	}
-	if err := mountDevices(nodes, spec.Ranged); err != nil { // the first: what is hidden may become one
+	if err := mountDevices(nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
 		return nil, err
 	}
 	for i, tree := range trees {
@@ -97,7 +97,8 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err := os.Chdir("root"); err != nil {
 		return nil, err
 	}
-	// Both on the same directory: the old root lies on top and is taken off.
+	// Both arguments are the same directory: the old root ends up on top and is
+	// unmounted.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return nil, fmt.Errorf("pivot_root: %w", err)
 	}
@@ -107,8 +108,8 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	return notes, os.Chdir("/")
 }
 
-// stagingDirectory is any directory of the host to mount over; it stays as it is
-// for everybody else.
+// stagingDirectory returns some directory of the host to mount over; all other
+// processes still see it unchanged.
 func stagingDirectory() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/var", "/usr"} {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -118,8 +119,9 @@ func stagingDirectory() (string, error) {
 	return "", errors.New("no directory to build the sandbox in")
 }
 
-// openTrees gives each tree as a mount of its own that is nowhere attached: the
-// server's where it made one, because it may read what this process may not.
+// openTrees returns each tree as a separate mount that is attached nowhere. It uses
+// the server's mount where there is one, because the server may read what this
+// process may not.
 func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 	if len(spec.Mounted) != len(spec.Trees) {
 		return nil, fmt.Errorf("%w: %d trees and %d marks", ErrProtocol, len(spec.Trees), len(spec.Mounted))
@@ -143,8 +145,8 @@ func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 }
 
 // mountTree shows the tree at its own path under a writable overlay, without what
-// is private in it. Where the kernel refuses one it is shown read-only, and the note
-// says so.
+// is private in it. If the kernel refuses an overlay the tree is shown read-only,
+// and the note says so.
 func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note string, err error) {
 	defer tree.Close()
 	path := spec.Trees[i]
@@ -159,7 +161,8 @@ func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note str
 			return "", err
 		}
 	}
-	// The merged root is the upper directory to look at, and must be traversable.
+	// The merged root has the attributes of the upper directory, and must be
+	// traversable.
 	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
 		return "", err
 	}
@@ -177,8 +180,8 @@ func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note str
 	if err != nil {
 		return "", err
 	}
-	// New directories on the way are traversable and empty: what else the host
-	// has beside the tree is not there.
+	// New parent directories are traversable and empty: whatever else the host has
+	// beside the tree is not shown.
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return "", err
 	}
@@ -207,7 +210,7 @@ func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note str
 	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
 }
 
-// What of /proc speaks about, or to, the whole machine.
+// Files in /proc that describe or control the whole machine.
 var (
 	procHidden = []string{
 		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
@@ -216,7 +219,7 @@ var (
 	procReadOnly = []string{"sys", "fs", "irq", "tty"}
 )
 
-// cover puts an empty file or directory over one, if it is there.
+// cover puts an empty file or directory over path, if it exists.
 func cover(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -235,8 +238,8 @@ func mountProc(maxima counters) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// Services on ports below 1024, and ping, work without capabilities. Missing
-	// ones belong to kernels without the feature.
+	// This lets services on ports below 1024, and ping, work without capabilities.
+	// Files that are missing belong to features that this kernel does not have.
 	for name, value := range map[string]string{"ipv4/ip_unprivileged_port_start": "0", "ipv4/ping_group_range": "0 0"} {
 		if err := os.WriteFile("root/proc/sys/net/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("set %s: %w", name, err)

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file ends what no namespace ends: processes that outlived the one they
-// descend from, and so became children of a subreaper.
+// This file ends processes that no namespace ends: those that outlived their
+// parents and so became children of a subreaper.
 
-// orphanPatience bounds the time in which orphans are ended. One by one they are gone
-// in milliseconds; those that start others all the time may take longer.
+// orphanPatience bounds the time in which orphans are ended. Single orphans are
+// gone within milliseconds; those that keep starting others may take longer.
 const orphanPatience = 10 * time.Second
 
 // becomeReaper makes orphans below this process its children.
@@ -30,11 +30,11 @@ func becomeReaper() error {
 	return nil
 }
 
-// endOrphans kills and reaps what list returns, which are children of this process
-// that nobody else waits for, until it returns none. Killing a parent makes its
-// children the next ones. A process that is killed while it starts another one
-// does not get to it, so even a chain of processes, each of which starts
-// the next and ends, is ended when one of them is caught.
+// endOrphans kills and reaps the processes that list returns, until list returns
+// none. They must be children of this process that nothing else waits for. When a
+// parent is killed, its children are listed next. A process that is killed while it
+// starts another one does not finish starting it, so even a chain of processes,
+// each of which starts the next and ends, is ended once one of them is caught.
 func endOrphans(list func() ([]int, error)) error {
 	deadline := time.Now().Add(orphanPatience)
 	tick := time.NewTicker(time.Millisecond)
@@ -52,7 +52,7 @@ func endOrphans(list func() ([]int, error)) error {
 		}
 		// The last ones first: those before them have ended in the meantime.
 		for i := len(pids) - 1; i >= 0; i-- {
-			_ = unix.Kill(pids[i], unix.SIGKILL) // until it is waited for, the number is its own
+			_ = unix.Kill(pids[i], unix.SIGKILL) // its number cannot be used again until it is waited for
 		}
 		reaped := false
 		for _, pid := range pids {
@@ -60,20 +60,21 @@ func endOrphans(list func() ([]int, error)) error {
 			reaped = reaped || got == pid
 		}
 		if !reaped {
-			<-tick.C // they are ending
+			<-tick.C // they are still ending
 		}
 	}
 }
 
-// childrenOf lists the children of a process, youngest last, with those that have
-// ended and were not waited for.
+// childrenOf lists the children of a process, youngest last, including those that
+// have ended but have not been waited for.
 func childrenOf(parent int) ([]int, error) {
 	tasks := fmt.Sprintf("/proc/%d/task", parent)
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
 		return nil, fmt.Errorf("list the children of process %d: %w", parent, err)
 	}
-	// What a thread leaves when it ends goes to the first one, which is read last.
+	// When a thread ends its children go to the first thread, which is therefore
+	// read last.
 	first := strconv.Itoa(parent)
 	var names []string
 	for _, thread := range threads {
@@ -106,14 +107,14 @@ func childrenOf(parent int) ([]int, error) {
 
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// scanChildren is childrenOf by asking every process for its parent.
+// scanChildren is like childrenOf, but looks at the parent of every process.
 func scanChildren(parent int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list the children of process %d: %w", parent, err)
 	}
 	var children []int
-	seen := false // the parent: else /proc is not about this machine's processes
+	seen := false // whether the parent was seen; if not, /proc does not show this machine's processes
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -127,7 +128,7 @@ func scanChildren(parent int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the children of process %d: %w", parent, err)
 		}
-		// The name of the program is in parentheses and may hold anything.
+		// The name of the program is in parentheses and may contain any character.
 		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
 			children = append(children, pid)

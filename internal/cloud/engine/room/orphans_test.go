@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chain is a script of a few chains of processes, in which each starts the next one
-// and ends. All of them hold the lock on a file in the home. Chains that nobody
-// ends do so after half a minute, and write that to the file.
+// chain is a script of a few chains of processes, in which each process starts the
+// next one and ends. All of them hold the lock on a file in the home. Chains that
+// nothing ends stop after half a minute, and write that to the file.
 const chain = `
 import fcntl, os, time
 lock = open("lock", "w")
@@ -60,7 +60,7 @@ time.sleep(240)'`)
 }
 
 // holdLock runs a command that locks a file in its home and leaves processes that
-// hold the lock. It returns the file, of which the lock is free when none is left.
+// hold the lock. It returns the file; its lock is free when no process is left.
 func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	t.Helper()
 	if got := sh(t, s, command); got.Output != "locked\n" {
@@ -81,8 +81,8 @@ func isFree(f *os.File) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// roomPID is the process of the room, which its guard started where there are no
-// namespaces.
+// roomPID returns the process of the room, which was started by its guard if there
+// are no namespaces.
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
 	pid := r.room.cmd.Process.Pid
@@ -96,7 +96,7 @@ func roomPID(t testing.TB, r *Room) int {
 	return children[0]
 }
 
-// TestChain: processes that start others faster than anybody could name them end
+// TestChain: processes that start others faster than anything could list them end
 // with their sandbox, whether it is closed or its agent was killed; other sandboxes
 // start meanwhile.
 func TestChain(t *testing.T) {
@@ -135,8 +135,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestRoomKilled: what left its session and its parent does not outlive the room
-// either.
+// TestRoomKilled: processes that left their session and their parent do not outlive
+// the room either.
 func TestRoomKilled(t *testing.T) {
 	t.Parallel()
 	for _, rung := range []Isolation{Restricted, None} {
@@ -162,7 +162,8 @@ func TestRoomKilled(t *testing.T) {
 	}
 }
 
-// TestProcessesLeft: when nobody is there to end what is left, Close says so.
+// TestProcessesLeft: if nothing is there to end the processes that are left, Close
+// says so.
 func TestProcessesLeft(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Isolation: Restricted})
@@ -170,7 +171,7 @@ func TestProcessesLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What this leaves lives for seconds.
+	// The process that this leaves lives for seconds.
 	if got := sh(t, s, "setsid sleep 20 >/dev/null 2>&1 & echo started"); got.Output != "started\n" {
 		t.Errorf("%+v", got)
 	}
@@ -188,7 +189,7 @@ func TestProcessesLeft(t *testing.T) {
 	}
 }
 
-// TestRemoveGroup: in a group nothing goes on either, without anybody's help.
+// TestRemoveGroup: in a group processes end too, without any other help.
 func TestRemoveGroup(t *testing.T) {
 	t.Parallel()
 	mounts, err := cgroupMounts()
@@ -229,8 +230,8 @@ func TestRemoveGroup(t *testing.T) {
 	}
 }
 
-// TestChildrenOf: children are found in both ways, and that they cannot be looked
-// for is an error.
+// TestChildrenOf: children are found in both ways, and it is an error if they
+// cannot be looked for.
 func TestChildrenOf(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")

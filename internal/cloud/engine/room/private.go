@@ -22,37 +22,38 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
-// Root of a sandbox with a range of ids may read every file of the trees, for the
+// Root of a sandbox with a range of ids can read every file of the trees, because
 // files of the host's root are its own there. So that it sees no more of the host
-// than everybody does, what is closed to others on the host is not in its trees,
-// whoever it belongs to. A tree asked for whose own directory is closed to others is
-// shown as it is: its modes say nothing about what is in it.
+// than every user does, files that are closed to others on the host are left out of
+// its trees, whoever owns them. If the directory of a requested tree is itself
+// closed to others, the tree is shown whole: its modes say nothing about what is in
+// it.
 
-// private finds what is not to be shown, beside the start of the room. The first
-// sandbox waits for it.
+// private finds what must not be shown, while the room starts. The first sandbox
+// waits for the result.
 type private struct {
-	found  chan struct{} // closed when list and err are set; nil where nothing is to be hidden
+	found  chan struct{} // closed when list and err are set; nil if nothing has to be hidden
 	list   []byte        // see readPrivate
 	err    error
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }
 
-// A survey is relied on for a day: of directories that have not changed since,
-// the files are not looked at again. A room that lives makes one anew in the
-// background, for the next room, unless that was done a minute ago.
+// A survey is trusted for a day: files in directories that have not changed since
+// then are not looked at again. A room that stays alive makes a new survey in the
+// background, for the next room, unless that was done less than a minute ago.
 const (
 	surveyExpires = 24 * time.Hour
 	surveyRenewed = time.Minute
 )
 
-// surveys are the latest of this process, by the path of the tree.
+// surveys are the latest surveys of this process, by the path of the tree.
 var surveys struct {
 	sync.Mutex
 	latest map[string]*survey.Snapshot
 }
 
-// findPrivate begins to look for what is closed to others.
+// findPrivate begins to look for files that are closed to others.
 func (r *Room) findPrivate(ctx context.Context) {
 	ctx, r.private.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	found := make(chan struct{})
@@ -61,7 +62,7 @@ func (r *Room) findPrivate(ctx context.Context) {
 		outdated := r.surveyTrees(ctx)
 		close(found)
 		for _, path := range outdated {
-			select { // sandboxes come first
+			select { // sandboxes have priority
 			case <-time.After(surveyPause):
 			case <-ctx.Done():
 				return
@@ -76,8 +77,8 @@ func (r *Room) findPrivate(ctx context.Context) {
 // surveyPause is how long a room waits before it looks at all files again.
 const surveyPause = 5 * time.Second
 
-// surveyTrees makes the list, and returns the trees of which an earlier survey was
-// used that is no longer new.
+// surveyTrees makes the list, and returns the trees for which it used an earlier
+// survey that is due for renewal.
 func (r *Room) surveyTrees(ctx context.Context) (outdated []string) {
 	var hidden []string
 	for i, path := range r.trees {
@@ -105,8 +106,8 @@ func (r *Room) surveyTrees(ctx context.Context) (outdated []string) {
 	return outdated
 }
 
-// surveyTree surveys the mount that sandboxes are shown, which has no other on it,
-// and keeps what was found for the next time.
+// surveyTree surveys the mount that sandboxes are shown, without other mounts on
+// it, and stores the result for the next time.
 func (r *Room) surveyTree(ctx context.Context, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -132,8 +133,8 @@ func (r *Room) surveyTree(ctx context.Context, path string, before *survey.Snaps
 	return s, nil
 }
 
-// latestSurvey returns the last survey of a tree, of this process or of another
-// one, if it can still be relied on, else nil.
+// latestSurvey returns the last survey of a tree, by this process or another one,
+// if it can still be trusted, else nil.
 func latestSurvey(file, path string) *survey.Snapshot {
 	surveys.Lock()
 	s := surveys.latest[path]
@@ -147,7 +148,8 @@ func latestSurvey(file, path string) *survey.Snapshot {
 	return s
 }
 
-// surveyFile is where the survey of a tree is kept: beside the instance directory.
+// surveyFile returns where the survey of a tree is stored: beside the instance
+// directory.
 func (r *Room) surveyFile(path string) string {
 	name := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(r.options.Dir), fmt.Sprintf("survey-%x", name[:16]))
@@ -155,8 +157,8 @@ func (r *Room) surveyFile(path string) string {
 
 const maxSurvey = 256 << 20
 
-// readSurvey returns nil for a file that is none, or that somebody else could have
-// written to.
+// readSurvey returns nil for a file that is not a survey, or that somebody else
+// could have written to.
 func readSurvey(file string) *survey.Snapshot {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -178,13 +180,14 @@ func readSurvey(file string) *survey.Snapshot {
 	return &s
 }
 
-// saveSurvey replaces the file at once, as another server may be reading it.
+// saveSurvey replaces the file atomically, because another server may be reading
+// it.
 func saveSurvey(file string, s *survey.Snapshot) error {
 	data, err := s.MarshalBinary()
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".survey-") // for this user alone
+	f, err := os.CreateTemp(filepath.Dir(file), ".survey-") // for this user only
 	if err != nil {
 		return err
 	}
@@ -198,7 +201,7 @@ func saveSurvey(file string, s *survey.Snapshot) error {
 	return nil
 }
 
-// wait returns when it is known what is not to be shown.
+// wait returns when it is known what must not be shown.
 func (p *private) wait(ctx context.Context) error {
 	if p.found == nil {
 		return nil
@@ -237,7 +240,7 @@ func readPrivate(f *os.File) (paths []string, err error) {
 	return paths, nil
 }
 
-// below returns those of paths that are in the tree, as paths below it.
+// below returns those of paths that are in the tree, as paths relative to it.
 func below(tree string, paths []string) (names []string) {
 	for _, path := range paths {
 		if name, found := strings.CutPrefix(path, tree+"/"); found {
@@ -247,8 +250,8 @@ func below(tree string, paths []string) (names []string) {
 	return names
 }
 
-// whiteOut makes names, paths below lower, not be there in an overlay of lower and
-// upper, before that is mounted. Directories on the way are made as they are in lower.
+// whiteOut hides names, paths below lower, in an overlay of lower and upper, before
+// the overlay is mounted. Their parent directories are made as they are in lower.
 func whiteOut(lower, upper string, names []string) error {
 	var made []string
 	for _, name := range names {
@@ -257,17 +260,18 @@ func whiteOut(lower, upper string, names []string) error {
 			return err
 		}
 		made = append(made, parents...)
-		// This device is the overlay's sign of what is not there. Something that upper
-		// has at this place is shown instead, and what is gone from lower needs no sign.
+		// The overlay takes this device as a sign that a file does not exist. A
+		// file that upper already has at this path is shown instead, and one that
+		// is gone from lower needs no sign.
 		err = unix.Mknod(filepath.Join(upper, name), unix.S_IFCHR, 0)
 		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("hide %s: %w", name, err)
 		}
 	}
-	for _, name := range made { // once nothing more is made in them
+	for _, name := range made { // once no more files are made in them
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(lower, name), &stat); err != nil {
-			continue // it is gone, and its time with it
+			continue // it is gone, so there is no time to set
 		}
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper, name), []unix.Timespec{stat.Atim, stat.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("set the time of %s: %w", name, err)
@@ -276,8 +280,9 @@ func whiteOut(lower, upper string, names []string) error {
 	return nil
 }
 
-// copyParents makes the directories that name is in, and returns those that upper
-// did not have. It stops at one that is gone from lower, and name with it.
+// copyParents makes the parent directories of name in upper, and returns those that
+// upper did not have. It stops at one that is gone from lower: name is gone with
+// it.
 func copyParents(lower, upper, name string) (made []string, err error) {
 	for i, c := range []byte(name) {
 		if c != '/' {

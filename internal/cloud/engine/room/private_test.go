@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
-// privateTree is a tree with what is closed to others, and what is not.
+// privateTree makes a tree with files that are closed to others, and files that are
+// not.
 func privateTree(t *testing.T) string {
 	t.Helper()
 	tree := filepath.Join(t.TempDir(), "tree")
@@ -37,8 +38,9 @@ func privateTree(t *testing.T) string {
 	return tree
 }
 
-// TestPrivate: what only the host's root or a group of the host may read is not in a
-// sandbox whose root has the files of the host's, and nothing else is missing.
+// TestPrivate: what only the host's root or a group of the host may read is not in
+// a sandbox whose root owns the files of the host's root, and nothing else is
+// missing.
 func TestPrivate(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -55,7 +57,7 @@ func TestPrivate(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", user, got, want)
 		}
 	}
-	// Their names are free, and what is made there is the sandbox's.
+	// Their names are free, and files made there belong to the sandbox.
 	if got := sh(t, s, "cd "+tree+" && echo new > secret && mkdir closed && echo new > closed/in && cat secret closed/in"); got.Output != "new\nnew\n" {
 		t.Errorf("got %+v", got)
 	}
@@ -67,7 +69,8 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestPrivateLater: the next room relies on an earlier survey, and sees what is new.
+// TestPrivateLater: the next room relies on an earlier survey, and still finds what
+// is new.
 func TestPrivateLater(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -114,7 +117,7 @@ func TestClosedTree(t *testing.T) {
 }
 
 // TestTooPrivate: a tree that cannot be shown without its secrets is not shown, and
-// who asks for a sandbox is told which it is.
+// the caller that asks for a sandbox is told which tree it is.
 func TestTooPrivate(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
@@ -135,7 +138,7 @@ func TestTooPrivate(t *testing.T) {
 	}
 }
 
-// TestReadSurvey: a survey that somebody else could have written is not relied on.
+// TestReadSurvey: a survey that somebody else could have written is not trusted.
 func TestReadSurvey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "survey")

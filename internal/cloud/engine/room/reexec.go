@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reexec makes this process what the local cloud started it as: keeper, room, or
-// the agent of a sandbox, which runs serve. It returns, having done nothing, in
-// every other process: it acts only when argv[0] is e2bctl-agent and descriptor
-// 3 is a SOCK_SEQPACKET Unix socket. Otherwise it never returns.
+// Reexec turns this process into what the local cloud started it as: the keeper,
+// the room, or the agent of a sandbox, which runs serve. It acts only if argv[0] is
+// e2bctl-agent and descriptor 3 is a SOCK_SEQPACKET Unix socket, and then never
+// returns. In every other process it returns without having done anything.
 //
 // serve has the sandbox to itself until it returns or the server ends; when it
-// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
-// warm is nil in a program without a zygote.
+// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen. warm
+// is nil in a program without a zygote.
 func Reexec(serve func(context.Context, *Guest) error, warm Warm) {
 	if len(os.Args) == 0 || os.Args[0] != argv0 || !isControl(controlFD) {
 		return
 	}
 	if err := become(serve, warm); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", argv0, err)
-		unix.Exit(1) // there is no main to return to: this process is not the program it was built as
+		unix.Exit(1) // there is no main to return to: this process does not run as the program it was built as
 	}
 	unix.Exit(0)
 }
@@ -46,7 +46,7 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The first stage of a sandbox passes its socket on when it executes the
-	// second; nothing else may reach a child.
+	// second. Nothing else may pass it to a child.
 	unix.CloseOnExec(controlFD)
 	unix.CloseOnExec(binaryFD)
 	c, err := newControl(os.NewFile(controlFD, "control"), maxMessage)
@@ -85,15 +85,16 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 		err = fmt.Errorf("%w: role %q", ErrProtocol, m.Role)
 	}
 	if err != nil {
-		// The server may be gone, which is why we end.
+		// The server may be gone, which may be why this process ends.
 		_ = c.send(message{Kind: kindFailed, Error: err.Error()})
 	}
 	return err
 }
 
-// closeInherited closes what the server got from whoever started it and did not
-// mark close-on-exec: a keeper would keep the pipe of a caller who waits for its
-// end. What the Go runtime opened for itself is marked, and stays.
+// closeInherited closes the descriptors that the server inherited without
+// close-on-exec: a keeper would otherwise hold open the pipe of a caller that waits
+// for its end. What the Go runtime opened for itself is marked close-on-exec, and
+// stays.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

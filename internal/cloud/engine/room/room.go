@@ -24,39 +24,43 @@ import (
 
 // Options configure [Start].
 type Options struct {
-	// Dir is the instance directory. It exists and is private to this user; the
+	// Dir is the instance directory. It must exist and be private to this user; the
 	// keeper removes it when the server ends. Files named survey-* beside it are
 	// kept for the next start.
 	Dir string
-	// Agent is the binary to re-execute; "" is this program. It must call [Reexec].
+	// Agent is the binary to re-execute; "" means this program. It must call
+	// [Reexec].
 	Agent string
-	// Isolation is the rung wanted; Auto takes the best one the machine gives.
+	// Isolation is the wanted isolation level; Auto takes the best one the machine
+	// supports.
 	Isolation Isolation
-	// Trees are host directories that sandboxes show at the same path, each under
-	// a writable overlay that vanishes with the sandbox. /usr always is one. What is
-	// closed to others in them may be left out; see the package's comment.
+	// Trees are host directories that sandboxes show at the same path, each under a
+	// writable overlay that vanishes with the sandbox. /usr always is one of them.
+	// Files in them that are closed to others may be left out; see the package's
+	// comment.
 	Trees []string
-	// Path is the PATH of login shells; "" is [DefaultPath].
+	// Path is the PATH of login shells; "" means [DefaultPath].
 	Path string
-	// Processes is how many processes and threads all sandboxes together may have; 0
-	// is half of what the machine has, or of what the server's user may have.
+	// Processes is how many processes and threads all sandboxes together may have;
+	// 0 means half of what the machine has, or of what the server's user may have.
 	Processes int64
 	// Spare are the limits of one more sandbox that is kept ready in the background
-	// for the next [Room.NewSandbox] that asks for these; nil is none. It takes the
+	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
 	// memory of an idle agent.
 	Spare *Limits
-	// Zygote is the configuration of the process that kernels are forked from, as
-	// the [Warm] of this binary understands it. It is made in the background,
-	// on the full rung only; nil is none.
+	// Zygote is the configuration of the process that kernels are forked from, in
+	// the form that the [Warm] of this binary understands. The process is made in
+	// the background, and only with Full isolation; nil makes none.
 	Zygote json.RawMessage
-	// Logger gets what the processes of the room have to say; nil is silence.
+	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
 
 // DefaultPath is the PATH inside a sandbox.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Room holds sandboxes. It is safe for concurrent use. Close it.
+// Room supervises sandboxes. It is safe for concurrent use. The caller must close
+// it.
 type Room struct {
 	options  Options
 	rung     Isolation
@@ -65,27 +69,27 @@ type Room struct {
 	trees    []string
 	system   int // how many of trees are the system's
 	links    map[string]string
-	places   string // directory of the directories of sandboxes without namespaces
+	places   string // contains the directories of sandboxes without namespaces
 	binary   *os.File
 	groups   *groups
 	lock     *os.File
 	keeper   *process
 	keepLine *control
-	room     *process // in place, its guard
+	room     *process // the guard, if sandboxes run in place
 	line     *control
-	stop     func() error  // ends it, and says why processes may be left
-	done     chan struct{} // the room has ended and its sandboxes know
+	stop     func() error  // ends the room, and says why processes may be left
+	done     chan struct{} // closed when the room has ended and its sandboxes know
 	stderr   sync.WaitGroup
 	close    func() error
 
-	counted  counters // what this user may have, to be shared out
-	private  private  // what the trees have that sandboxes are not shown
+	counted  counters // what this user may have, to be divided
+	private  private  // what is not shown of the trees
 	mappings mappings
 	spares   spares
 	flows    flowBudget
-	way      way // out of sandboxes, as this machine has it
+	way      way // the egress path of sandboxes on this machine
 	zygote   zygote
-	boots    chan struct{} // one for each sandbox that starts without a spare
+	boots    chan struct{} // one for each sandbox that is starting without a spare
 
 	mu        sync.Mutex
 	closed    bool
@@ -94,9 +98,10 @@ type Room struct {
 	sandboxes map[uint64]*Sandbox // those not yet closed
 }
 
-// Start makes the room, after trying once that the machine gives what the
-// isolation needs. ctx bounds the start only. An error that Is [ErrNoIsolation]
-// says what was tried. When Start fails nothing runs; o.Dir may be left.
+// Start makes the room, after it has tried once that the machine supports what the
+// isolation needs. ctx bounds only the start. An error that Is [ErrNoIsolation]
+// says what was tried. If Start fails nothing is left running, but o.Dir may be
+// left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == argv0 {
 		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
@@ -138,7 +143,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	return r, nil
 }
 
-// climb starts the keeper and then the room on the best rung there is.
+// climb starts the keeper and then the room, at the best available isolation level.
 func (r *Room) climb(ctx context.Context) (err error) {
 	o := r.options
 	if err := checkDir(o.Dir); err != nil {
@@ -166,7 +171,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 			}
 			return nil
 		}
-		_ = r.endRoom() // why the rung could not be started says more
+		_ = r.endRoom() // the reason why the level could not be started says more
 		if ctx.Err() != nil {
 			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
 		}
@@ -175,7 +180,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 	return &refused
 }
 
-// checkDir refuses what the keeper must not remove.
+// checkDir refuses directories that the keeper must not remove.
 func checkDir(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return errors.New("not a clean absolute path")
@@ -238,7 +243,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
-	fd3.Close() // the child's is the only one now, so that its end is seen
+	fd3.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
 		return errors.Join(err, removeGroups(ctx, spec.Groups))
 	}
@@ -247,14 +252,14 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		err = line.await(ctx, handshakeTimeout)
 	}
 	if err != nil {
-		keeper.kill() // whatever it is, it keeps nothing
+		keeper.kill() // whatever this process is, it is not a keeper
 		return errors.Join(notAnAgent(err), removeGroups(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
 	return nil
 }
 
-// await receives the child's ready.
+// await waits until the child says that it is ready.
 func (c *control) await(ctx context.Context, d time.Duration) error {
 	defer c.deadline(ctx, d)()
 	_, _, err := c.expect(kindReady, 0)
@@ -314,7 +319,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	return nil
 }
 
-// roomSpec is what the room is told.
+// roomSpec returns what the room is told.
 func (r *Room) roomSpec() (spec roomSpec, err error) {
 	if r.rung != Full {
 		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
@@ -324,15 +329,15 @@ func (r *Room) roomSpec() (spec roomSpec, err error) {
 	}
 	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.part(cloudPart), Processes: uint64(r.options.Processes)}
 	spec.Limits, err = countedLimits(cloudPart)
-	if r.ids.ranged { // a maximum is one of each sandbox, whose owner is its own
+	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
 		spec.Counters = r.counted.part(sandboxPart)
 		spec.Limits, err = sandboxLimits()
 	}
 	return spec, err
 }
 
-// logStderr passes on what the room and the agents write there, which is what a
-// Go program says when it panics.
+// logStderr logs what the room and the agents write to stderr, which is what a Go
+// program prints when it panics.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4<<10)
@@ -347,13 +352,13 @@ func (r *Room) logStderr(from *os.File) {
 	}
 }
 
-// serve hands what the room says to the sandbox it is about.
+// serve hands each message of the room to the sandbox that it is about.
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
 		m, files, err := r.line.receive(1)
 		if err != nil {
-			// The room is gone, or has lost its senses and ends with its socket.
+			// The room is gone, or sends nonsense and ends with its socket.
 			ended := message{Kind: kindExited}
 			if err := r.stop(); err != nil {
 				ended.Error = err.Error()
@@ -385,7 +390,7 @@ func (r *Room) register(s *Sandbox) error {
 	if r.closed {
 		return ErrRoomEnded
 	}
-	slot := uint32(1) // the first is the room's own
+	slot := uint32(1) // the first slot is the room's own
 	for r.slots[slot] {
 		slot++
 	}
@@ -406,23 +411,25 @@ func (r *Room) release(s *Sandbox) {
 	delete(r.sandboxes, s.number)
 }
 
-// ranged says whether a sandbox has a range of ids and so a root and a user.
+// ranged reports whether a sandbox has a range of ids, and so both a root and a
+// user.
 func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
 
-// Report says what the machine gave.
+// Report describes what the machine provides.
 func (r *Room) Report() Report {
 	report := r.report
 	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
 	return report
 }
 
-// Done is closed when the room has ended, by Close or by itself.
+// Done returns a channel that is closed when the room has ended, by Close or by
+// itself.
 func (r *Room) Done() <-chan struct{} { return r.done }
 
 // Close ends all sandboxes and the room. When it returns nil their processes are
-// dead, and control groups and the instance directory are gone. An error that Is
-// [ErrProcessesLeft] says that processes may still run, which only happens without
-// namespaces. Later calls return what the first returned.
+// dead, and the control groups and the instance directory are gone. An error that
+// Is [ErrProcessesLeft] says that processes may still run, which only happens
+// without namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
@@ -435,7 +442,7 @@ func (r *Room) end() error {
 	r.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, s := range open {
-		closing.Go(func() { _ = s.Close() }) // what it could not remove, the keeper does
+		closing.Go(func() { _ = s.Close() }) // the keeper removes what this could not
 	}
 	closing.Wait()
 	left := r.endRoom()
@@ -461,9 +468,9 @@ func (r *Room) end() error {
 	return nil
 }
 
-// stopRoom ends the room's process. The kernel ends what is in its namespaces;
-// without them the room does that when its socket closes, and then the guard,
-// which says whether anything is left.
+// stopRoom ends the room's process. The kernel ends everything in its namespaces.
+// Without namespaces the room does that when its socket closes, and after it the
+// guard, which says whether anything is left.
 func stopRoom(room *process, line, guard *control) error {
 	line.close()
 	if guard == nil {
@@ -474,7 +481,7 @@ func stopRoom(room *process, line, guard *control) error {
 	return verdict(guard)
 }
 
-// endRoom ends the room's process, and all in it.
+// endRoom ends the room's process and everything in it.
 func (r *Room) endRoom() error {
 	if r.line == nil {
 		return nil
@@ -537,7 +544,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 
 func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }
 
-// probe makes a sandbox and throws it away: what the machine can do is found by
+// probe makes a sandbox and throws it away: what the machine can do is found out by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
 	s, err := r.prepare(ctx, Limits{}.WithDefaults(), forProbe)

@@ -18,7 +18,8 @@ import (
 type roomSpec struct {
 	Ranged  bool `json:"ranged"`
 	InPlace bool `json:"inPlace,omitempty"` // without namespaces
-	// What bounds the sandboxes of this room: all of them, or each of a ranged one.
+	// Limits for the sandboxes of this room: for all together, or for each if it
+	// has a range of ids.
 	Counters  counters `json:"counters,omitempty"`
 	Limits    []rlimit `json:"limits,omitempty"`
 	Processes uint64   `json:"processes,omitempty"` // of all of them
@@ -55,7 +56,7 @@ func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 	for {
 		m, files, err := c.receive(maxFiles)
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil // the server ended, and with this process all sandboxes
+			return nil // the server ended, and when this process exits so do all sandboxes
 		}
 		if err != nil {
 			return err
@@ -77,8 +78,8 @@ func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 	}
 }
 
-// prepare gives the room a /proc of its own, by which it maps the ids of its
-// children, and the binary a file system of its own.
+// prepare gives the room its own /proc, with which it maps the ids of its children,
+// and gives the binary its own file system.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
 		r.binary = os.NewFile(binaryFD, "binary")
@@ -103,17 +104,17 @@ func (r *roomProcess) prepare() error {
 	return nil
 }
 
-// privateCopy copies the binary into a read-only file system that nothing but
-// open descriptors refers to. Sandboxes run the copy: whatever becomes writable
-// in one, the host's file is not what it runs.
+// privateCopy copies the binary into a read-only file system that only open
+// descriptors refer to. Sandboxes run the copy: even if a file becomes writable in
+// one, it does not run the host's file.
 func privateCopy(host *os.File) (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
 	}
 	defer closeFD(fsfd)
-	// In huge pages the program costs each start a few faults instead of hundreds.
-	// Kernels without them say so.
+	// With huge pages, starting the program causes a few page faults instead of
+	// hundreds. Kernels without huge pages return an error.
 	_ = unix.FsconfigSetString(fsfd, "huge", "always")
 	if err := errors.Join(unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigCreate(fsfd)); err != nil {
 		return nil, os.NewSyscallError("fsconfig", err)
@@ -145,8 +146,8 @@ func privateCopy(host *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "agent"), nil
 }
 
-// spawn starts the first process of a sandbox. A start that fails is the
-// server's to judge; an error here ends the room.
+// spawn starts the first process of a sandbox. The server decides what to do about
+// a failed start; an error returned here ends the room.
 func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	var attr *syscall.SysProcAttr
 	switch {
@@ -179,8 +180,8 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	err = r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
 	handle.Close()
 	r.work.Go(func() {
-		// When the first process of a pid namespace has been waited for, all
-		// others in it are gone too.
+		// Once the first process of a pid namespace has been waited for, all others
+		// in it are gone too.
 		<-p.done
 		if m.Role == roleZygote {
 			reapGroup(p.cmd.Process.Pid)
@@ -190,7 +191,7 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 		r.mu.Unlock()
 		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 		exited := message{Kind: kindExited, ID: m.ID, Status: int(status)}
-		// When a send fails the server is gone, and the receiver sees that.
+		// If a send fails the server is gone, and the receiver notices that.
 		if r.InPlace {
 			_ = r.server.send(message{Kind: kindEnding, ID: m.ID})
 			if err := r.sweep(); err != nil {
@@ -202,14 +203,14 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	return err
 }
 
-// name gives a sandbox its hostname. It cannot do so itself: before it has one
-// it has already given up the right to.
+// name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
+// its hostname is known it has given up the privilege.
 func (r *roomProcess) name(m message) error {
 	r.mu.Lock()
 	p := r.running[m.ID]
 	r.mu.Unlock()
 	if p == nil {
-		return nil // its end has been said
+		return nil // its end has been reported
 	}
 	answer := message{Kind: kindNamed, ID: m.ID}
 	if err := setHostname(p, m.Host); err != nil {
@@ -221,7 +222,7 @@ func (r *roomProcess) name(m message) error {
 func setHostname(of *os.Process, name string) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which ends with this goroutine: it is in the sandbox's namespace
+		runtime.LockOSThread() // the thread ends with this goroutine, because it is in the sandbox's namespace
 		var enter error
 		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
 		if err = errors.Join(err, enter); err == nil {
@@ -236,18 +237,18 @@ func (r *roomProcess) kill(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.running[id]; p != nil {
-		_ = p.Kill() // only fails when it has ended
+		_ = p.Kill() // fails only if it has ended
 	}
 }
 
-// end ends what the kernel does not end with this process.
+// end ends the processes that the kernel does not end together with this one.
 func (r *roomProcess) end() {
 	if !r.InPlace {
 		return
 	}
 	r.mu.Lock()
 	for _, p := range r.running {
-		_ = p.Kill() // only fails when it has ended
+		_ = p.Kill() // fails only if it has ended
 	}
 	r.mu.Unlock()
 	r.work.Wait()

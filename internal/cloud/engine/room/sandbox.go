@@ -16,26 +16,29 @@ import (
 
 // SandboxOptions configure [Room.NewSandbox].
 type SandboxOptions struct {
-	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most 63.
+	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most
+	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is handed to the agent as it is; at most 1 MiB of JSON.
+	// Config is passed to the agent unchanged; at most 1 MiB of JSON.
 	Config json.RawMessage
-	// Egress is its way out; nil is none, for good.
+	// Egress connects the sandbox to the outside; nil means that there is no egress
+	// path, and that none can be set later.
 	Egress Egress
 }
 
-// Bounds of one sandbox, as the server keeps them.
+// Bounds of one sandbox, enforced by the server.
 const (
 	maxStreams   = 1024    // connections to its ports
-	maxEgress    = 320     // connections out of it, what its proxy carries included
+	maxEgress    = 320     // connections out of it, including those its proxy carries
 	maxDialling  = 128     // of those, not yet connected
 	maxOpenFiles = 1 << 19 // of one process inside
 	dialTimeout  = 10 * time.Second
 	bootTimeout  = 30 * time.Second
 )
 
-// Sandbox is a running sandbox. It is safe for concurrent use. Close it.
+// Sandbox is a running sandbox. It is safe for concurrent use. The caller must
+// close it.
 type Sandbox struct {
 	room    *Room
 	options SandboxOptions
@@ -46,26 +49,26 @@ type Sandbox struct {
 	group   *group
 	place   *place // without namespaces
 	agent   *control
-	pidfd   *os.File // of the first process; nil before it started
+	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
-	hidden  []string // trees it is not shown
+	hidden  []string // trees that are not shown to it
 
 	spawned chan spawned  // the room's answer to the request to start it
-	named   chan error    // its answer to the request to name it
-	exited  chan struct{} // its processes are gone
+	named   chan error    // the room's answer to the request to name it
+	exited  chan struct{} // closed when its processes are gone
 	gone    func()        // closes exited
 	status  syscall.WaitStatus
-	left    error // what the room could not end
+	left    error // why the room could not end all of it
 
 	streams  chan struct{} // one for each open stream
-	dialling chan struct{} // one for each way out that is not connected yet
+	dialling chan struct{} // one for each connection out that is not established yet
 	carried  flowCount     // the connections out of it
-	exit     *exit         // nil: only the agent's proxy leads out
-	noWay    string        // why it has no exit, where that was to be found out
+	exit     *exit         // nil: the only way out is the agent's proxy
+	noWay    string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
-	change   func(Egress) // sets it
-	refusing atomic.Bool  // connections were refused, and that was said
-	kernels  allowance    // of kernels that may be forked for it
+	change   func(Egress) // sets egress
+	refusing atomic.Bool  // connections were refused, and that was logged
+	kernels  allowance    // how many kernels may be forked for it
 	ttys     terminals    // that were opened for it
 	flows    sync.WaitGroup
 
@@ -83,12 +86,12 @@ type purpose int
 
 const (
 	forUse   purpose = iota
-	forSpare         // it is made before it is somebody's
-	forProbe         // it is thrown away
+	forSpare         // made before it is known for whom
+	forProbe         // made to be thrown away
 )
 
-// NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds the
-// start only.
+// NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds only
+// the start.
 func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
 	s, err := r.newSandbox(ctx, o)
 	if err != nil {
@@ -97,7 +100,7 @@ func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	return s, nil
 }
 
-// roomSaid takes what the room says about this sandbox.
+// roomSaid handles what the room says about this sandbox.
 func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 	switch {
 	case m.Kind == kindSpawned && len(files) == 1:
@@ -110,7 +113,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		}
 		select {
 		case s.named <- err:
-		default: // it was not asked
+		default: // the room was not asked
 		}
 	case m.Kind == kindFailed:
 		closeAll(files)
@@ -123,7 +126,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		closeAll(files)
 		select {
 		case <-s.exited:
-			return // this is the end of the room
+			return // the room has ended
 		default:
 		}
 		s.status = syscall.WaitStatus(m.Status)
@@ -134,7 +137,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 			s.fail(ended)
 		}
 		select {
-		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits unless it was never answered
+		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits, unless the request was never answered
 		default:
 		}
 		s.gone()
@@ -145,14 +148,15 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
 
 func (r *Room) killProcess(s *Sandbox) {
-	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // when the room is gone, so is the process
+	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
-// Done is closed when the sandbox has ended and nothing of it is left.
+// Done returns a channel that is closed when the sandbox has ended and nothing of
+// it is left.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Err is why the sandbox ended: nil before, then [ErrClosed], [ErrOutOfMemory],
-// [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+// Err returns why the sandbox ended: nil before its end, then [ErrClosed],
+// [ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
 func (s *Sandbox) Err() error {
 	select {
 	case <-s.done:
@@ -162,8 +166,8 @@ func (s *Sandbox) Err() error {
 	}
 }
 
-// OOMKills is how many processes of the sandbox were killed because it reached
-// its memory limit; always 0 where no control group limits it.
+// OOMKills returns how many processes of the sandbox were killed because it reached
+// its memory limit; always 0 if no control group limits it.
 func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0
@@ -171,9 +175,9 @@ func (s *Sandbox) OOMKills() int {
 	return s.group.oomKills()
 }
 
-// Close ends the sandbox. When it returns nil, everything in it is dead, also when it
-// had ended by itself. An error that Is [ErrProcessesLeft] says that processes of it
-// may still run, which only happens without namespaces.
+// Close ends the sandbox. When it returns nil, everything in it is dead, even if it
+// had ended by itself. An error that Is [ErrProcessesLeft] says that some of its
+// processes may still run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
 	s.fail(ErrClosed)
 	return s.close()

@@ -224,8 +224,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestHijackedAgent: an agent that breaks the protocol is ended, and so is one
-// that says that it ended and does not.
+// TestHijackedAgent: an agent that breaks the protocol is ended, and so is one that
+// says that it ended but did not.
 func TestHijackedAgent(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -313,8 +313,8 @@ except OSError: print(n)'`)
 	})
 }
 
-// TestAgentOutOfMemory: that the agent itself was killed for it is told apart
-// from any other end.
+// TestAgentOutOfMemory: an agent that was itself killed for lack of memory is
+// distinguished from one that ended in any other way.
 func TestAgentOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -548,7 +548,8 @@ func killServer(t *testing.T, rung Isolation, both bool) {
 	until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
 }
 
-// until waits for something that is to happen, on a loaded machine in its time.
+// until waits for something that is going to happen, for longer on a loaded
+// machine.
 func until(t testing.TB, what string, happened func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -571,7 +572,7 @@ func mkdir(t testing.TB, dir string) string {
 	return dir
 }
 
-// TestForeignBinary: a program without the hook is named as the reason.
+// TestForeignBinary: a program that does not call Reexec is named as the reason.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: Full})
@@ -580,8 +581,8 @@ func TestForeignBinary(t *testing.T) {
 	}
 }
 
-// BenchmarkNewSandbox is the time to the first connection; with a spare, of
-// sandboxes that are not asked for faster than spares are made.
+// BenchmarkNewSandbox measures the time to the first connection; with a spare, of
+// sandboxes that are not requested faster than spares are made.
 func BenchmarkNewSandbox(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
 	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &Limits{}) })

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data; arguments are 64 bits, of which the low half
+// Offsets in struct seccomp_data. Arguments have 64 bits, of which the low half
 // comes first on both architectures.
 const (
 	offsetNumber = 0
@@ -19,9 +19,10 @@ const (
 	offsetArgs   = 16
 )
 
-// applySeccomp puts the filter on this thread, to be inherited by all that it
-// executes. Without shared, what reaches other processes of the same id is refused
-// too: see inPlaceRules. It needs no_new_privs or CAP_SYS_ADMIN.
+// applySeccomp applies the filter to this thread; everything that the thread
+// executes inherits it. If shared is false, calls that reach other processes of the
+// same id are refused too: see inPlaceRules. It needs no_new_privs or
+// CAP_SYS_ADMIN.
 func applySeccomp(shared bool) error {
 	program := seccompProgram(shared)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
@@ -32,7 +33,8 @@ func applySeccomp(shared bool) error {
 	return nil
 }
 
-// seccompBytes is the filter as it lies in memory, for who puts it on itself.
+// seccompBytes returns the filter as it is laid out in memory, for a process that
+// applies it to itself.
 func seccompBytes(shared bool) []byte {
 	var data []byte
 	for _, f := range seccompProgram(shared) {
@@ -43,9 +45,9 @@ func seccompBytes(shared bool) []byte {
 	return data
 }
 
-// seccompProgram is an allow-list. What it knows and refuses answers EPERM; what
-// is newer than it, or another architecture's, answers ENOSYS, so that programs
-// fall back to what they did before it existed.
+// seccompProgram returns an allow-list. Calls that it knows and refuses fail with
+// EPERM. Calls that are newer than it, or another architecture's, fail with ENOSYS,
+// so that programs fall back to what they did before the call existed.
 func seccompProgram(shared bool) []unix.SockFilter {
 	var f filter
 	f.load(offsetArch)
@@ -64,14 +66,14 @@ func seccompProgram(shared bool) []unix.SockFilter {
 		f.jump(unix.BPF_JGT, r.last, 1, 0)
 		f.answer(unix.SECCOMP_RET_ALLOW)
 	}
-	// Above the last number known here; on amd64 the x32 calls too.
+	// Above the last number known here; on amd64 this includes the x32 calls.
 	f.jump(unix.BPF_JGT, unix.SYS_LISTNS, 0, 1)
 	f.answer(answerENOSYS)
 	f.answer(answerEPERM)
 	return f
 }
 
-// filter is a seccomp program in the making. No jump in it is longer than 255.
+// filter is a seccomp program under construction. No jump in it is longer than 255.
 type filter []unix.SockFilter
 
 func (f *filter) step(code uint16, k uint32) { *f = append(*f, unix.SockFilter{Code: code, K: k}) }
@@ -84,7 +86,8 @@ func (f *filter) jump(op uint16, k uint32, yes, no int) {
 	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k})
 }
 
-// rule decides about a call, for good, when the number of the call is loaded.
+// rule makes the final decision about a call; the number of the call must be
+// loaded.
 func (f *filter) rule(r rule) {
 	var decide filter
 	for _, all := range r.allowed {
@@ -95,7 +98,8 @@ func (f *filter) rule(r rule) {
 	*f = append(*f, decide...)
 }
 
-// allowIf allows the call if all conditions hold, and otherwise goes on behind.
+// allowIf allows the call if all conditions hold, and otherwise continues with the
+// next instruction.
 func (f *filter) allowIf(all []condition) {
 	if len(all) == 0 {
 		f.answer(unix.SECCOMP_RET_ALLOW)
@@ -118,8 +122,8 @@ func (f *filter) allowIf(all []condition) {
 
 type numberRange struct{ first, last uint32 }
 
-// coalesce sorts numbers into ranges; the kernel caches the verdict of numbers
-// that are always allowed, so their order does not matter.
+// coalesce merges numbers into sorted ranges; the kernel caches the verdict for
+// numbers that are always allowed, so their order does not matter.
 func coalesce(numbers []uint32) []numberRange {
 	slices.Sort(numbers)
 	var ranges []numberRange

@@ -6,5 +6,5 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// archSyscalls are those of this architecture alone: none.
+// archSyscalls are the calls that only this architecture has: none.
 var archSyscalls []uint32

@@ -4,13 +4,13 @@ package room
 
 import "golang.org/x/sys/unix"
 
-// Not in these lists, so refused: namespaces and mounts (unshare, setns, mount,
-// fsopen, open_tree, pivot_root...), what has been the way into kernels (bpf,
-// io_uring, userfaultfd, perf_event_open, keyctl, vmsplice), handles that step
-// around paths (open_by_handle_at), descriptors of other processes
-// (pidfd_getfd), and what only the machine's administrator does. ptrace stays:
-// debuggers need it, and it ends at the sandbox's pid namespace and at the
-// agent, which is not dumpable.
+// These calls are not in the lists, and so are refused: namespaces and mounts
+// (unshare, setns, mount, fsopen, open_tree, pivot_root...), calls through which
+// kernels have been attacked (bpf, io_uring, userfaultfd, perf_event_open, keyctl,
+// vmsplice), handles that bypass paths (open_by_handle_at), descriptors of other
+// processes (pidfd_getfd), and calls that only the machine's administrator makes.
+// ptrace is allowed: debuggers need it, and it reaches neither beyond the sandbox's
+// pid namespace nor the agent, which is not dumpable.
 
 // allowedSyscalls are allowed on every architecture.
 var allowedSyscalls = []uint32{

@@ -7,10 +7,11 @@ import (
 	"runtime"
 )
 
-// applySeccomp has no list for this architecture; without one nothing starts.
+// applySeccomp returns an error: there is no list for this architecture, and
+// without one nothing starts.
 func applySeccomp(bool) error {
 	return errors.New("no seccomp filter for " + runtime.GOARCH)
 }
 
-// seccompBytes is not reached: nothing starts.
+// seccompBytes is never called, because nothing starts.
 func seccompBytes(bool) []byte { return nil }

@@ -17,14 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// Ids and homes inside, where there is a range of ids.
+// Ids and homes inside, if there is a range of ids.
 const (
 	rootHome   = "/root"
 	userHome   = "/home/user"
 	loginShell = "/bin/bash"
 )
 
-// skeletonDirectories are all directories of a sandbox that are not a tree's.
+// skeletonDirectories are all directories of a sandbox that do not belong to a
+// tree.
 var skeletonDirectories = []struct {
 	path string
 	mode fs.FileMode
@@ -38,7 +39,8 @@ var skeletonDirectories = []struct {
 }
 
 // copiedFiles are files of the host's /etc that programs need to start, find
-// libraries and tell the time. None holds a secret; one that is missing is left out.
+// libraries and tell the time. None of them contains a secret; missing ones are
+// left out.
 var copiedFiles = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
 	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
@@ -47,12 +49,12 @@ var copiedFiles = []string{
 // maxCopied bounds one copied file.
 const maxCopied = 4 << 20
 
-// writeSkeleton fills the staging directory's root with everything that is
-// neither a tree nor a kernel file system.
+// writeSkeleton fills the staging directory's root with everything that belongs
+// neither to a tree nor to a kernel file system.
 func writeSkeleton(spec *initSpec) error {
 	for _, d := range skeletonDirectories {
 		if d.path == rootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, rootHome+"/") }) {
-			d.mode |= 0o011 // what user runs is below it: a Python of the host's root
+			d.mode |= 0o011 // programs that user runs are below it: a Python of the host's root
 		}
 		if err := os.Mkdir("root"+d.path, d.mode); err != nil {
 			return err
@@ -105,7 +107,8 @@ func writeHome(ranged bool) error {
 	return nil
 }
 
-// copyFile copies what from leads to; a file that may not be read is left out.
+// copyFile copies the file that from leads to; a file that may not be read is left
+// out.
 func copyFile(from, to string) error {
 	f, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -135,7 +138,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// etc is what we write ourselves.
+// etc returns the files that we write ourselves.
 func etc(spec *initSpec) map[string]file {
 	id := strconv.Itoa(protocol.UserID)
 	if !spec.Ranged {
@@ -144,8 +147,8 @@ func etc(spec *initSpec) map[string]file {
 	accounts := []string{"root:x:0:0:root:" + rootHome + ":" + loginShell, "user:x:" + id + ":" + id + "::" + userHome + ":" + loginShell}
 	own := []string{"root:x:0:", "user:x:" + id + ":"}
 	if !spec.Ranged {
-		// Two names of the one id there is. The first is what whoami and ls say,
-		// and that is whom commands run as unless they say otherwise.
+		// The single id has two names. whoami and ls show the first, so it has to
+		// be the account that commands run as unless they say otherwise.
 		slices.Reverse(accounts)
 		slices.Reverse(own)
 	}
@@ -164,15 +167,15 @@ func etc(spec *initSpec) map[string]file {
 		"/etc/bash.bashrc":        {"", 0o644},
 		"/etc/profile.d/shell.sh": {"export SHELL=" + loginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
 		"/etc/environment":        {"", 0o644},
-		// user may become root without a password, as in the service: the sandbox
-		// is the boundary, not the user.
+		// user may become root without a password, as in the service: the boundary
+		// is the sandbox, not the user.
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
 		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
 	}
 }
 
-// withSystem adds the accounts that the distribution's packages count on: its
-// own list where it has one, else these. The host's accounts are its own affair.
+// withSystem adds the accounts that the distribution's packages rely on: its own
+// list if it has one, otherwise these. The host's own accounts are not shown.
 func withSystem(ours []string, name string, otherwise ...string) string {
 	system := otherwise
 	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
@@ -187,8 +190,9 @@ func withSystem(ours []string, name string, otherwise ...string) string {
 	return strings.Join(ours, "\n") + "\n"
 }
 
-// openLocal makes the directories of /usr/local everybody's to write to, as the
-// service does: npm -g and make install work without root. Links stay links.
+// openLocal makes the directories of /usr/local writable for everybody, as the
+// service does, so that npm -g and make install work without root. Links stay
+// links.
 func openLocal(upper string) error {
 	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
 		path := filepath.Join("local", dir)
@@ -206,7 +210,7 @@ func openLocal(upper string) error {
 	return nil
 }
 
-// writeNames writes the files that tell the sandbox's hostname, which is not
+// writeNames writes the files that contain the sandbox's hostname, which is not
 // known yet when its file system is made.
 func writeNames(hostname string) error {
 	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
@@ -218,25 +222,26 @@ func profile(path string) string {
 		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
 }
 
-// systemTrees are directories of the host that every sandbox shows: programs
-// and libraries, their alternatives, the certificates the machine trusts, and
-// the list of packages.
+// systemTrees are directories of the host that every sandbox shows: programs and
+// libraries, their alternatives, the certificates that the machine trusts, and the
+// list of packages.
 var systemTrees = []string{
 	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", dpkgTree,
 }
 
-// rootLinks are links at the host's root, or directories on a host without a merged /usr.
+// rootLinks are links at the host's root, or directories on a host without a merged
+// /usr.
 var rootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
 
-// planTrees resolves what a sandbox shows of the host: system trees, then those
-// asked for, none inside another; and the links at the root.
+// planTrees resolves what a sandbox shows of the host: the system trees, then the
+// requested ones, none inside another, and the links at the root.
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
 	links = make(map[string]string)
 	candidates := append([]string(nil), systemTrees...)
 	for _, name := range rootLinks {
 		info, err := os.Lstat(name)
 		if err != nil {
-			continue // not on this host
+			continue // the host does not have it
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
 			candidates = append(candidates, name)
@@ -261,7 +266,7 @@ func planTrees(asked []string) (trees []string, system int, links map[string]str
 		}
 		more = append(more, filepath.Clean(path))
 	}
-	sort.Strings(more) // a directory comes before what is in it
+	sort.Strings(more) // a directory sorts before what is in it
 	for _, path := range more {
 		if !within(path, trees) {
 			trees = append(trees, path)
@@ -279,8 +284,8 @@ func within(path string, trees []string) bool {
 	return false
 }
 
-// checkTree refuses what would show more of the host than a directory of
-// programs, or hide what the sandbox has there itself.
+// checkTree refuses trees that would show more of the host than a directory of
+// programs, or hide what the sandbox itself has at that path.
 func checkTree(path string) error {
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(clean) {

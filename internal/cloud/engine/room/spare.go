@@ -8,22 +8,23 @@ import (
 	"sync/atomic"
 )
 
-// spares makes sandboxes ahead of their use, one at a time: namespaces, mounts
-// and two starts of a program are most of what a sandbox takes to start, and
-// none of it depends on whose it will be.
+// spares is the warm pool: it makes sandboxes ahead of their use, one at a time.
+// Namespaces, mounts and two starts of a program are most of the time that a
+// sandbox takes to start, and none of it depends on whose sandbox it will be.
 type spares struct {
 	limits  Limits
-	ready   chan *Sandbox         // holds the spare; closed when there is no next one
+	ready   chan *Sandbox         // holds the spare; closed when there will be no next one
 	used    chan struct{}         // another one is wanted
-	first   chan struct{}         // closed when the first one is ready, or will not be
-	waiting atomic.Bool           // somebody waits for the one that is being made
-	making  atomic.Pointer[group] // of the last one that was begun
+	first   chan struct{}         // closed when the first one is ready, or will never be
+	waiting atomic.Bool           // a caller waits for the one that is being made
+	making  atomic.Pointer[group] // group of the last one that was begun
 	cancel  context.CancelFunc    // nil without spares
 	keeping sync.WaitGroup
 }
 
-// keepSpare has a spare ready until the room ends. One that cannot be made is
-// the last: sandboxes start without then, and say what is wrong if it still is.
+// keepSpare keeps a spare ready until the room ends. If one cannot be made no more
+// are tried: sandboxes then start without a spare, and report what is wrong if it
+// still is.
 func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.spares.limits, r.spares.cancel = limits, cancel
@@ -49,10 +50,10 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 	})
 }
 
-// takeSpare gives the spare if it has these limits, else nil. Of those who find
-// it taken one waits for the next, which is on its way and so comes sooner than
-// one that is begun now. The caller says when it has started what it took: only
-// then another is made, which would be in its way.
+// takeSpare returns the spare if it has these limits, else nil. If the spare is
+// taken, one caller waits for the next, which is already being made and so is ready
+// sooner than one begun now. The caller calls started when it has started what it
+// took: only then is another spare made, which would otherwise slow it down.
 func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, started func()) {
 	if limits != r.spares.limits {
 		return nil, nil
@@ -65,7 +66,7 @@ func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, starte
 		}
 		defer r.spares.waiting.Store(false)
 		if making := r.spares.making.Load(); making != nil {
-			_ = making.yield(false) // it may be gone
+			_ = making.yield(false) // the group may be gone
 		}
 		select {
 		case s = <-r.spares.ready:
@@ -75,9 +76,9 @@ func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, starte
 	return s, func() { r.spares.used <- struct{}{} }
 }
 
-// stepBack has the spare that is being made leave the processors to sandboxes that
-// are in use, the last one in the middle of its start most likely, while nobody
-// waits for it.
+// stepBack makes the spare that is being made leave the processors to sandboxes
+// that are in use, as long as nobody waits for it. Most likely the last of these
+// sandboxes is in the middle of its start.
 func (s *spares) stepBack(making *group) error {
 	if err := making.yield(true); err != nil {
 		return err
@@ -100,8 +101,7 @@ func (s *spares) awaitFirst(ctx context.Context) {
 	}
 }
 
-// end ends the making of spares. The last one is the room's to close, as all
-// sandboxes are.
+// end stops making spares. The room closes the last one, like all sandboxes.
 func (s *spares) end() {
 	if s.cancel != nil {
 		s.cancel()

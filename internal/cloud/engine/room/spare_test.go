@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readySpare waits until the room has one.
+// readySpare waits until the room has a spare.
 func readySpare(t testing.TB, r *Room) {
 	t.Helper()
 	until(t, "a spare is ready", func() bool { return len(r.spares.ready) > 0 })
 }
 
-// openSandboxes is how many there are, the spare included.
+// openSandboxes returns how many sandboxes there are, including the spare.
 func openSandboxes(r *Room) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +38,7 @@ func TestSpare(t *testing.T) {
 			limits := Limits{DiskBytes: 32 << 20}
 			r := startRoom(t, Options{Isolation: rung, Spare: &limits})
 			readySpare(t, r)
-			// Asked for with other limits, it stays.
+			// It stays if a sandbox with other limits is requested.
 			newSandbox(t, r, SandboxOptions{ID: "other"})
 			if len(r.spares.ready) != 1 {
 				t.Error("a spare of other limits was used")
@@ -68,11 +68,11 @@ func TestSpare(t *testing.T) {
 				t.Errorf("there are %d sandboxes, spare included, after %d", now, sandboxes)
 			}
 
-			// One that died while it waited is not handed out.
+			// A spare that died while it waited is not handed out.
 			dead := <-r.spares.ready
 			r.killProcess(dead)
 			<-dead.exited
-			r.spares.ready <- dead // nothing is made before this one is used
+			r.spares.ready <- dead // no other spare is made before this one is used
 			s = newSandbox(t, r, SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("%+v", got)
@@ -89,7 +89,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// TestSpareRoomEnds: the room can end at any moment of the making of a spare.
+// TestSpareRoomEnds: the room can end at any moment while a spare is being made.
 func TestSpareRoomEnds(t *testing.T) {
 	t.Parallel()
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
@@ -102,7 +102,7 @@ func TestSpareRoomEnds(t *testing.T) {
 }
 
 // TestRoomEndsWhileASandboxStarts: the room can end at any moment of the start of a
-// sandbox, that of a spare included.
+// sandbox, including the start of a spare.
 func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 	t.Parallel()
 	for range 4 {

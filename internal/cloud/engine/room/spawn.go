@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// argv0 is the name under which the binary becomes something else.
+// argv0 is the name under which the re-executed binary takes a role.
 const argv0 = "e2bctl-agent"
 
 // Descriptors of a re-executed process: its control socket and the binary.
@@ -27,15 +27,15 @@ const (
 	binaryFD  = 4
 )
 
-// handshakeTimeout bounds the wait for a re-executed binary to say hello. A
-// program without the hook never does; one with it may have a busy machine.
+// handshakeTimeout bounds the wait for the hello of a re-executed binary. A program
+// that does not call Reexec never sends it; one that does may be on a busy machine.
 const handshakeTimeout = 10 * time.Second
 
-// openBinary opens the binary to re-execute, path or this program. A binary that
-// the ids of the room may not execute is copied into dir first.
+// openBinary opens the binary to re-execute: path, or this program. A binary that
+// the ids of the room may not execute is first copied into dir.
 func openBinary(path, dir string) (*os.File, error) {
 	if path == "" {
-		path = "/proc/self/exe" // also when the file was replaced or removed meanwhile
+		path = "/proc/self/exe" // works even if the file was replaced or removed in the meantime
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -73,16 +73,17 @@ type process struct {
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // only fails when it has ended
+	_ = p.cmd.Process.Kill() // fails only if it has ended
 	<-p.done
 }
 
-// command is the re-execution of binary with fd3 as its control socket.
+// command returns the command that re-executes binary with fd3 as its control
+// socket.
 func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {
 	return &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", binaryFD),
 		Args:        []string{argv0},
-		Env:         []string{}, // nil would be ours
+		Env:         []string{}, // nil would be our environment
 		Dir:         "/",
 		Stderr:      stderr,
 		ExtraFiles:  []*os.File{fd3, binary},
@@ -90,9 +91,9 @@ func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd 
 	}
 }
 
-// start starts the binary with fd 3 as its control socket. The thread that
-// starts it stays locked and alive until the child has ended: the parent-death
-// signal follows the thread, not the process.
+// start starts the binary with fd3 as its control socket. The thread that starts it
+// stays locked and alive until the child has ended, because the parent-death signal
+// follows the thread, not the process.
 func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplace) (*process, error) {
 	cmd := command(binary, fd3, stderr, attr)
 	p := &process{cmd: cmd, done: make(chan struct{})}
@@ -100,14 +101,14 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplac
 	go func() {
 		runtime.LockOSThread()
 		err := at.start(cmd)
-		if !errors.Is(err, errAway) { // else the thread ends with this goroutine
+		if !errors.Is(err, errAway) { // otherwise the thread ends with this goroutine
 			defer runtime.UnlockOSThread()
 		}
 		started <- err
 		if err != nil {
 			return
 		}
-		_ = cmd.Wait() // how it ended is said on the control socket
+		_ = cmd.Wait() // the control socket says how it ended
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
@@ -116,7 +117,8 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplac
 	return p, nil
 }
 
-// greet waits for the child's hello and answers with its role.
+// greet makes the handshake with the child: it waits for its hello and assigns it
+// its role.
 func (c *control) greet(ctx context.Context, r role, spec any, files ...*os.File) error {
 	if err := c.hello(ctx); err != nil {
 		return err
@@ -134,7 +136,7 @@ func (c *control) appoint(ctx context.Context, r role, spec any, files ...*os.Fi
 	return because(ctx, c.send(message{Kind: kindRole, Protocol: wireVersion, Role: r, Spec: encode(spec)}, files...))
 }
 
-// notAnAgent explains that the first binary to be greeted did not answer.
+// notAnAgent explains why the handshake with the first binary failed.
 func notAnAgent(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errPeerEnded) {
 		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithAgent(path): %w", err)
@@ -142,9 +144,9 @@ func notAnAgent(err error) error {
 	return err
 }
 
-// deadline bounds the receives until the returned function is called.
+// deadline bounds the time of receives until the returned function is called.
 func (c *control) deadline(ctx context.Context, d time.Duration) func() {
-	_ = c.conn.SetReadDeadline(time.Now().Add(d)) // fails only when closed, and then so does the read
+	_ = c.conn.SetReadDeadline(time.Now().Add(d)) // fails only when closed, and then the read fails too
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	return func() {
 		stop()
@@ -152,7 +154,7 @@ func (c *control) deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// because prefers the reason of ctx to the error it brought about.
+// because returns ctx's cause if ctx has ended, else err.
 func because(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -160,9 +162,9 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// idBase is the first host id of the range that sandboxes of root get: above
-// what distributions, systemd-nspawn and container engines hand out, and below
-// the ids whose sign is misread.
+// idBase is the first host id of the range that sandboxes of a root server get:
+// above the ids that distributions, systemd-nspawn and container engines hand out,
+// and below those that some programs take for negative numbers.
 const (
 	idBase     = 0x70000000
 	idCount    = 1 << 28
@@ -170,13 +172,13 @@ const (
 	slotsCount = idCount / slotSize
 )
 
-// roomIDs are the ids of the room in terms of this process.
+// roomIDs are the ids of the room as this process numbers them.
 type roomIDs struct {
-	ranged bool // a range of which each sandbox gets 65,536; else one id
+	ranged bool // a range, of which each sandbox gets 65,536; otherwise a single id
 }
 
-// planIDs decides it. No id inside may ever be host uid 0: with it core_pattern
-// opens for writing without any capability.
+// planIDs decides which ids the room gets. No id inside may ever be host uid 0:
+// with it core_pattern can be opened for writing without any capability.
 func planIDs() (roomIDs, error) {
 	if os.Geteuid() != 0 {
 		return roomIDs{}, nil
@@ -192,7 +194,7 @@ func planIDs() (roomIDs, error) {
 	}
 	for _, m := range parseIDMap(data) {
 		if m.inside == 0 && m.outside != 0 {
-			return roomIDs{}, nil // root of a user namespace, so an ordinary user outside
+			return roomIDs{}, nil // this is root of a user namespace, so an ordinary user outside
 		}
 	}
 	return roomIDs{}, errors.New("this root has no other ids to give to sandboxes")
@@ -220,22 +222,23 @@ func parseIDMap(data []byte) []idRange {
 const namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// roomAttr is how the room is started.
+// roomAttr returns how the room is started.
 func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	mapIDs(attr, ids.ranged, idBase, idCount, os.Geteuid(), os.Getegid())
 	return attr
 }
 
-// sandboxAttr is how the room starts a sandbox; ids are those of the room.
+// sandboxAttr returns how the room starts a sandbox; ids are as the room numbers
+// them.
 func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true}
 	mapIDs(attr, ranged, firstID(slot), slotSize, 0, 0)
 	return attr
 }
 
-// firstID is the first id of a slot among those of the room: root of the sandbox
-// and owner of its user namespace.
+// firstID returns the first id of a slot, as the room numbers ids: root of the
+// sandbox and owner of its user namespace.
 func firstID(slot uint32) int { return int(slot) * slotSize }
 
 func mapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
@@ -250,7 +253,7 @@ func mapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
 	attr.Credential = &syscall.Credential{} // root of the new namespace, no supplementary groups
 }
 
-// exists reports whether path is there, following links.
+// exists reports whether path exists, following links.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)

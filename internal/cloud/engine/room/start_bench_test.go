@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// BenchmarkStart is the start of a cloud up to where the first sandbox answers,
+// BenchmarkStart measures the start of a cloud until the first sandbox answers,
 // with the trees and the spare that a cloud has.
 func BenchmarkStart(b *testing.B) {
 	env, err := pyenv.Find(b.Context())

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// sudoScript lets commands written for the service run: there user may become
-// root without a password. It stands in where the host has no sudo, or where
-// root and user are one id, which sudo refuses.
+// sudoScript makes commands written for the service work: there user may become
+// root without a password. It is used if the host has no sudo, or if root and user
+// are one id, which sudo refuses.
 const sudoScript = `#!/bin/sh
 user=root
 while [ $# -gt 0 ]; do
@@ -30,8 +30,8 @@ done
 exec su -p -s /bin/sh -c 'exec "$0" "$@"' -- "$user" "$@"
 `
 
-// addSudo puts the script into the upper directory of /usr, before the overlay
-// is there: in the overlay only those may write who own what is below.
+// addSudo puts the script into the upper directory of /usr before the overlay is
+// mounted: in the overlay only the owners of what is below may write.
 func addSudo(upper string, ranged bool) error {
 	if ranged && exists("/usr/bin/sudo") {
 		return nil

@@ -14,17 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
-// terminals are those that the server opened for a restricted sandbox, which has
-// no access to /dev/pts: the user's own terminals are there. It has one user.
+// terminals are those that the server opened for a restricted sandbox, which has no
+// access to /dev/pts because the user's own terminals are there. Only one goroutine
+// may use it.
 type terminals []terminalName
 
-// terminalName tells one terminal from a later one that has its name.
+// terminalName distinguishes a terminal from a later one with the same name.
 type terminalName struct {
 	path    string
 	created unix.Timespec
 }
 
-// named returns what tells the terminal from others.
+// named returns what distinguishes this terminal from others.
 func named(tty *os.File) (terminalName, error) {
 	name := terminalName{path: tty.Name()}
 	var stat unix.Stat_t
@@ -35,13 +36,13 @@ func named(tty *os.File) (terminalName, error) {
 	return name, nil
 }
 
-// open reports whether the terminal is open: its file is there as long.
+// open reports whether the terminal is open: its file exists for as long as it is.
 func (n terminalName) open() bool {
 	var stat unix.Stat_t
 	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created
 }
 
-// add opens one more, unless the sandbox has as many as it may.
+// add opens another terminal, unless the sandbox has as many as it may have.
 func (t *terminals) add() (controller, tty *os.File, err error) {
 	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
 	if len(*t) >= maxTerminals {
@@ -65,15 +66,15 @@ func (s *Sandbox) giveTerminal(id uint64) error {
 	if err != nil {
 		return s.refuse(id, err)
 	}
-	// That the agent does not read is its own loss.
+	// If the agent does not read the answer, only the agent is harmed.
 	_ = s.agent.send(message{Kind: kindTerminal, ID: id}, controller, tty)
 	closeAll([]*os.File{controller, tty})
 	return nil
 }
 
-// Terminal opens a pseudo-terminal, which the caller closes. ctx bounds the wait
-// for it. In a restricted sandbox the server opens it: programs have it as their
-// standard files and as /dev/tty, and cannot open it by its own name.
+// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
+// wait for it. In a restricted sandbox the server opens it: programs can use it as
+// their standard files and as /dev/tty, but cannot open it by its own name.
 func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
 	if !g.restricted {
 		return pty.Open()

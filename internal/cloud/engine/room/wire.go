@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wireVersion is that of the messages. Both ends are the same binary unless
-// Options.Agent names another one, so it must match exactly.
+// wireVersion is the version of the messages. Both ends are the same binary unless
+// Options.Agent names another one, so the versions must be equal.
 const wireVersion = 4
 
 // Sizes of one message, and of the descriptors that may come with it.
@@ -33,15 +33,15 @@ const (
 type kind string
 
 const (
-	kindHello    kind = "hello"    // child: I am here
-	kindRole     kind = "role"     // server: be this
-	kindFailed   kind = "failed"   // child: it did not work
+	kindHello    kind = "hello"    // child: started
+	kindRole     kind = "role"     // server: take this role
+	kindFailed   kind = "failed"   // child: it failed
 	kindReady    kind = "ready"    // child: done, go on
 	kindGo       kind = "go"       // server to the first stage: the limits are in force
 	kindSpawn    kind = "spawn"    // server to room, with the agent's socket
 	kindSpawned  kind = "spawned"  // room to server, with a pidfd
-	kindEnding   kind = "ending"   // room to server, in place: the agent has ended, what it left is next
-	kindExited   kind = "exited"   // room to server; with an error when processes are left
+	kindEnding   kind = "ending"   // room to server, in place: the agent has ended, and what it left is being ended
+	kindExited   kind = "exited"   // room to server; with an error if processes are left
 	kindName     kind = "name"     // server to room: the hostname
 	kindNamed    kind = "named"    // room to server
 	kindKill     kind = "kill"     // server to room
@@ -64,7 +64,7 @@ const (
 	roleZygote role = "zygote"
 )
 
-// message is everything that is said on a control socket.
+// message is the one type of message on a control socket.
 type message struct {
 	Kind     kind            `json:"kind"`
 	Protocol int             `json:"protocol,omitempty"`
@@ -72,7 +72,7 @@ type message struct {
 	Spec     json.RawMessage `json:"spec,omitempty"`
 	ID       uint64          `json:"id,omitempty"`
 	Slot     uint32          `json:"slot,omitempty"`
-	UID      uint32          `json:"uid,omitempty"` // to switch to; 0 is none
+	UID      uint32          `json:"uid,omitempty"` // to switch to; 0 means none
 	Host     string          `json:"host,omitempty"`
 	Port     uint16          `json:"port,omitempty"`
 	Status   int             `json:"status,omitempty"` // wait status
@@ -82,12 +82,12 @@ type message struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// control is one end of a control socket. Sends may be concurrent; there is one
-// receiver.
+// control is one end of a control socket, the control connection. Several
+// goroutines may send, but only one may receive.
 type control struct {
 	conn *net.UnixConn
 	buf  []byte
-	mu   sync.Mutex // one send at a time, so that a deadline belongs to one send
+	mu   sync.Mutex // one send at a time, so that a deadline applies to one send
 }
 
 // newControl takes over f, a connected SOCK_SEQPACKET socket.
@@ -105,7 +105,7 @@ func newControl(f *os.File, limit int) (*control, error) {
 	return &control{conn: conn, buf: make([]byte, limit)}, nil
 }
 
-// controlPair makes the server's end and the file that becomes descriptor 3 of a
+// controlPair makes the server's end, and the file that becomes descriptor 3 of a
 // child.
 func controlPair(limit int) (*control, *os.File, error) {
 	ours, theirs, err := socketpair(unix.SOCK_SEQPACKET)
@@ -128,8 +128,8 @@ func socketpair(typ int) (*os.File, *os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
 }
 
-// streamPair makes a connected stream: a connection for this process and a file
-// to hand to another one.
+// streamPair makes a connected stream: a connection for this process, and a file to
+// hand to another process.
 func streamPair() (*net.UnixConn, *os.File, error) {
 	ours, theirs, err := socketpair(unix.SOCK_STREAM)
 	if err != nil {
@@ -161,7 +161,7 @@ func streamConn(f *os.File) (*net.UnixConn, error) {
 // sendTimeout bounds a send to a peer that does not read.
 const sendTimeout = 5 * time.Second
 
-// send sends m and lends files to the peer; the caller still closes its own.
+// send sends m together with files. The caller must still close its own files.
 func (c *control) send(m message, files ...*os.File) error {
 	return c.sendWithin(sendTimeout, m, files...)
 }
@@ -191,12 +191,12 @@ func (c *control) sendWithin(d time.Duration, m message, files ...*os.File) erro
 		return err
 	}
 	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)
-	runtime.KeepAlive(files) // the numbers are only good while the files are
+	runtime.KeepAlive(files) // the descriptor numbers are valid only while the files are
 	return err
 }
 
-// receive reads one message. With files == 0 no descriptor can arrive: the
-// kernel closes what the peer attached.
+// receive reads one message. If files is 0 no descriptor can arrive: the kernel
+// closes those that the peer attached.
 func (c *control) receive(files int) (message, []*os.File, error) {
 	var oob []byte
 	if files > 0 {
@@ -224,7 +224,8 @@ func (c *control) receive(files int) (message, []*os.File, error) {
 	return m, got, nil
 }
 
-// expect receives until kind came; a failed message becomes its error.
+// expect receives until a message of kind want arrives; a failed message becomes
+// its error.
 func (c *control) expect(want kind, files int) (message, []*os.File, error) {
 	m, got, err := c.receive(files)
 	switch {
@@ -270,7 +271,7 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// close ends the conversation; nothing can be done about an error of it.
+// close closes the connection; nothing can be done about an error.
 func (c *control) close() { _ = c.conn.Close() }
 
 // closeFD closes a descriptor that nothing was written to.
@@ -285,7 +286,7 @@ func closeAll(files []*os.File) {
 func encode(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own structs of strings and numbers
+		panic(err) // the value is one of our own structs of strings and numbers
 	}
 	return data
 }

@@ -16,32 +16,35 @@ import (
 )
 
 const (
-	// warmTimeout bounds what the zygote loads: a cold disk, a busy machine.
+	// warmTimeout bounds the loading in the zygote: the disk may be cold, the
+	// machine busy.
 	warmTimeout = 2 * time.Minute
-	// orderPatience bounds how long an order waits for those before it to be taken:
-	// a cold kernel takes a second of a processor, which on a busy machine is what
-	// these wait for, too. Once it was too long, others wait a moment only.
+	// orderPatience bounds how long an order waits for earlier orders to be taken.
+	// A cold kernel takes a second of processor time, which on a busy machine these
+	// orders are waiting for as well. After an order has waited too long, the next
+	// ones wait only shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
-	// One that dies is replaced after a pause, which grows while that goes on.
+	// A zygote that dies is replaced after a pause, which grows with every death in
+	// a row.
 	minZygotePause = 100 * time.Millisecond
 	maxZygotePause = time.Minute
 )
 
-// errNoZygote: there is none now, and kernels start cold.
+// errNoZygote: there is no zygote now, and kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
 // zygote is the server's side of the one process that kernels are forked from.
 type zygote struct {
 	mu      sync.Mutex
-	line    *control           // nil while none is warm
+	line    *control           // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
-	late    bool               // it did not take the last one in time
+	late    bool               // it did not take the last order in time
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
 }
 
-// keepZygote has a zygote ready until the room ends. What the machine refuses,
-// or what has nothing to load, is not tried again: kernels start cold then.
+// keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
+// or has nothing to load, it is not tried again: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
 	if r.rung != Full || r.options.Zygote == nil {
 		return
@@ -49,9 +52,9 @@ func (r *Room) keepZygote(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
-		r.spares.awaitFirst(ctx) // the first sandbox comes before the second kernel
+		r.spares.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
 		if err := r.private.wait(ctx); err != nil {
-			return // nor is there a sandbox
+			return // there is no sandbox either
 		}
 		for pause := minZygotePause; ; pause = min(2*pause, maxZygotePause) {
 			began := time.Now()
@@ -77,7 +80,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 	})
 }
 
-// liveZygote runs one until its end.
+// liveZygote runs one zygote until its end.
 func (r *Room) liveZygote(ctx context.Context) error {
 	line, fd3, err := controlPair(maxAgentMessage)
 	if err != nil {
@@ -93,7 +96,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.line.send(message{Kind: kindKill, ID: number}) }() // when the room is gone, so is the process
+	defer func() { _ = r.line.send(message{Kind: kindKill, ID: number}) }() // if the room is gone, so is the process
 	spec := zygoteSpec{
 		initSpec: initSpec{
 			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
@@ -116,12 +119,13 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	r.zygote.set(line)
 	defer r.zygote.set(nil)
 	defer context.AfterFunc(ctx, line.close)()
-	_, _, err = line.expect("", 0) // it has nothing more to say: what comes is its end
+	_, _, err = line.expect("", 0) // it has nothing more to say, so whatever arrives is its end
 	return err
 }
 
-// zygoteTrees makes mounts of the trees where only the server may, with the room's
-// root in place of the host's, and the list of what is not to be shown of them.
+// zygoteTrees makes mounts of the trees that only the server can reach, with the
+// room's root in place of the host's, and the list of files in them that must not
+// be shown.
 func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
@@ -154,8 +158,8 @@ func (z *zygote) set(line *control) {
 	z.line, z.taken, z.late = line, time.Now(), false
 }
 
-// fork orders a kernel. That it was made is seen at the other end of its socket:
-// where nothing was, that is closed.
+// fork orders a kernel. Whether it was made shows at the other end of its socket:
+// if it was not, the socket is closed.
 func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -172,8 +176,8 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 		z.taken = time.Now()
 		return nil
 	}
-	// So many orders wait for it that a cold kernel is there sooner; unless it
-	// takes none any more, and has to be replaced.
+	// There are so many orders waiting that a cold kernel is ready sooner. But a
+	// zygote that no longer takes any orders has to be replaced.
 	if !z.late || time.Since(z.taken) > warmTimeout {
 		z.line.close()
 		z.line = nil
@@ -188,10 +192,10 @@ func (z *zygote) end() {
 	}
 }
 
-// kernelOrder is what a kernel has to become: what the agent is.
+// kernelOrder says what a forked process must become: the same as the agent.
 type kernelOrder struct {
 	Ranged bool     `json:"ranged"`
-	Owner  int      `json:"owner"` // of the sandbox's user namespace, as an id of the room
+	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
 	CPUs   int      `json:"cpus"`
 	Limits []rlimit `json:"limits"`
 	Keep   uint64   `json:"keep"`   // capabilities
@@ -205,7 +209,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 	if err != nil {
 		return s.refuse(id, err)
 	}
-	// That the agent does not read is its own loss.
+	// If the agent does not read the answer, only the agent is harmed.
 	_ = s.agent.send(message{Kind: kindKernel, ID: id}, kernel)
 	kernel.Close()
 	return nil
@@ -245,7 +249,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	return ours, s.room.zygote.fork(order, files...)
 }
 
-// owner is the user of the room that made the sandbox's user namespace.
+// owner returns the user of the room that made the sandbox's user namespace.
 func (s *Sandbox) owner() int {
 	if s.room.ranged() {
 		return firstID(s.slot)
@@ -253,14 +257,16 @@ func (s *Sandbox) owner() int {
 	return 0
 }
 
-// A sandbox may have this many kernels forked at once, and one more each time
-// this much has passed: each costs others a few milliseconds of the zygote.
+// A sandbox may have maxForks kernels forked at once, and one more after each
+// forkEvery: each costs the other sandboxes a few milliseconds of the zygote's
+// time.
 const (
 	maxForks  = 64
 	forkEvery = 100 * time.Millisecond
 )
 
-// allowance is a bucket of kernels that fills up with time. It has one user.
+// allowance is a bucket of kernels that fills up with time. Only one goroutine may
+// use it.
 type allowance struct{ empty time.Time } // when it has been, or would have been, empty
 
 func (a *allowance) take(now time.Time) bool {
@@ -275,8 +281,9 @@ func (a *allowance) take(now time.Time) bool {
 	return true
 }
 
-// Kernel asks for a process that has everything loaded that kernels commonly
-// load. It returns the kernel's socket; a kernel that could not be made closes it.
+// Kernel asks for a process that has everything loaded that kernels commonly load,
+// and returns its socket. If the kernel could not be made the socket is closed at
+// the other end.
 func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoZygote

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// warmTests is the zygote of the tests: the real one. Its configuration is the
-// Python that it runs.
+// warmTests prepares the zygote of the tests, which is the real one. Its
+// configuration is the Python that it runs.
 func warmTests(config json.RawMessage, run string) (argv, env []string, err error) {
 	var p pyenv.Env
 	if err := json.Unmarshal(config, &p); err != nil {
@@ -33,7 +33,7 @@ func (z *zygote) isWarm() bool {
 	return z.line != nil
 }
 
-// warmRoom is a room whose zygote is warm.
+// warmRoom returns a room whose zygote is warm.
 func warmRoom(t *testing.T) *Room {
 	t.Helper()
 	env, err := pyenv.Find(t.Context())
@@ -71,11 +71,11 @@ func TestKernelRequests(t *testing.T) {
 	if !r.zygote.isWarm() {
 		t.Error("the zygote is gone")
 	}
-	// Those that nobody spoke to have ended.
+	// The kernels that nothing talked to have ended.
 	until(t, "no kernel runs", func() bool { return sh(t, greedy, "ps axo stat=,comm= | grep -v ^Z | grep -c python").Output == "0\n" })
 }
 
-// TestKernelWithoutZygote: it is refused, and the sandbox goes on.
+// TestKernelWithoutZygote: the request is refused, and the sandbox goes on.
 func TestKernelWithoutZygote(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), SandboxOptions{})
@@ -87,7 +87,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 	}
 }
 
-// TestZygoteWithoutPython: what cannot be started is not tried for ever.
+// TestZygoteWithoutPython: a zygote that cannot be started is not tried for ever.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Zygote: encode(pyenv.Env{Python: "/nowhere/python3"})})
@@ -100,8 +100,8 @@ func TestZygoteWithoutPython(t *testing.T) {
 	}
 }
 
-// TestZygoteThatTakesNothing: who orders is told, after a while; when that has
-// gone on for long there is no zygote.
+// TestZygoteThatTakesNothing: an order fails after a while; once that has gone on
+// for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	line, peer, err := controlPair(maxAgentMessage)
@@ -116,7 +116,7 @@ func TestZygoteThatTakesNothing(t *testing.T) {
 	for err == nil {
 		err = z.fork(order)
 	}
-	for range 10 { // which have not got to wait as long
+	for range 10 { // these orders do not have to wait as long
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
 			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
 		}

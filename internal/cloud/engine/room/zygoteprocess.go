@@ -13,32 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zygoteDisk bounds what is written while the zygote loads, which nobody reads.
+// zygoteDisk bounds what is written while the zygote loads; nobody reads it.
 const zygoteDisk = 64 << 20
 
 // Warm prepares, over the file system of a sandbox, the program that the zygote
-// runs, and says how to execute it. config is Options.Zygote and run is
-// [Guest.Run]. What it writes is where it is in every sandbox. The program gets
-// its socket as descriptor 3.
+// runs, and returns how to execute it. config is Options.Zygote and run is
+// [Guest.Run]. The files that it writes are at the same paths in every sandbox. The
+// program gets its socket as descriptor 3.
 type Warm func(config json.RawMessage, run string) (argv, env []string, err error)
 
-// zygoteSpec is what the zygote is told: to be like a sandbox.
+// zygoteSpec tells the zygote how to be like a sandbox.
 type zygoteSpec struct {
 	initSpec
 	Config json.RawMessage `json:"config"`
 }
 
-// zygoteAttr is how the room starts the zygote: in the room's own namespaces of
-// users and processes, those of sandboxes being below. Only the user that is the
-// owner of one there may join it.
+// zygoteAttr returns how the room starts the zygote: in the room's own user and pid
+// namespaces, because those of sandboxes are below them. Only the user that owns a
+// sandbox's namespace may join it.
 func zygoteAttr() *syscall.SysProcAttr {
 	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
 	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
 }
 
-// runZygote makes the file system that every sandbox begins with, gives up all
-// rights but that of becoming the owner of a sandbox, and executes the program. It
-// returns only errors.
+// runZygote makes the file system that every sandbox begins with, gives up every
+// privilege except that of becoming the owner of a sandbox, and executes the
+// program. It returns only errors.
 func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) error {
 	runtime.LockOSThread()
 	var spec zygoteSpec
@@ -48,7 +48,7 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 	if warm == nil {
 		return errNoZygote
 	}
-	unix.Umask(0) // modes are as written
+	unix.Umask(0) // modes are used as written
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
@@ -64,7 +64,7 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 		return err
 	}
 	var keep uint64
-	if spec.Ranged { // else it is the owner of all sandboxes
+	if spec.Ranged { // otherwise it already is the owner of all sandboxes
 		keep = 1 << unix.CAP_SETUID
 	}
 	if err := dropCapabilities(keep); err != nil {
@@ -73,9 +73,9 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
 }
 
-// reapGroup waits for what a zygote leaves when it ends: those of its children
-// that were forking kernels. They are this process's then, and the first process
-// of a sandbox cannot end before all others in it have been waited for.
+// reapGroup waits for the children that a zygote leaves when it ends: those that
+// were forking kernels. They are then children of this process, and the first
+// process of a sandbox cannot end before all others in it have been waited for.
 func reapGroup(leader int) {
 	for {
 		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {

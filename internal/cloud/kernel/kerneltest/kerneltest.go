@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package kerneltest gives tests real Jupyter kernels: ipykernel's, bash_kernel
-// and Deno's, at the versions of requirements.txt. They are installed once, into
+// Package kerneltest provides real Jupyter kernels to tests: ipykernel, bash_kernel
+// and Deno's, at the versions in requirements.txt. They are installed once, into
 // the user's cache directory.
 package kerneltest
 
@@ -20,9 +20,9 @@ import (
 //go:embed requirements.txt
 var requirements []byte
 
-// Environ gives the variables with which the kernels "python3" (ipykernel), "bash"
-// and "deno" are found and run.
-// Where they cannot be installed the test is skipped, in CI it fails.
+// Environ returns the variables with which the kernels "python3" (ipykernel),
+// "bash" and "deno" are found and run. If they cannot be installed the test is
+// skipped; in CI it fails.
 func Environ(t testing.TB) []string {
 	t.Helper()
 	cache, err := os.UserCacheDir()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package link has what a kernel and its process say to each other, whatever
-// carries it: lines of JSON to our driver, ZeroMQ to the kernels of others.
+// Package link defines the messages between a kernel and its process, whatever
+// carries them: lines of JSON to our driver, ZeroMQ to the kernels of others.
 package link
 
 import (
@@ -11,28 +11,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// MaxMessage bounds a message of a process. The driver keeps its own to half of
-// this.
+// MaxMessage bounds a message of a process. The driver keeps its own messages to
+// half of this.
 const MaxMessage = 64 << 20
 
-// Link is how a process is spoken to. Its methods may be called concurrently.
+// Link is a connection to a process. Its methods may be called concurrently.
 type Link interface {
 	Send(*Command) error
-	// Receive passes on what the process says, until that ends. The error is a
-	// breach of the protocol.
+	// Receive passes the process's messages to take until the connection ends. The
+	// error says how the process broke the protocol.
 	Receive(take func(*Message) error) error
-	// Ended tells the link that the process is gone: what it said still comes,
-	// what is said to it waits no longer.
+	// Ended tells the link that the process is gone: its messages that are still in
+	// transit are received, and sends no longer wait.
 	Ended()
 	Close()
 }
 
-// Message is what a process says. It is foreign: user code may have the same
-// socket.
+// Message is a message of a process. It is not to be trusted: user code may have
+// the same socket.
 type Message struct {
 	Type    string          `json:"type"`
 	Content json.RawMessage `json:"content"`
-	// ID is the request that a reply is for.
+	// ID is the request that a reply belongs to.
 	ID uint64 `json:"id"`
 	// Seq is the number of a sync or an input_request.
 	Seq uint64 `json:"seq"`
@@ -40,7 +40,7 @@ type Message struct {
 	Buffers [][]byte `json:"-"`
 }
 
-// Command is what a process is told.
+// Command is a message to a process.
 type Command struct {
 	Type    string            `json:"type"`
 	Content json.RawMessage   `json:"content,omitempty"`
@@ -52,20 +52,20 @@ type Command struct {
 	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
 }
 
-// Info is what a process says of itself when it is ready.
+// Info is what a process says about itself when it is ready.
 type Info struct {
 	// Python is the version of the interpreter.
 	Python string `json:"python"`
 	// Engine is "ipython" or "python", and Version its version.
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	// Note says what is missing and what to install; empty with IPython.
+	// Note says what is missing and what to install; it is empty with IPython.
 	Note string `json:"note"`
 	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
 	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
 }
 
-// Reply is the content of kernel_info_reply.
+// Reply returns the content of kernel_info_reply.
 func (i Info) Reply() json.RawMessage {
 	if i.KernelInfo != nil {
 		return i.KernelInfo
@@ -93,7 +93,8 @@ func (i Info) Reply() json.RawMessage {
 	})
 }
 
-// Variables returns an environment as a map. The last of two of one name wins.
+// Variables returns an environment as a map. If a name occurs twice the last value
+// wins.
 func Variables(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, v := range environ {

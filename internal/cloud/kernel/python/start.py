@@ -1,10 +1,10 @@
 """Starts a kernel: `python start.py`, with the socket as descriptor 3 and the working
-directory of user code in E2BCTL_KERNEL_DIRECTORY; or what kernels are forked from:
-`python start.py --zygote`.
+directory of user code in E2BCTL_KERNEL_DIRECTORY. `python start.py --zygote` starts the
+zygote, the process that kernels are forked from.
 
 This file's own directory is first in sys.path while the driver is imported, so
 that no file in the working directory can stand in for a module of the standard
-library. User code then gets what an interactive Python has: '' first.
+library. User code then gets the path of an interactive Python, with '' first.
 """
 import os
 import sys

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// environmentOf maps a language, as kernelspecs name it, to how its code sets a
-// variable of the environment and how it removes one.
+// environmentOf maps a language, as kernelspecs name it, to the code that sets an
+// environment variable and the code that removes one.
 var environmentOf = map[string]struct {
 	set   func(name, value string) string
 	unset func(name string) string
@@ -45,11 +45,11 @@ var environmentOf = map[string]struct {
 	},
 }
 
-// What names a variable is written into code as it is.
+// Names of variables are written into code as they are, so only these are allowed.
 var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// assignments gives the code that sets variables, and the code that gives them
-// back the values of environ.
+// assignments returns code that sets variables, and code that gives them back the
+// values they have in environ.
 func assignments(language string, env, environ map[string]string) (before, after string, err error) {
 	if len(env) == 0 {
 		return "", "", nil
@@ -77,8 +77,8 @@ func assignments(language string, env, environ map[string]string) (before, after
 	return strings.Join(set, "\n"), strings.Join(reset, "\n"), nil
 }
 
-// quoteJSON is a string of JSON, which is one of Python, JavaScript, R and Java
-// as well.
+// quoteJSON returns s as a JSON string, which is a string of Python, JavaScript, R
+// and Java as well.
 func quoteJSON(s string) string {
 	quoted, _ := json.Marshal(s)
 	return string(quoted)

@@ -4,10 +4,10 @@ package zmq
 
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 
-// census finds out how many messages of a kernel did not come. ZeroMQ drops what
-// a subscriber does not take in time, and says nothing. Kernels of ipykernel's
-// family number what they say, on all channels together. It is by what stands
-// before the number.
+// census finds out how many messages of a kernel were lost. ZeroMQ silently drops
+// what a subscriber does not read in time. Kernels of ipykernel's family number
+// their messages, across all channels. The key is the part of the id before the
+// number.
 type census map[string]*span
 
 type span struct{ first, last, seen int }
@@ -31,7 +31,7 @@ func (c census) note(id string) {
 	s.first, s.last, s.seen = min(s.first, n), max(s.last, n), s.seen+1
 }
 
-// lost counts what is missing between the first and the last that came.
+// lost counts the messages missing between the first and the last that arrived.
 func (c census) lost() (n int) {
 	for _, s := range c {
 		n += max(s.last-s.first+1-s.seen, 0)

@@ -10,21 +10,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// fence asks for what is answered behind all that came before: kernels exist
-// that say idle a moment before the last output.
+// fence sends a request that is answered only after everything before it: some
+// kernels report idle a moment before the last output.
 func (l *Link) fence() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 
-// denoEngine is how Deno's kernel calls itself. What its code prints is sent by
-// a task of its own, which nothing else that it sends waits for: the output of a
-// cell can come long after the answer, and under the name of a later request.
+// denoEngine is the name that Deno's kernel gives itself. What its code prints is
+// sent by a separate task, and nothing else that the kernel sends waits for that
+// task: the output of a cell can arrive long after the answer, with a later request
+// as its parent.
 const denoEngine = "Deno kernel"
 
-// markType is the type of the message that Deno's code sends as its last output.
+// markType is the type of the message that the code run in Deno sends as its last
+// output.
 const markType = "e2b_mark"
 
-// askMark has Deno's kernel send a mark behind all that was printed.
+// askMark makes Deno's kernel send a mark after everything that was printed.
 func (l *Link) askMark(t *exchanges) (hidden bool, header jupyter.Header, err error) {
 	t.mark = rand.Text()
 	return l.askSilent(fmt.Sprintf("globalThis.Deno.jupyter.broadcast(%q, {mark: %q})", markType, t.mark))
@@ -35,7 +37,7 @@ func isMark(content json.RawMessage, mark string) bool {
 	return json.Unmarshal(content, &m) == nil && m.Mark == mark
 }
 
-// failed tells whether an answer is that of a request that failed.
+// failed reports whether an answer says that the request failed.
 func failed(answer json.RawMessage) bool {
 	var reply struct{ Status string }
 	return json.Unmarshal(answer, &reply) != nil || reply.Status != "ok"

@@ -19,9 +19,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Spec is a Jupyter kernel that is installed: what kernel.json says.
+// Spec is an installed Jupyter kernel, as kernel.json describes it.
 type Spec struct {
-	// Name is how clients name it, and Dir where it is.
+	// Name is the name that clients use, and Dir is the directory of the
+	// kernelspec.
 	Name string `json:"-"`
 	Dir  string `json:"-"`
 
@@ -33,28 +34,29 @@ type Spec struct {
 	Metadata      json.RawMessage   `json:"metadata"`
 }
 
-// InterruptByMessage is the other InterruptMode than "signal".
+// InterruptByMessage is the InterruptMode other than "signal".
 const InterruptByMessage = "message"
 
-// Bounds of what is read of a machine's kernelspecs, which sandboxed code writes.
+// Bounds of what is read of a machine's kernelspecs, which sandboxed code can
+// write.
 const (
 	maxKernelspec  = 1 << 20
 	maxKernelspecs = 256
 )
 
-// kernelspecName is what Jupyter allows a kernel to be called.
+// kernelspecName matches the names that Jupyter allows for kernels.
 var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
 // ErrNotInstalled says that a kernel is not installed.
 var ErrNotInstalled = errors.New("zmq: not installed")
 
-// Specs is where Jupyter kernels are looked for: directories, the first of
-// which wins. They are read at every use, so that what is installed is there.
+// Specs are the directories in which Jupyter kernels are looked for; the first one
+// that has a kernel wins. They are read at every use, so that newly installed
+// kernels are found.
 type Specs []string
 
-// Dirs returns the standard places: those of the variable JUPYTER_PATH
-// and of the homes, that of prefix, which is the Python environment's, and the
-// machine's.
+// Dirs returns the standard directories: those of the variable JUPYTER_PATH, of the
+// homes, of prefix, which is the Python environment's, and of the machine.
 func Dirs(environ []string, prefix string, homes ...string) Specs {
 	var data []string
 	env := link.Variables(environ)
@@ -75,8 +77,8 @@ func Dirs(environ []string, prefix string, homes ...string) Specs {
 	return dirs
 }
 
-// Find returns the kernel of a name, in whatever case. The error is
-// [ErrNotInstalled], or says what is wrong with the one that is there.
+// Find returns the kernel of that name, ignoring case. The error is
+// [ErrNotInstalled], or says what is wrong with the kernel that was found.
 func (s Specs) Find(name string) (*Spec, error) {
 	name = strings.ToLower(name)
 	if kernelspecName().MatchString(name) && name != "." && name != ".." {
@@ -90,7 +92,7 @@ func (s Specs) Find(name string) (*Spec, error) {
 	return nil, fmt.Errorf("%w: %.64q", ErrNotInstalled, name)
 }
 
-// All returns what is installed and well-formed, sorted by name.
+// All returns the kernels that are installed and well-formed, sorted by name.
 func (s Specs) All() []*Spec {
 	found := map[string]*Spec{}
 	for _, dir := range s {
@@ -117,8 +119,8 @@ func kernelspecNames(dir string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName().MatchString(name) })
 }
 
-// readKernelspec reads dir/name/kernel.json; name is in lower case, the
-// directory may be in another.
+// readKernelspec reads dir/name/kernel.json. name is in lower case; the directory's
+// name may not be.
 func readKernelspec(dir, name string) (*Spec, error) {
 	for _, entry := range kernelspecNames(dir) {
 		if strings.EqualFold(entry, name) {
@@ -130,7 +132,7 @@ func readKernelspec(dir, name string) (*Spec, error) {
 
 func parseKernelspec(name, dir string) (*Spec, error) {
 	path := filepath.Join(dir, "kernel.json")
-	// What is no file, such as a pipe, must not be waited for.
+	// Opening something that is not a file, such as a pipe, must not block.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("zmq: %w", err)
@@ -159,14 +161,14 @@ func parseKernelspec(name, dir string) (*Spec, error) {
 	return spec, nil
 }
 
-// reference is what kernel.json may have in values of its env.
+// reference matches what kernel.json may have in values of its env.
 var reference = lazyregexp.New(`\$\{\w+\}`)
 
-// environ is the environment of the kernel's process.
+// environ returns the environment of the kernel's process.
 func (s *Spec) environ(base []string) []string {
 	before := link.Variables(base)
 	env := maps.Clone(before)
-	env["NO_COLOR"] = "1" // what is shown is data, for no terminal
+	env["NO_COLOR"] = "1" // output is data, not meant for a terminal
 	for name, value := range s.Env {
 		env[name] = reference().ReplaceAllStringFunc(value, func(reference string) string {
 			if value, ok := before[reference[2:len(reference)-1]]; ok {
@@ -183,7 +185,8 @@ func (s *Spec) environ(base []string) []string {
 	return list
 }
 
-// command is what to run, with its program found in the PATH of environ.
+// command returns the command to run, with its program found in the PATH of
+// environ.
 func (s *Spec) command(environ []string, connectionFile string) (argv []string, err error) {
 	replace := strings.NewReplacer("{connection_file}", connectionFile, "{resource_dir}", s.Dir)
 	for _, arg := range s.Argv {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package zmq runs the Jupyter kernels of other programs, which speak ZeroMQ:
-// finding them, starting them, and their link.
+// Package zmq runs the Jupyter kernels of other programs, which use ZeroMQ: it
+// finds them, starts them, and implements the link to them.
 package zmq
 
 import (
@@ -32,26 +32,26 @@ import (
 )
 
 const (
-	// nudge is how often a kernel that starts is asked who it is. What it says
-	// on iopub before the subscription has reached it is lost, and so the
-	// question is repeated until the answer comes there too.
+	// nudge is how often a kernel that is starting is asked for its kernel_info.
+	// What it sends on iopub before the subscription has reached it is lost, so the
+	// request is repeated until its answer shows on iopub too.
 	nudge = 250 * time.Millisecond
-	// answerTimeout bounds what should take no time: all but executions. Kernels
-	// exist that leave out the answer, or the status idle behind it.
+	// answerTimeout bounds everything that should take no time, so everything but
+	// executions. Some kernels leave out the answer, or the status idle after it.
 	answerTimeout = 10 * time.Second
-	// controlTimeout bounds a message to a kernel that may not read.
+	// controlTimeout bounds a message to a kernel that may not be reading.
 	controlTimeout = 200 * time.Millisecond
-	// drainTimeout is how long what a dead kernel has said may take to be read.
+	// drainTimeout bounds the reading of what a dead kernel has sent.
 	drainTimeout = 5 * time.Second
 )
 
 // Link is the link to a Jupyter kernel: four ZeroMQ connections, on TCP because
-// there are kernels (Deno's) that know nothing else. Everything is signed with a
-// key that only the kernel and this process know.
+// some kernels (Deno's) support nothing else. Every message is signed with a key
+// that only the kernel and this process know.
 type Link struct {
 	spec    *Spec
 	environ map[string]string
-	dir     string // has the connection file
+	dir     string // contains the connection file
 	ports   map[string]int
 	session string
 	key     []byte
@@ -62,15 +62,15 @@ type Link struct {
 
 	patience time.Duration // for what should take no time
 
-	// order serialises what is taken; it is held while it is passed on, and
-	// taken before mu. It guards the next six.
+	// order serialises the handling of messages; it is held while a message is
+	// passed on, and taken before mu. It guards the next six fields.
 	order  sync.Mutex
 	take   func(*link.Message) error
-	heard  bool       // something came on iopub
-	info   *link.Info // who the kernel is
-	ready  bool       // both of the above, and told
+	heard  bool       // a message arrived on iopub
+	info   *link.Info // what the kernel says about itself
+	ready  bool       // both of the above, and reported
 	talk   *exchanges // what is being asked
-	census census     // of what came since
+	census census     // of the messages that came since
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp
@@ -78,28 +78,28 @@ type Link struct {
 }
 
 // exchanges are the requests to the kernel that make up one [Request]: more than
-// one when it has variables of its own.
+// one if the request has variables of its own.
 type exchanges struct {
 	id     uint64
-	hidden bool // the one under way is ours, and nobody is told of it
-	// unannounced tells that no execute_input comes.
+	hidden bool // the current exchange is ours, and not shown to anyone
+	// unannounced says that no execute_input will come.
 	unannounced bool
 	header      jupyter.Header
-	queue       []func() (hidden bool, header jupyter.Header, err error) // sends the next one
+	queue       []func() (hidden bool, header jupyter.Header, err error) // each sends the next one
 	replied     bool
 	idle        bool
-	mark        string          // what output ends with, until that has come
+	mark        string          // what output ends with, until it has arrived
 	answer      json.RawMessage // to the one that is not hidden
 	overtime    *time.Timer
-	recounted   bool // what did not come has had more time
+	recounted   bool // missing messages were given more time
 }
 
-// jupyterChannels maps channels to the types of this end's sockets.
+// jupyterChannels maps channels to the socket types of this end.
 var jupyterChannels = map[string]string{
 	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
 }
 
-// Options say how to run a kernel's process.
+// Options says how to run a kernel's process.
 type Options struct {
 	Environ []string
 	// Stdio are descriptors 0 to 2 of the process.
@@ -108,15 +108,15 @@ type Options struct {
 	Dir string
 	// Scratch is a directory for connection files.
 	Scratch string
-	// Credential is the user; nil is this process's own.
+	// Credential is the user that the kernel runs as; nil means this process's own.
 	Credential *syscall.Credential
-	// AnswerTimeout bounds what should take no time, all but executions. 0 means
-	// 10 seconds.
+	// AnswerTimeout bounds everything that should take no time, so everything but
+	// executions. 0 means 10 seconds.
 	AnswerTimeout time.Duration
 }
 
-// Start starts the process of a kernel and returns the link to it. The caller
-// waits for the end of cmd with child.Wait.
+// Start starts the process of a kernel and returns the link to it. The caller waits
+// for the end of cmd with child.Wait.
 func Start(spec *Spec, o Options) (_ *Link, cmd *exec.Cmd, err error) {
 	environ := spec.environ(o.Environ)
 	l := &Link{
@@ -171,9 +171,9 @@ func (l *Link) writeConnectionFile(owner *syscall.Credential) (string, error) {
 	return file, err
 }
 
-// freePorts finds ports that nobody listens on. They are below those that
-// connections get: a connection to a port that nobody listens on yet could
-// otherwise come to be one with itself.
+// freePorts finds ports that nobody listens on. They are below the range that
+// outgoing connections get their ports from: a connection to a port that nobody
+// listens on yet could otherwise end up connected to itself.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
@@ -199,7 +199,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return nil, fmt.Errorf("no free port on 127.0.0.1: %w", last)
 }
 
-// Receive connects to the kernel, and passes on what it says.
+// Receive connects to the kernel and passes on its messages.
 func (l *Link) Receive(take func(*link.Message) error) error {
 	l.take = take
 	ctx, cancel := context.WithCancel(l.ctx)
@@ -227,7 +227,7 @@ func (l *Link) Receive(take func(*link.Message) error) error {
 func (l *Link) readChannel(ctx context.Context, channel string) error {
 	conn, err := l.connect(ctx, channel)
 	if err != nil {
-		return nil // the process has ended, or is not going to be ready: both are noticed
+		return nil // the process has ended or will not become ready; both are noticed elsewhere
 	}
 	if channel == jupyter.Shell {
 		defer l.introduce(ctx)()
@@ -275,7 +275,8 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	// All sockets have one identity: a kernel asks on stdin who asked on shell.
+	// All sockets have the same identity: a kernel sends its questions on stdin to
+	// the identity that made the request on shell.
 	z, err := openZMTP(conn, jupyterChannels[channel], l.session)
 	if err == nil && channel == jupyter.IOPub {
 		err = z.writeMessage([]byte{1}) // subscribe to everything
@@ -287,14 +288,14 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns[channel] = z
-	if l.ctx.Err() != nil { // ended has come before
+	if l.ctx.Err() != nil { // Ended was called before
 		_ = conn.SetReadDeadline(time.Now())
 	}
 	return z, nil
 }
 
-// introduce asks the kernel who it is until it is ready. The function that it
-// returns ends that.
+// introduce asks the kernel for its kernel_info until it is ready. The function
+// that it returns stops that.
 func (l *Link) introduce(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -390,7 +391,7 @@ func (l *Link) open(parts [][]byte) (*jupyter.Message, error) {
 	return m, nil
 }
 
-// hear takes a message of the kernel.
+// hear handles a message of the kernel.
 func (l *Link) hear(m *jupyter.Message) error {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -405,7 +406,7 @@ func (l *Link) hear(m *jupyter.Message) error {
 			if !l.talk.hidden {
 				l.talk.answer = m.Content
 			} else if failed(m.Content) {
-				l.talk.mark = "" // it has not been said
+				l.talk.mark = "" // it is not going to come
 			}
 			l.talk.overtime.Reset(l.patience)
 			return l.proceed()
@@ -423,8 +424,8 @@ func (l *Link) hear(m *jupyter.Message) error {
 	return nil
 }
 
-// hearFirst waits for an answer on shell and for a word on iopub: then nothing
-// that follows is lost.
+// hearFirst waits for an answer on shell and for a message on iopub: after both,
+// nothing is lost.
 func (l *Link) hearFirst(m *jupyter.Message) error {
 	l.heard = l.heard || m.Channel == jupyter.IOPub
 	if m.Header.MsgType == "kernel_info_reply" {
@@ -432,7 +433,7 @@ func (l *Link) hearFirst(m *jupyter.Message) error {
 			Implementation string `json:"implementation"`
 			Version        string `json:"implementation_version"`
 		}
-		_ = json.Unmarshal(m.Content, &names) // they are for the log
+		_ = json.Unmarshal(m.Content, &names) // only used for the log
 		l.info = &link.Info{Engine: names.Implementation, Version: names.Version, KernelInfo: m.Content}
 	}
 	if !l.heard || l.info == nil {
@@ -450,7 +451,7 @@ func (l *Link) hearOutput(m *jupyter.Message) error {
 			return nil
 		}
 		var status jupyter.StatusContent
-		_ = json.Unmarshal(m.Content, &status) // none is none that matters
+		_ = json.Unmarshal(m.Content, &status) // a status that cannot be read does not matter
 		switch status.ExecutionState {
 		case jupyter.StateIdle:
 			l.talk.idle = true
@@ -471,18 +472,18 @@ func (l *Link) hearOutput(m *jupyter.Message) error {
 	case !passed[m.Header.MsgType]:
 		return nil
 	case ours && l.talk.hidden && (m.Header.MsgType == "execute_input" || m.Header.MsgType == "error"):
-		return nil // all else is of what came before, late
+		return nil // everything else belongs to earlier requests, and is late
 	}
 	return l.take(&link.Message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
 }
 
-// passed are the messages on iopub that clients are told.
+// passed are the iopub messages that are passed on to clients.
 var passed = map[string]bool{
 	"execute_input": true, "stream": true, "display_data": true, "update_display_data": true, "clear_output": true,
 	"execute_result": true, "error": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-// proceed goes on to the next exchange when this one is over. order is held.
+// proceed starts the next exchange when this one is over. order is held.
 func (l *Link) proceed() error {
 	t := l.talk
 	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
@@ -492,7 +493,7 @@ func (l *Link) proceed() error {
 	t.overtime.Stop()
 	lost := l.census.lost()
 	if lost > 0 && !t.recounted && t.header.MsgType == "kernel_info_request" {
-		t.recounted = true // on another channel it may be on its way
+		t.recounted = true // it may still be in transit on another channel
 		t.queue = append(t.queue, l.fence)
 	}
 	if len(t.queue) > 0 {
@@ -526,7 +527,7 @@ func (l *Link) ask(t *exchanges) (err error) {
 	return err
 }
 
-// late is called when an answer does not come.
+// late is called when an answer does not come in time.
 func (l *Link) late(t *exchanges) {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -539,20 +540,20 @@ func (l *Link) late(t *exchanges) {
 		return
 	}
 	t.replied, t.idle, t.mark = true, true, ""
-	_ = l.proceed() // as above
+	_ = l.proceed() // fails only when the process is gone
 }
 
 func errorReply(name, value string) json.RawMessage {
 	return jupyter.Encode(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
 }
 
-// answered are the requests on shell that kernels answer.
+// answered are the shell requests that kernels answer.
 var answered = map[string]bool{
 	"execute_request": true, "complete_request": true, "inspect_request": true, "is_complete_request": true,
 	"history_request": true, "comm_info_request": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-// Send tells the kernel something.
+// Send sends the kernel a command.
 func (l *Link) Send(c *link.Command) error {
 	switch c.Type {
 	case "input_reply":
@@ -561,7 +562,7 @@ func (l *Link) Send(c *link.Command) error {
 		l.mu.Unlock()
 		value := c.Value
 		if c.EOF {
-			value = "\x04" // as terminals say it, which is Jupyter's convention too
+			value = "\x04" // end of file as terminals send it, which is also Jupyter's convention
 		}
 		return l.write(jupyter.Stdin, &jupyter.Message{
 			Header: jupyter.NewHeader(c.Type, l.session, "e2b"), Parent: parent, Content: jupyter.Encode(jupyter.InputReply{Value: value}),
@@ -633,9 +634,9 @@ func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	return l.proceed()
 }
 
-// unstopped is the content of an execute_request without stop_on_error. What an
-// error aborts is for the [Kernel] to say, which has the queue: kernels also
-// abort what comes right after an error, at times.
+// unstopped returns the content of an execute_request without stop_on_error. The
+// [Kernel] has the queue and decides which requests an error aborts; kernels would
+// sometimes also abort the request that comes right after the error.
 func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(content, &fields); err != nil {
@@ -647,7 +648,7 @@ func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err err
 	return content, silent, err
 }
 
-// Ended lets what the kernel has said be read, for as long as that may take.
+// Ended lets what the kernel has sent be read, but bounds how long that may take.
 func (l *Link) Ended() {
 	l.cancel()
 	l.mu.Lock()
@@ -658,7 +659,7 @@ func (l *Link) Ended() {
 	}
 }
 
-// Close ends the connections and removes the connection file.
+// Close closes the connections and removes the connection file.
 func (l *Link) Close() {
 	l.cancel()
 	l.order.Lock()

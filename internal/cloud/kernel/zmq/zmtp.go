@@ -16,11 +16,11 @@ import (
 )
 
 // zmtp is the client's end of a ZeroMQ connection: version 3.0 of its transport
-// protocol without security (RFC 23), which is what Jupyter's kernels speak.
-// Reading is for one goroutine.
+// protocol without security (RFC 23), which is what Jupyter's kernels use. Only one
+// goroutine may read.
 //
-// What a peer says is foreign: a length is believed as far as bytes come, and up
-// to link.MaxMessage.
+// What a peer sends is not to be trusted: a length is believed only as far as bytes
+// arrive, and up to link.MaxMessage.
 type zmtp struct {
 	net.Conn
 	r       *bufio.Reader
@@ -41,8 +41,8 @@ var (
 	greeting = append(append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0}, "NULL"...), make([]byte, 64-16)...)
 )
 
-// openZMTP shakes hands over conn, as a socket of the given type. The peer
-// routes by the identity where it routes.
+// openZMTP makes the handshake over conn, as a socket of the given type. A peer
+// that routes messages uses identity as the address.
 func openZMTP(conn net.Conn, socketType, identity string) (*zmtp, error) {
 	z := &zmtp{Conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
 	ready := []byte("\x05READY")
@@ -92,7 +92,7 @@ func (z *zmtp) writeMessage(parts ...[]byte) error {
 	return err
 }
 
-// readMessage gives the parts of the next message.
+// readMessage returns the parts of the next message.
 func (z *zmtp) readMessage() (parts [][]byte, err error) {
 	room := link.MaxMessage
 	for {
@@ -101,7 +101,7 @@ func (z *zmtp) readMessage() (parts [][]byte, err error) {
 		case err != nil:
 			return nil, err
 		case flags&zmtpCommand != 0:
-			continue // of a newer version, which we do not speak
+			continue // of a newer version, which we do not implement
 		case len(parts) == maxParts:
 			return nil, fmt.Errorf("%w: a message of more than %d parts", errZMTP, maxParts)
 		}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package escapetest has what code in a sandbox must not be able to do, for tests
-// to try from everything that runs there.
+// Package escapetest lists what code in a sandbox must not be able to do, so that
+// tests can try it from everything that runs there.
 package escapetest
 
 import (
@@ -16,22 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Escape is something that code in a sandbox must not be able to do. Success would
-// print ESCAPED.
+// Escape is something that code in a sandbox must not be able to do. It prints
+// ESCAPED if it succeeds.
 type Escape struct {
 	Name, Command string
-	// FullOnly are what isolation without namespaces does not promise: there a
-	// sandbox is among the host's processes and has no network of its own.
+	// FullOnly marks escapes that isolation without namespaces does not promise to
+	// prevent: there a sandbox is among the host's processes and has no network of
+	// its own.
 	FullOnly bool
 }
 
-// host is what the escapes look for outside of their sandbox.
+// host is what the escapes look for outside their sandbox.
 type host struct {
-	secret  string // a file that says ESCAPED
+	secret  string // a file that contains ESCAPED
 	port    int    // of a listener on the loopback
-	process int    // as the host counts it
+	process int    // as the host numbers it
 	segment int    // of System V memory
-	socket  string // that takes datagrams
+	socket  string // that accepts datagrams
 	tty     string // a terminal
 }
 
@@ -63,7 +64,7 @@ func newHost(t testing.TB, process int) host {
 // listen makes a socket that every id of the host may send to.
 func (h *host) listen(t testing.TB) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // a test's own is too long for the name of a socket
+	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // a test's own directory has too long a name for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +98,14 @@ func (h *host) openTerminal(t testing.TB) {
 	}
 }
 
-// inPython runs a script in which no exception means that it got out.
+// inPython runs a script that has escaped if it raises no exception.
 func inPython(script string) string {
 	return "python3 -c '" + strings.ReplaceAll(script, "'", `"`) + "' 2>/dev/null && echo ESCAPED"
 }
 
-// List gives the escapes, written for /bin/sh, so that anything that runs in a
-// sandbox can try them. process is one of the host that they look for; what else
-// they look for is made here, and gone when the test ends.
+// List returns the escapes, written for /bin/sh, so that anything that runs in a
+// sandbox can try them. process is a process of the host that they look for;
+// everything else that they look for is made here, and removed when the test ends.
 func List(t testing.TB, process int) []Escape {
 	t.Helper()
 	h := newHost(t, process)
@@ -135,7 +136,7 @@ func List(t testing.TB, process int) []Escape {
 		{"families of pairs of sockets", inPython("import socket\nfor f in range(2, 46):\n for t in (1, 2, 5, 1 | socket.SOCK_CLOEXEC):\n  try: socket.socketpair(f, t)\n  except OSError as e:\n   if e.errno in (94, 97): continue\n  raise SystemExit(0)\nraise SystemExit(1)"), false},
 		{"host's datagram socket", inPython(`import socket; socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)[0].sendto(b"x", "` + h.socket + `")`), false},
 		{"host's terminal", "(exec 3<>" + h.tty + ") && echo ESCAPED; ls /dev/pts | grep -q '^[0-9]' && echo ESCAPED", false},
-		// Change. Where one of these succeeds it changes nothing.
+		// Change. If one of these succeeds it changes nothing.
 		{"host process's limits", inPython(fmt.Sprintf("import resource; n = resource.RLIMIT_CORE; resource.prlimit(%d, n, resource.prlimit(%[1]d, n))", h.process)), false},
 		{"host process's priority", inPython(fmt.Sprintf("import os\nfor which, who in ((0, %d), (1, os.getpgid(%[1]d))):\n try: os.setpriority(which, who, os.getpriority(which, who))\n except OSError: continue\n raise SystemExit(0)\nraise SystemExit(1)", h.process)), false},
 		{"host process's scheduling", inPython(fmt.Sprintf("import os\nfor change in (lambda p: os.sched_setaffinity(p, os.sched_getaffinity(p)), lambda p: os.sched_setscheduler(p, os.sched_getscheduler(p), os.sched_getparam(p)), lambda p: os.sched_setparam(p, os.sched_getparam(p))):\n try: change(%d)\n except OSError: continue\n raise SystemExit(0)\nraise SystemExit(1)", h.process)), false},
@@ -151,7 +152,8 @@ func List(t testing.TB, process int) []Escape {
 		{"a priority above all others", "chrt -f 1 true && echo ESCAPED", false},
 		{"the machine's asynchronous requests", inPython(fmt.Sprintf("import ctypes; assert ctypes.CDLL(None).syscall(%d, 1, ctypes.byref(ctypes.c_ulong())) == 0", unix.SYS_IO_SETUP)), false},
 		// Kill and trace.
-		// Its threads block signals for moments: what it does not handle may kill it then.
+		// The agent's threads briefly block signals: one that it does not handle
+		// may kill it then.
 		{"killing the agent", "python3 -c 'import os; [os.kill(1, n) for _ in range(300) for n in range(1, 65)]'; ls / >/dev/null || echo ESCAPED", true},
 		{"tracing the agent", inPython("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
 		// Mount and nest.

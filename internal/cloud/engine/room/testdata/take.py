@@ -1,8 +1,8 @@
-"""Takes of what the kernel counts by user as much as it is given, or as asked for.
+"""Uses as much as it gets, or as much as asked for, of what the kernel counts by user.
 
 take.py FILES MOST USERS: FILES says whether inotify is tried. Each of USERS users,
-from the current one on, takes at most MOST of each thing. Prints what was taken as
-JSON, once everything is, and then holds it until the end of its standard input.
+from the current one on, takes at most MOST of each thing. When everything is taken it
+prints what was taken as JSON, and holds it until the end of its standard input.
 """
 import ctypes
 import json
@@ -48,7 +48,7 @@ def queue(n):
     name = b"/%d-%d" % (os.getpid(), n)
     if rt.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None) < 0:
         return False
-    rt.mq_unlink(name)  # it is there, and counted, until it is closed
+    rt.mq_unlink(name)  # it exists, and is counted, until it is closed
     return True
 
 

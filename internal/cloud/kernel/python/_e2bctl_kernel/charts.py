@@ -1,7 +1,7 @@
-"""What a matplotlib figure shows, as data: e2b/chart.
+"""Returns what a matplotlib figure shows as data: e2b/chart.
 
-All of it is read back from what was drawn, not from the call that drew it. It is
-imported when the first figure is shown, with matplotlib loaded by then."""
+Everything is read back from what was drawn, not from the call that drew it. The module
+is imported when the first figure is shown, when matplotlib is already loaded."""
 import re
 
 import numpy
@@ -19,11 +19,11 @@ _UNIT = re.compile(r"\s(?:\(([^()]+)\)|\[([^][]+)\])")
 
 
 class TooLarge(Exception):
-    """There are more points in a figure than are sent."""
+    """Raised for a figure with more points than are sent."""
 
 
 def extract(figure):
-    """The chart of a figure; {} of one in which nothing was drawn."""
+    """Returns the chart of a figure; {} if nothing was drawn in it."""
     if not any(axes.has_data() for axes in figure.axes):
         return {}
     points = sum(_size(artist) for axes in figure.axes for artist in _drawn(axes))
@@ -47,7 +47,7 @@ def _chart(axes):
 
 
 def _kind(axes):
-    """The type of a chart, and what describes one."""
+    """Returns the type of a chart, and the function that describes such a chart."""
     drawn = _drawn(axes)
     if _all(drawn, Line2D):
         return "line", _line
@@ -69,7 +69,7 @@ def _all(artists, types):
 
 
 def _is_grid(artist):
-    """Tells a line across the chart, such as axhline draws."""
+    """Reports whether artist is a line across the chart, such as axhline draws."""
     if not isinstance(artist, Line2D) or len(artist.get_xdata()) != 2:
         return False
     (x0, x1), (y0, y1) = artist.get_data(orig=False)
@@ -124,7 +124,7 @@ def _middle(start, length):
 def _box(axes):
     lines = [[numpy.asarray(values, dtype=float) for values in line.get_data(orig=False)] for line in axes.lines]
     outlines = [patch.get_path().vertices.T for patch in axes.patches]
-    # First what is along the values, then what is across.
+    # The first argument is along the axis of the values, the second across it.
     boxes = [_Box(y, x, [(y, x) for x, y in lines]) for x, y in outlines]
     swapped = not any(box.whiskers for box in boxes)
     if swapped:
@@ -135,11 +135,11 @@ def _box(axes):
 
 
 class _Box:
-    """A box with the lines that belong to it: whiskers, the median, outliers."""
+    """A box together with its lines: whiskers, the median, outliers."""
 
     def __init__(self, along, across, lines):
         left, right = float(across.min()), float(across.max())
-        # A notch may reach beyond the quartiles: these are where the sides are that go all the way.
+        # A notch may reach beyond the quartiles, which are at the sides that have the full width.
         sides = along[:-1][(along[:-1] == along[1:]) & numpy.isclose(abs(numpy.diff(across)), right - left)]
         self.low, self.high = (float(f(sides if len(sides) else along)) for f in (numpy.min, numpy.max))
         self.place = (left + right) / 2
@@ -153,9 +153,9 @@ class _Box:
     def describe(self):
         ends = [float(end) for whisker in self.whiskers for end in whisker]
         least, most = min(ends, default=self.low), max(ends, default=self.high)
-        # Not a cap, which is on a side where its whisker has no length, nor a mean, which comes later.
+        # The median is neither a cap, which is on a side if its whisker has no length, nor a mean, which comes later.
         median = max(self._levels, key=lambda level: (round(level[1], 9), self.low < level[0] < self.high), default=None)
-        last = self._middle[-1] if self._middle else ()  # a mark of the mean comes before
+        last = self._middle[-1] if self._middle else ()  # the mark of a mean comes before the outliers
         return {"min": least, "first_quartile": self.low, "median": median and float(median[0]),
                 "third_quartile": self.high, "max": most, "outliers": [float(v) for v in last if v < least or v > most]}
 
@@ -168,7 +168,7 @@ def _labels(axes, swapped=False):
 
 
 def _unit(label):
-    """What a label has in parentheses or brackets."""
+    """Returns the part of a label that is in parentheses or brackets."""
     found = _UNIT.search(label or "")
     return (found.group(1) or found.group(2)) if found else None
 
@@ -193,15 +193,15 @@ def _scale(axis):
 
 
 def _places(axis, values):
-    """Positions on an axis; on one of dates, in ISO 8601."""
+    """Returns positions on an axis; those on an axis of dates are in ISO 8601."""
     if _scale(axis) == "datetime":
         return [date.isoformat() for date in dates.num2date(values)]
     return [float(value) for value in values]
 
 
 def _own(given, plotted):
-    """The values of a line as they were given where they are dates or names,
-    and as they were plotted elsewhere."""
+    """Returns the values of a line: as they were given if they are dates or names, otherwise
+    as they were plotted."""
     values = list(given)
     if values and all(isinstance(value, numpy.datetime64) for value in values):
         return [value.astype("datetime64[us]").item().isoformat() for value in values]
@@ -215,9 +215,9 @@ def _pairs(x, y):
 
 
 def _tick_labels(axis, places):
-    """The names of what stands at places: of the ticks, when there is one for
-    each at the same distance, as in a chart of groups; else of the tick at a
-    place, or the place itself."""
+    """Returns the names of what is at places. If there is one tick for each place, all at the
+    same distance, as in a chart of groups, these are the names of the ticks. Otherwise each
+    is the name of the tick at that place, or the place itself."""
     ticks = axis.get_majorticklocs()
     names = _tick_names(axis, ticks)
     if places and len(names) == len(places) and numpy.allclose(numpy.subtract(places, ticks), places[0] - ticks[0]):

@@ -1,15 +1,15 @@
-"""What errors say to clients."""
+"""The content of the errors that clients get."""
 
-# An exception may say this much, in characters, and so may each part of its traceback.
+# The maximum length in characters of an exception's text and of each part of its traceback.
 MAX_ERROR = 1 << 20
 
 
 class StdinNotImplementedError(NotImplementedError):
-    """input() where no client answers; named as IPython names it."""
+    """Raised by input() if no client can answer. It has the name of IPython's class."""
 
 
 def failure(error, trace):
-    """The content of error."""
+    """Returns the content of an error message."""
     try:
         value = str(error)
     except Exception:
@@ -18,7 +18,7 @@ def failure(error, trace):
 
 
 def _shortened(text):
-    """A text whose middle is left out when it is long: a line to the agent is limited."""
+    """Returns text, without its middle if it is long: a line to the agent is limited."""
     if len(text) <= MAX_ERROR:
         return text
     half = MAX_ERROR // 2
@@ -26,7 +26,7 @@ def _shortened(text):
 
 
 def no_stdin():
-    """The class to raise for input() where no client answers: IPython's own where there is one."""
+    """Returns the class to raise for input() if no client can answer: IPython's own if there is one."""
     try:
         from IPython.core.error import StdinNotImplementedError as IPythons
     except ImportError:

@@ -1,4 +1,4 @@
-"""Representations that E2B's kernel gives beyond IPython's own."""
+"""Representations that E2B's kernel has in addition to IPython's."""
 import json
 import sys
 import warnings
@@ -29,21 +29,21 @@ class ChartFormatter(BaseFormatter):
     _return_type = dict
 
     def pop(self, typ, default=None):
-        # matplotlib's backend takes figures from all formatters when it chooses
-        # the format of pictures, which this is not.
+        # When matplotlib's backend chooses the format of pictures, it removes figures
+        # from all formatters. This formatter is not one for pictures.
         if getattr(typ, "__module__", None) == "matplotlib.figure":
             return default
         return super().pop(typ, default)
 
 
-# Types that have a representation as text and no other by themselves.
+# Types whose only representation of their own is text.
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
 
 
 class Formatter(DisplayFormatter):
-    """IPython's, with E2B's representations. It asks a dozen formatters for each
-    value, which is a good part of what a small cell costs; for most values only
-    one has an answer."""
+    """IPython's formatter, with E2B's representations. IPython's asks a dozen formatters
+    for each value, which is a large part of the cost of a small cell. This one asks only
+    the one for text where no other can have an answer."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -66,7 +66,7 @@ class Formatter(DisplayFormatter):
         return super().format(obj, include=include, exclude=exclude)
 
     def _only_text(self, obj):
-        """Tells that code has registered nothing for such a value."""
+        """Reports whether code has registered no other formatter for such a value."""
         if self.formatters != self._own:
             return False
         bases = type(obj).__mro__
@@ -87,12 +87,12 @@ def _columns(frame):
         _left_out("e2b/data", "%d cells, the limit is %d" % (frame.size, MAX_CELLS))
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of two columns with one name the last is taken
+        warnings.simplefilter("ignore")  # of two columns with the same name the last is taken
         return clean(frame.to_dict(orient="list"), other=str)
 
 
 def _chart(figure):
-    """A figure that cannot be read as data is a picture all the same."""
+    """Returns a figure as data. One that cannot be read as data is still shown as a picture."""
     from . import charts
 
     try:
@@ -109,7 +109,7 @@ def _left_out(mime, why):
 
 
 def _json(value):
-    """Lists and dicts as JSON, where they can be; NaN is null."""
+    """Returns lists and dicts as JSON if possible, with NaN as null."""
     try:
         json.dumps(value, allow_nan=False)
         return value

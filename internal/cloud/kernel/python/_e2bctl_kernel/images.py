@@ -1,4 +1,4 @@
-"""A picture that PIL saves to a named file is shown as well, as E2B's kernel does."""
+"""Displays pictures that PIL saves to a named file, as E2B's kernel does."""
 import functools
 from importlib.machinery import PathFinder
 
@@ -6,8 +6,8 @@ from IPython.display import display
 
 
 class Finder:
-    """Finds PIL.Image where it is, and changes it as it is loaded: to load it
-    for everyone would cost more than most kernels' whole start."""
+    """Finds PIL.Image at its usual place, and changes it while it is loaded. Loading it
+    in every kernel would cost more than the whole start of most kernels."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -30,9 +30,9 @@ def _show_saved(image):
 
     @functools.wraps(save)
     def save_and_show(self, fp, *arguments, **options):
-        __tracebackhide__ = True  # of IPython's traceback
+        __tracebackhide__ = True  # from IPython's traceback
         save(self, fp, *arguments, **options)
-        if isinstance(fp, str):  # and not a file that code has opened, nor a Path
+        if isinstance(fp, str):  # not an open file, nor a Path
             display(self)
 
     image.save = save_and_show

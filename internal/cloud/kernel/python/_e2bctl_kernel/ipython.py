@@ -1,4 +1,4 @@
-"""The engine for a Python with IPython: its own shell, told where to speak."""
+"""The engine for a Python with IPython: IPython's own shell, with its output redirected."""
 import asyncio
 import builtins
 import contextlib
@@ -27,16 +27,16 @@ from .errors import failure
 from .tasks import run_task
 
 
-# How often a cell is run before there is nothing left to be learned from it.
+# How often a cell is run until Python no longer changes its bytecode.
 ROUNDS = 20
 
 
 class Hook(DisplayHook):
-    """The value of a cell is execute_result."""
+    """Sends the value of a cell as execute_result."""
 
     def quiet(self):
-        # The question whether the cell ends in a semicolon is put to a
-        # tokenizer; hardly any cell has one.
+        # IPython runs a tokenizer to find out whether the cell ends in a semicolon;
+        # hardly any cell contains one.
         return ";" in self.shell.history_manager.input_hist_parsed[-1] and super().quiet()
 
     def write_output_prompt(self):
@@ -50,7 +50,7 @@ class Hook(DisplayHook):
 
 
 class Publisher(DisplayPublisher):
-    """display() and friends."""
+    """Implements display() and similar functions."""
 
     def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
         kind = "update_display_data" if update else "display_data"
@@ -61,8 +61,8 @@ class Publisher(DisplayPublisher):
 
 
 class Forgotten(dict):
-    """Outputs by cell, kept by nobody: what a kernel has shown is the
-    client's to remember, and may be gigabytes."""
+    """Outputs by cell, none of which are kept: remembering what a kernel has shown is up
+    to the client, and may take gigabytes."""
 
     def __missing__(self, cell):
         return []
@@ -76,12 +76,12 @@ class Shell(InteractiveShell):
         self.kernel = kernel
         self.failure = None
         self.cancelled = False  # the cell was interrupted while it awaited
-        self._left_out = 0  # frames that the traceback to be shown lacks
+        self._left_out = 0  # number of frames left out of the traceback to be shown
         super().__init__(**options)
 
     def init_hooks(self):
         super().init_hooks()
-        # What `name?` shows is displayed; there is no terminal to page on.
+        # The output of `name?` is displayed, because there is no terminal to page it on.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
 
     def init_display_formatter(self):
@@ -93,26 +93,26 @@ class Shell(InteractiveShell):
         self.history_manager.outputs = Forgotten()
 
     def _tee(self, channel):
-        return contextlib.nullcontext()  # as above
+        return contextlib.nullcontext()  # outputs are not kept
 
     def showtraceback(self, exc_tuple=None, *arguments, **options):
         etype, error, frames = self._get_exc_info(exc_tuple)
-        if self.kernel.wire.forked:  # a child of the cell's, which ends here and has nobody to tell
+        if self.kernel.wire.forked:  # a child that the cell forked: it ends here, without a client to tell
             os._exit(1)
         chain = _chain(error)
-        if any(isinstance(e, GROUP) for e in chain):  # which IPython prints
+        if any(isinstance(e, GROUP) for e in chain):  # IPython would print those
             self._showtraceback(etype, error, _plainly(error, frames))
             return
-        # IPython takes a millisecond and more for a frame, and heeds no
-        # interrupt meanwhile.
+        # IPython takes a millisecond or more for each frame, and does not respond to
+        # interrupts meanwhile.
         self._left_out = sum(_cut(e) for e in chain)
         super().showtraceback((etype, error, error.__traceback__ or frames), *arguments, **options)
 
     def _format_exception_for_storage(self, *arguments, **options):
-        return None  # kept by nobody, as outputs are: and it would be the same work again
+        return None  # not kept, like outputs, and formatting it would double the work
 
     async def run_code(self, *arguments, **options):
-        # Between here and the cell nothing swallows an interrupt.
+        # Nothing between here and the cell swallows an interrupt.
         self.kernel.interrupts.admit()
         return await super().run_code(*arguments, **options)
 
@@ -122,7 +122,7 @@ class Shell(InteractiveShell):
             lines.insert(-1, "    [... %d frames are left out]\n" % self._left_out)
             self._left_out = 0
         if self.cancelled and issubclass(etype, asyncio.CancelledError):
-            # An interrupt reaches a cell that awaits as a cancellation.
+            # An interrupt reaches a cell that is awaiting as a cancellation.
             lines = [line.replace(name, "KeyboardInterrupt") for line in lines]
             name = "KeyboardInterrupt"
         self.failure = dict(failure(evalue, lines), ename=name)
@@ -132,18 +132,18 @@ class Shell(InteractiveShell):
         raise SystemExit  # `exit` ends the cell, as sys.exit() does, and not the kernel
 
     def enable_gui(self, gui=None):
-        pass  # there is no screen, and matplotlib asks
+        pass  # there is no screen, but matplotlib calls this
 
     def system(self, command):
-        """`!command`: its output is the cell's, in order."""
+        """Runs `!command`. Its output is part of the cell's output, in order."""
         shell = "/bin/bash" if os.path.exists("/bin/bash") else None
         process = subprocess.Popen(self.var_expand(command, depth=1), shell=True, executable=shell,
                                    stdin=subprocess.DEVNULL, stdout=1, stderr=subprocess.STDOUT)
         try:
             self.user_ns["_exit_code"] = process.wait()
         except BaseException:
-            # The interrupt went to the whole process group: what does not
-            # end by itself now is not going to.
+            # The interrupt went to the whole process group: a command that does not
+            # end soon is not going to end by itself.
             try:
                 process.wait(timeout=1)
             except subprocess.TimeoutExpired:
@@ -154,17 +154,17 @@ class Shell(InteractiveShell):
     system_piped = system_raw = system
 
 
-# Before Python 3.11 there are none, and nothing is an instance of ().
+# Before Python 3.11 there are no groups, and nothing is an instance of ().
 GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 
-# A longer traceback is shown without its middle: so many frames at either end.
+# A longer traceback is shown without its middle.
 MAX_FRAMES = 40
 
 
 def _cut(error):
-    """Takes the middle out of an exception's traceback; returns how many frames
-    that is."""
+    """Removes the middle of an exception's traceback, and returns how many frames it
+    removed."""
     frames, frame = [], error.__traceback__
     while frame is not None:
         frames.append(frame)
@@ -180,7 +180,7 @@ def _cut(error):
 
 
 def _chain(error):
-    """An exception and all those behind it."""
+    """Returns an exception together with its causes and contexts."""
     found, rest = {}, [error]
     while rest:
         error = rest.pop()
@@ -191,15 +191,15 @@ def _chain(error):
 
 
 def _plainly(error, frames):
-    """A traceback as Python itself gives it, from where the user's code begins."""
+    """Formats a traceback as Python itself does, starting where the user's code begins."""
     while frames is not None and frames.tb_frame.f_globals.get("__name__") != "__main__":
         frames = frames.tb_next
     return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
 def scratch():
-    """The directory that IPython wants to write to. The user's home is not it:
-    next to the driver, unless that belongs to somebody else."""
+    """Returns the directory for IPython to write to. It is not in the user's home but next
+    to the driver, unless that belongs to somebody else."""
     directory = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "ipython")
     try:
         os.makedirs(directory, exist_ok=True)
@@ -214,7 +214,7 @@ class Engine:
 
     def __init__(self, kernel):
         config = Config()
-        config.HistoryManager.enabled = False  # its database costs a millisecond a cell
+        config.HistoryManager.enabled = False  # its database costs a millisecond per cell
         config.PlainTextFormatter.max_seq_length = 0
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
@@ -226,16 +226,16 @@ class Engine:
         self.kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async
-        # Good advice at a terminal; here sys.exit() ends the cell and nothing else.
+        # The advice is good at a terminal; here sys.exit() ends only the cell.
         warnings.filterwarnings("ignore", message="To exit: use")
 
     @staticmethod
     def _choose_backend():
-        # Figures go through the display formatters as PNG.
+        # This backend sends figures through the display formatters, as PNG.
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def warm(self):
-        """Does what cells do, for what that loads and makes, and leaves no trace."""
+        """Does what cells do, so that everything for it is loaded and made, and leaves no trace."""
         shell, cells = self._shell, ["1+1", "print(1)"]
         if "numpy" in sys.modules:
             cells.append("import numpy; numpy.ones(2)")
@@ -260,7 +260,7 @@ class Engine:
             FigureCanvasAgg(figure).print_png(io.BytesIO())
 
     def attach(self):
-        """Makes anew, in a process that was forked, what __init__ did outside of it."""
+        """Repeats, in a forked process, what __init__ did outside the process."""
         self._choose_backend()
         os.makedirs(self._shell.profile_dir.location, exist_ok=True)
         self._shell.profile_dir.check_dirs()
@@ -271,7 +271,7 @@ class Engine:
         if not silent:
             self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
-        if "_oh" not in shell.user_ns:  # a cell has cleared its globals, without which the shell shows no value
+        if "_oh" not in shell.user_ns:  # a cell has cleared its globals, and without them the shell shows no value
             shell.user_ns.setdefault("__name__", "__main__")
             shell.init_user_ns()
         count = shell.execution_count
@@ -280,7 +280,7 @@ class Engine:
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             content = shell.failure
-            if content is None:  # the cell has broken what would have shown it
+            if content is None:  # the cell has broken the code that would have shown the error
                 content = failure(error, _plainly(error, error.__traceback__))
                 self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=count, payload=[])

@@ -1,4 +1,4 @@
-"""The kernel: takes requests one at a time on the main thread, where signals strike."""
+"""The kernel: serves requests one at a time on the main thread, which signals interrupt."""
 import builtins
 import faulthandler
 import getpass
@@ -12,16 +12,16 @@ from .errors import failure, no_stdin
 from .streams import Output, Stream
 from .wire import Interrupts, Wire, bundle, dumps
 
-# Before a process of the user's code may write to descriptor 1 or 2, all that
-# was printed is out: that keeps the two in order.
+# Everything that was printed is sent before a process of the user's code can write to
+# descriptor 1 or 2, which keeps the output of both in order.
 SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn"))
 
-# The variables of this process, also when code puts something else in their place.
+# The variables of this process, even if user code replaces os.environ.
 ENVIRON = os.environ
 
 
 class Kernel:
-    """What get_ipython().kernel is, and what an engine uses to speak.
+    """The object behind get_ipython().kernel, through which an engine sends messages.
 
     An engine has execute(request) -> content of execute_reply, and
     answer(type, content) -> content of the reply to any other request."""
@@ -30,17 +30,17 @@ class Kernel:
         self.interrupts = Interrupts()
         self.wire = Wire(self.interrupts)
         self.output = Output(self.wire, self.interrupts)
-        self.stamp = None  # of a kernel that was forked: tells whether it may be used
+        self.stamp = None  # only in a forked kernel: checks whether the kernel may be used
         self.allow_stdin = False
         self._requests = queue.SimpleQueue()
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
-        self._modules = {}  # that were loaded before the first cell
+        self._modules = {}  # those loaded before the first cell
 
     def connect(self, fd):
-        """Takes over the process: from now on it speaks to the agent."""
-        # For C code that dies: its last words go to descriptor 2 and so to the client.
+        """Takes over the process: from now on its output goes to the agent."""
+        # If C code crashes, the report goes to descriptor 2 and so to the client.
         faulthandler.enable(file=2)
         self.wire.connect(fd)
         self.output.start()
@@ -53,7 +53,7 @@ class Kernel:
         threading.Thread(target=self._read, name="requests", daemon=True).start()
 
     def emit(self, type, content):
-        """Says something on iopub, after all that was printed before."""
+        """Sends a message on iopub, after everything that was printed before."""
         self.output.flush()
         self.wire.send(type, content)
 
@@ -68,11 +68,11 @@ class Kernel:
         self.emit(type, content + "}")
 
     def raw_input(self, prompt=""):
-        """Asks the client for a line; from any thread, one question at a time."""
+        """Asks the client for a line. Any thread may call it; questions are asked one at a time."""
         return self._ask(str(prompt), False)
 
     def getpass(self, prompt="Password: ", stream=None):
-        """Asks the client for a line that is not to be shown."""
+        """Asks the client for a line that must not be shown."""
         return self._ask(str(prompt), True)
 
     def _ask(self, prompt, password):
@@ -85,7 +85,7 @@ class Kernel:
             self.wire.send("input_request", {"prompt": prompt, "password": password}, seq=number)
             while True:
                 reply = self._inputs.get()
-                if reply["seq"] == number:  # else the answer to a question that was interrupted
+                if reply["seq"] == number:  # otherwise it answers a question that was interrupted
                     break
         if reply.get("eof"):
             raise EOFError("the client that could answer is gone")
@@ -104,13 +104,14 @@ class Kernel:
                 else:
                     self._requests.put(message)
         finally:
-            # The agent is gone, or user code has broken what this needs: to hear
-            # nothing more would be to hang.
+            # The agent is gone, or user code has broken what this needs: a kernel that
+            # receives nothing more would hang.
             os._exit(0)
 
     def keep_modules(self):
-        """Has what is loaded at hand for after a cell that clears sys.modules. A zygote
-        does it for its kernels: to touch each module costs them megabytes."""
+        """Remembers the loaded modules, to restore them after a cell that clears
+        sys.modules. A zygote does this for its kernels, because touching every module
+        costs each of them megabytes."""
         self._modules.update(sys.modules)
 
     def serve(self, engine):
@@ -130,15 +131,15 @@ class Kernel:
         else:
             reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
         if self.wire.forked:
-            os._exit(reply["status"] != "ok")  # a child that the cell forked and let run to its end
+            os._exit(reply["status"] != "ok")  # a child that the cell forked and that ran to the end of the cell
         if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
-            sys.modules.update(self._modules)  # the cell has cleared them: imports would fail for good
+            sys.modules.update(self._modules)  # the cell has cleared them, and all later imports would fail
         self._flush_all()
         self.wire.send("reply", reply, id=request["id"])
 
     def rehearse(self, engine, codes):
-        """Runs cells to nobody's hearing, before connect: Python writes down in its
-        bytecode how it came along, until that has settled after some rounds."""
+        """Runs cells before connect, without sending anything. Python specialises its
+        bytecode while it runs; after some rounds the bytecode no longer changes."""
         self.wire.mute()
         stdout, sys.stdout = sys.stdout, Stream("stdout", 1, self.output, self.wire)
         try:
@@ -152,13 +153,13 @@ class Kernel:
         before = {}
 
         def execute():
-            for name in env:  # one that no process can have is an error of this execution
+            for name in env:  # an invalid name or value is an error of this execution
                 before[name] = ENVIRON.get(name)
                 ENVIRON[name] = env[name]
             return engine.execute(content)
 
         try:
-            # An execution that is not silent announces itself with execute_input.
+            # An execution that is not silent is announced by its execute_input.
             return self._guarded(execute, announce=content.get("silent", False))
         finally:
             for name, value in before.items():
@@ -168,12 +169,12 @@ class Kernel:
                     del ENVIRON[name]
 
     def _guarded(self, call, announce):
-        """An engine catches what user code raises. What gets past it, such as
-        an interrupt at the very end, becomes an error all the same."""
+        """An engine catches what user code raises. An exception that gets past it, such
+        as an interrupt at the very end, also becomes an error message."""
         try:
             try:
                 self.interrupts.arm()
-                if announce:  # an interrupt strikes from here on; the agent keeps those before
+                if announce:  # interrupts take effect from here on; the agent holds back earlier ones
                     self.wire.send("armed", {})
                 return call()
             finally:
@@ -185,7 +186,7 @@ class Kernel:
 
     def _flush_all(self):
         ctypes = sys.modules.get("ctypes")
-        if ctypes is not None:  # else hardly anything here prints through libc
+        if ctypes is not None:  # without ctypes hardly anything here prints through libc
             try:
                 ctypes.pythonapi.fflush(None)
             except Exception:

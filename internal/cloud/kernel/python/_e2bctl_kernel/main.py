@@ -21,7 +21,7 @@ def main(directory):
 
 
 def run(engine, directory, note=""):
-    """Serves, with user code working in directory."""
+    """Serves requests, with directory as the working directory of user code."""
     sys.argv = [""]
     sys.path[0] = ""
     try:
@@ -31,7 +31,7 @@ def run(engine, directory, note=""):
     engine.kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })
-    # What is loaded now stays: a collection, which strikes in the middle of a
-    # cell, need not look at it again.
+    # What is loaded now stays loaded: garbage collections, which happen in the middle
+    # of cells, need not look at it again.
     gc.freeze()
     engine.kernel.serve(engine)

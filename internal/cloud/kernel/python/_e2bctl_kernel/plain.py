@@ -1,4 +1,4 @@
-"""The engine for a Python without IPython: the standard library alone."""
+"""The engine for a Python without IPython. It uses only the standard library."""
 import ast
 import asyncio
 import inspect
@@ -12,14 +12,14 @@ from .errors import failure
 from .tasks import run_task
 
 
-# What rewrites a cell before it is compiled, as IPython's ast_transformers do:
-# objects with visit(tree) -> tree.
+# Objects that rewrite a cell before it is compiled, like IPython's ast_transformers:
+# they have visit(tree) -> tree.
 transformers = []
 
 
 class Engine:
-    """exec, the value of the last expression, tracebacks, input, top-level
-    await. No magics, no display."""
+    """Supports exec, the value of the last expression, tracebacks, input and
+    top-level await, but no magics and no display."""
 
     name = "python"
     version = sys.version.partition(" ")[0]
@@ -67,7 +67,7 @@ class Engine:
 
     def _run(self, source):
         name = "<cell %d>" % self._count
-        # The lines of a traceback come from here.
+        # Tracebacks get their source lines from here.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         tree = ast.parse(source, name)
         for transformer in transformers:
@@ -97,13 +97,13 @@ class Engine:
     def _traceback(self, error):
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals is not self._globals:
-            frames = frames.tb_next  # the driver's own
+            frames = frames.tb_next  # a frame of the driver
         # One string: some clients join with a newline, others with nothing.
         return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
 def describe(value):
-    """A value's MIME bundle and its metadata."""
+    """Returns a value's MIME bundle and its metadata."""
     method = getattr(value, "_repr_mimebundle_", None)
     if method is not None and not isinstance(value, type):
         found = method(include=None, exclude=None)

@@ -9,20 +9,20 @@ from time import sleep
 
 from .wire import quoted
 
-# What is printed waits this long, or until it is this much (in characters), so
-# that a million tiny prints are a few hundred messages. What is larger by now
-# takes memory from the system and gives it back, for each piece.
+# Printed text waits for DELAY seconds or until it has SIZE characters, so that a million
+# tiny prints become a few hundred messages. For pieces larger than SIZE, memory would be
+# taken from the system and given back each time.
 DELAY = 0.004
 SIZE = 1 << 15
 
-# A text of fewer characters than SMALL is not measured, only counted: MANY of
-# them are enough.
+# Texts of fewer than SMALL characters are only counted, not measured; they are sent once
+# there are MANY of them.
 SMALL = 1 << 8
 MANY = 1 << 14
 
 
 class _Error(str):
-    """What was printed to stderr, among what was printed to stdout."""
+    """Text printed to stderr, to distinguish it from text printed to stdout."""
 
 
 KINDS = {"stdout": str, "stderr": _Error}
@@ -30,16 +30,16 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class Output:
-    """Both streams in one buffer, which keeps the order between them."""
+    """Buffers both streams together, which keeps the order between them."""
 
     def __init__(self, wire, interrupts):
         self._wire = wire
         self._interrupts = interrupts
         self._lock = threading.RLock()
-        # Without a lock: one append is atomic, and flush takes what it finds.
+        # This needs no lock: one append is atomic, and flush takes what it finds.
         self.texts = collections.deque()
-        self.room = MANY  # how many texts may wait: none in a forked child
-        self.scheduled = False  # what waits is going to be flushed
+        self.room = MANY  # how many texts may wait; none in a forked child
+        self.scheduled = False  # the waiting texts are going to be flushed
         self._size = 0
         self._wake = queue.SimpleQueue()
 
@@ -47,7 +47,7 @@ class Output:
         threading.Thread(target=self._run, name="output", daemon=True).start()
 
     def write(self, text):
-        """Takes a text of one of the KINDS, of any size."""
+        """Buffers a text of one of the KINDS, of any size."""
         self.texts.append(text)
         self._size += len(text)
         if self._size >= SIZE or len(self.texts) >= MANY:
@@ -56,7 +56,7 @@ class Output:
             self.schedule()
 
     def schedule(self):
-        self._interrupts.hold()  # between the two, for good
+        self._interrupts.hold()  # an interrupt between the two steps would stop flushing for good
         try:
             self.scheduled = True
             self._wake.put(None)
@@ -75,7 +75,7 @@ class Output:
                     try:
                         text = self.texts.popleft()
                     except IndexError:
-                        break  # a finalizer printed, and flushed
+                        break  # a finalizer has printed and flushed
                     if text.__class__ is not kind:
                         self._send(kind, taken)
                         kind, taken = text.__class__, []
@@ -87,7 +87,7 @@ class Output:
     def _send(self, kind, texts):
         text = "".join(texts)
         for start in range(0, len(text), SIZE):
-            # The agent reads this form faster than others.
+            # The agent parses this form faster than others.
             self._wire.send("stream", '{"name":"%s","text":%s}' % (NAMES[kind], quoted(text[start:start + SIZE])))
 
     def _run(self):
@@ -98,15 +98,15 @@ class Output:
             self.flush()
 
     def forget(self):
-        """In a forked child: what is buffered is the parent's to send."""
+        """Drops the buffered text in a forked child; the parent sends it."""
         self.texts.clear()
         self.room = 0
         self._lock = threading.RLock()
 
 
 class Stream(io.TextIOBase):
-    """A text stream whose text goes to the client, or, in a forked child, to
-    the descriptor of the same name."""
+    """A text stream whose text goes to the client or, in a forked child, to the
+    descriptor of the same name."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -126,10 +126,10 @@ class Stream(io.TextIOBase):
             self.write = self._quick()
 
     def _quick(self):
-        """A write for what nearly all texts are. A print is two of them, and all
-        that is done for one is seen in what a million takes."""
+        """Returns a fast write for small texts, which nearly all texts are. A print makes
+        two writes, and every step of one shows in the time that a million take."""
         output, texts, append = self._output, self._output.texts, self._output.texts.append
-        write = self.write  # the one below
+        write = self.write  # the method below
 
         def quick(text):
             if type(text) is not str or len(text) >= SMALL or len(texts) >= output.room:

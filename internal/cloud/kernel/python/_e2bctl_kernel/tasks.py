@@ -3,9 +3,9 @@ import asyncio
 
 
 def run_task(loop, coroutine, cancelling=lambda: None):
-    """Runs a cell's coroutine. One that is interrupted is cancelled, after
-    cancelling was called: it must not go on in the next cell that awaits. What
-    it makes of the cancellation is its result."""
+    """Runs a cell's coroutine and returns its result. If it is interrupted, cancelling
+    is called and then the coroutine is cancelled, because it must not go on in the next
+    cell that awaits. If it handles the cancellation and returns, that is its result."""
     task = loop.create_task(coroutine)
     try:
         return loop.run_until_complete(task)

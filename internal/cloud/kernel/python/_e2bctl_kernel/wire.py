@@ -1,4 +1,4 @@
-"""The socket to the agent, what may be said on it, and when SIGINT may strike."""
+"""The socket to the agent, what may be sent on it, and when SIGINT may take effect."""
 import base64
 import datetime
 import json
@@ -8,13 +8,13 @@ import signal
 import socket
 import threading
 
-# A result may take this much as JSON; the agent reads lines of twice this.
+# The maximum size of a result as JSON; the agent reads lines of twice this size.
 MAX_BUNDLE = 32 << 20
 
 
 class Interrupts:
-    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs, and
-    never in the middle of a line: half a line would end the connection."""
+    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs, and never while
+    a line is being sent: half a line would end the connection."""
 
     def __init__(self):
         self._main = threading.get_ident()
@@ -25,7 +25,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, signum, frame):
-        __tracebackhide__ = True  # IPython's traceback ends where the cell was
+        __tracebackhide__ = True  # IPython's traceback then ends where the cell was interrupted
         if not self._armed:
             return
         if self._held or self._deferred:
@@ -34,9 +34,9 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def arm(self):
-        # A signal that was meant for the cell before is handled at the call
-        # above, while nothing is armed. The handler is set again because user
-        # code may have taken it.
+        # A signal that was meant for the previous cell has been handled when this method
+        # was called, while nothing was armed. The handler is set again because user code may have
+        # replaced it.
         signal.signal(signal.SIGINT, self._handle)
         self._pending = self._deferred = False
         self._armed = True
@@ -45,7 +45,7 @@ class Interrupts:
         self._armed = False
 
     def defer(self):
-        """Keeps an interrupt until admit: what prepares a cell may swallow it."""
+        """Holds back interrupts until admit, because the code that prepares a cell may swallow them."""
         self._deferred = True
 
     def admit(self):
@@ -72,7 +72,7 @@ class Interrupts:
 
 
 class Wire:
-    """Lines of JSON both ways. Any thread may send."""
+    """Lines of JSON in both directions. Any thread may send."""
 
     def __init__(self, interrupts):
         self._interrupts = interrupts
@@ -88,7 +88,7 @@ class Wire:
         self._socket.set_inheritable(False)
 
     def mute(self):
-        """Until connect, what is said is lost."""
+        """Drops everything that is sent until connect is called."""
         self._socket = Mute()
 
     def lines(self):
@@ -97,7 +97,7 @@ class Wire:
                 yield json.loads(line)
 
     def send(self, type, content, **fields):
-        """Sends one message. content is an object, or JSON text already."""
+        """Sends one message. content is an object, or text that is already JSON."""
         if self.forked:
             return
         if not isinstance(content, str):
@@ -114,8 +114,8 @@ class Wire:
             self._interrupts.release()
 
     def sync(self):
-        """Returns when the agent has taken all that was sent before. What is
-        written to descriptors 1 and 2 from now on comes after it."""
+        """Returns when the agent has received everything sent so far. What is written to
+        descriptors 1 and 2 from now on comes after it."""
         if self.forked:
             return
         with self._sync_lock:
@@ -129,20 +129,20 @@ class Wire:
         self._acks.put(number)
 
     def close_in_child(self):
-        """Leaves the socket to the kernel: a forked child has no part in it."""
+        """Leaves the socket to the kernel: a forked child must not use it."""
         self.forked = True
         self._socket.close()
 
 
 class Mute:
-    """A socket that nobody listens to."""
+    """A socket that drops everything sent to it."""
 
     def sendall(self, data):
         pass
 
 
 def dumps(value):
-    """JSON in ASCII, without NaN and infinities: these become strings."""
+    """Returns value as JSON in ASCII. NaN and infinities, which JSON lacks, become strings."""
     try:
         return _encode(value)
     except (TypeError, ValueError):
@@ -150,8 +150,8 @@ def dumps(value):
 
 
 def clean(value, nonfinite=str, other=None, _depth=0):
-    """The nearest value that JSON has. What has none becomes other(value), or is
-    a TypeError."""
+    """Returns the closest value that JSON has. A value without one becomes other(value), or
+    raises a TypeError."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -186,7 +186,7 @@ def _default(value):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    # numpy's scalars and arrays, without importing numpy.
+    # Handles numpy's scalars and arrays without importing numpy.
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         plain = value.tolist()
         if type(plain) is not type(value):
@@ -194,15 +194,15 @@ def _default(value):
     raise TypeError("%s is not JSON" % type(value).__name__)
 
 
-# A string as JSON, in ASCII.
+# quoted(text) is text as a JSON string, in ASCII.
 quoted = json.encoder.encode_basestring_ascii
 
 _encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 
 
 def bundle(data):
-    """A MIME bundle as JSON text, and a line for each representation that
-    cannot be part of it."""
+    """Returns a MIME bundle as JSON text, and a line for each representation that cannot
+    be part of it."""
     parts, refused, size = [], [], 0
     for mime, value in data.items():
         try:

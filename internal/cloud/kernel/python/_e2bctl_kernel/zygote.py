@@ -1,11 +1,11 @@
 """The zygote: has everything loaded, and forks kernels into sandboxes.
 
-It runs in the room, over the template, without a network, and never runs code of
-a user. The server sends one order a kernel on descriptor 3, with descriptors: the
-kernel's socket, the sandbox's first process, and where to join its groups. What
-is between joining the sandbox's namespaces and giving up the rights that come
-with it must touch nothing of the sandbox: files there are hostile. So all that
-it needs is made before, and what it does not foresee ends the process.
+It runs in the room, over the template, without a network, and never runs user code.
+The server sends one order for each kernel on descriptor 3, together with descriptors:
+the kernel's socket, the sandbox's first process, and the files to join its groups.
+Between joining the sandbox's namespaces and giving up the privileges that come with
+them, the code must touch nothing of the sandbox, because files there may be hostile.
+So everything that it needs is made before, and any unforeseen error ends the process.
 """
 import ctypes
 import fcntl
@@ -54,7 +54,7 @@ class _Program(ctypes.Structure):  # struct sock_fprog
 
 
 class Order:
-    """What a kernel has to become, ready to be applied without a thought."""
+    """What a kernel has to become, prepared so that nothing is left to work out later."""
 
     def __init__(self, spec, files):
         self.socket, self.sandbox, *self.groups = files
@@ -69,12 +69,12 @@ class Order:
         self.sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
 
     def arrange(self):
-        """Joins the groups, and closes all descriptors but those that are needed."""
+        """Joins the groups, and closes all descriptors except those that are needed."""
         for group in self.groups:
             os.write(group, b"0")
         _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
         read, write = os.pipe()
-        # First out of the way of the numbers that they are to have.
+        # First move them out of the way of the numbers that they will get.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (self.socket, self.sandbox, read, write)]
         for fd, to in zip(high, (SOCKET, SANDBOX, PARENT_READ, PARENT_WRITE)):
             os.dup2(fd, to, inheritable=False)
@@ -83,17 +83,17 @@ class Order:
         _call(_syscall, _SYS_CLOSE_RANGE, PARENT_WRITE + 1, ctypes.c_uint(0xFFFFFFFF), 0)
 
     def enter(self):
-        """Joins the namespaces of the sandbox, as their owner, who alone may do so; what
-        is forked from here on is in it."""
+        """Joins the namespaces of the sandbox as their owner, because only the owner may.
+        Processes forked from here on are in the sandbox."""
         os.setresuid(self.owner, self.owner, self.owner)
         _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
         _call(_setns, SANDBOX, NAMESPACES)
-        _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)  # the change of user may have undone it
+        _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)  # the change of user may have reset it
         os.close(SANDBOX)
 
     def drop(self):
-        """Gives up everything that processes of the sandbox do not have, in the
-        order in which its first process did."""
+        """Gives up every privilege that processes of the sandbox do not have, in the order
+        in which its first process did."""
         os.umask(0o022)
         for which, value in self.limits:
             resource.setrlimit(which, (value, value))
@@ -110,17 +110,18 @@ class Order:
                 continue
             if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
                 if ctypes.get_errno() == EINVAL:
-                    break  # past the last one of this machine's kernel
+                    break  # past the last capability of this machine's kernel
                 _fail()
         _call(_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         _call(_syscall, _SYS_CAPSET, self.header, self.sets)
-        # Like any other process that was executed in there.
+        # Like every other process that was executed in the sandbox.
         _call(_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def _heed_signals():
-    """Undoes what the server ignores, by nohup or as a shell's background job: the
-    kernels would inherit it. What is left is what every Python ignores."""
+    """Stops ignoring the signals that the server ignores, because of nohup or as a shell's
+    background job: the kernels would inherit that. Only the signals that every Python
+    ignores stay ignored."""
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -138,15 +139,15 @@ def _fail():
 def main():
     control = socket.socket(fileno=CONTROL)
     control.setblocking(True)
-    sys.dont_write_bytecode = True  # nobody would read it
+    sys.dont_write_bytecode = True  # no process would read it
     _heed_signals()
     try:
         engine, stamp, blas = _load()
         _check_threads()
-    except Exception as error:  # which would come again
+    except Exception as error:  # trying again would fail in the same way
         control.send(json.dumps({"kind": "failed", "error": "no kernel can be forked: %s" % error}).encode())
         os._exit(0)
-    # Nobody waits for those that fork kernels, nor for those that these leave behind.
+    # Nothing waits for the processes that fork kernels, nor for those that these leave behind.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _call(_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _rest()
@@ -168,7 +169,7 @@ def _load():
         try:
             __import__(name)
         except Exception:
-            pass  # not on this machine, or broken, which is for those to see who import it
+            pass  # not installed, or broken, which code that imports it will see
     engine.warm()
     for _ in range(ROUNDS):
         _rehearse(engine)
@@ -178,8 +179,8 @@ def _load():
 
 
 def _rehearse(engine):
-    """Does what kernels do before their first cell, for what Python learns from it:
-    what is written down here is not to be written in each of them."""
+    """Does what kernels do before their first cell, so that Python specialises the
+    bytecode here: the pages changed here need not be changed again in each kernel."""
     spec = {"ranged": True, "owner": 0, "cpus": 1, "limits": [[resource.RLIMIT_CORE, 1]], "keep": 1, "filter": "00" * 1024}
     Order(json.loads(json.dumps({"kind": "kernel", "spec": spec}))["spec"], (SOCKET, SANDBOX))
     _differ()
@@ -188,7 +189,7 @@ def _rehearse(engine):
 
 
 def _rest():
-    """Leaves the memory alone that all kernels are to share."""
+    """Keeps the memory that all kernels share from being changed."""
     sys.dont_write_bytecode = False
     gc.collect()
     gc.disable()
@@ -197,8 +198,8 @@ def _rest():
 
 
 def _enlarge_pages():
-    """Has the memory in pages of 2 MiB where the machine's kernel can: a fork
-    copies the table of pages. What a kernel changes is copied in small ones."""
+    """Moves the memory into pages of 2 MiB if the machine's kernel can do that: a fork
+    copies the page table. Memory that a kernel changes is still copied in small pages."""
     madvise = _libc.madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     with open("/proc/self/maps") as maps:
@@ -212,8 +213,9 @@ def _enlarge_pages():
 
 
 def _fork(control):
-    """Forks the process that takes the next order, and returns when it has one: it
-    has forked by the time that the order comes. Returns the order in the kernel."""
+    """Forks the process that takes the next order, so that the fork is done by the time
+    the order arrives, and returns when that process has an order. In the kernel it
+    returns the order, in the zygote None."""
     _check_threads()
     read, write = os.pipe()
     zygote = os.getpid()
@@ -222,7 +224,7 @@ def _fork(control):
         taken = os.read(read, 1)
         os.close(read)
         if not taken:
-            os._exit(0)  # the server is gone, or what was forked was killed
+            os._exit(0)  # the server is gone, or the forked process was killed
         return None
     order = None
     try:
@@ -230,7 +232,7 @@ def _fork(control):
         order = _take(control, zygote, write)
         _divide(order)
     except BaseException:
-        # Only before the sandbox is joined may an error be told: to do so opens files.
+        # An error may be printed only before the sandbox is joined: printing it opens files.
         if order is None:
             traceback.print_exc()
         _fail()
@@ -238,7 +240,7 @@ def _fork(control):
 
 
 def _check_threads():
-    """A fork copies one thread, and the locks of all."""
+    """Raises an error if there are threads: a fork copies only one, but the locks of all."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a library has started a thread")
 
@@ -259,18 +261,18 @@ def _take(control, zygote, taken):
 
 
 def _divide(order):
-    """Becomes the kernel: returns in it alone.
+    """Becomes the kernel. It returns only in the kernel.
 
-    It has to be a child of the sandbox's first process. Orphans go to the first
-    process of the namespace that their parent was in: so the parent is in the
-    sandbox as well, and the parent's parent, which is not, says when it is gone."""
+    The kernel has to be a child of the sandbox's first process. Orphans go to the
+    first process of the namespace that their parent was in. So the parent is in the
+    sandbox too, and the parent's parent, which is not, reports when the parent is gone."""
     finders, sys.meta_path[:] = list(sys.meta_path), []  # nothing can be imported
     order.arrange()
     order.enter()
     parent = os.fork()
     if parent:
         os.waitpid(parent, 0)
-        os.close(PARENT_WRITE)  # not left to the exit, which first gives back all memory
+        os.close(PARENT_WRITE)  # not left to the exit, which first frees all memory
         os._exit(0)
     os.close(PARENT_WRITE)
     if os.fork():
@@ -282,7 +284,7 @@ def _divide(order):
 
 
 def _live(engine, stamp, blas, order):
-    """The life of a kernel: what is left to do has the rights of its code."""
+    """Runs the kernel. The rest is done with no more privileges than user code has."""
     agent = socket.socket(fileno=SOCKET)
     agent.setblocking(True)
     data, files, _, _ = socket.recv_fds(agent, 1, 3)
@@ -318,8 +320,8 @@ def _live(engine, stamp, blas, order):
 
 
 def _differ():
-    """Makes anew what is not to be the same in all kernels: each has a process of
-    its own to be forked from."""
+    """Renews what must not be the same in all kernels. Each kernel is forked from a
+    process of its own, in which this runs."""
     modules = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
@@ -330,8 +332,8 @@ def _differ():
 
 
 def _forget(environ):
-    """Replaces what is remembered of the zygote's surroundings."""
-    if "LC_CTYPE" in os.environ:  # Python's own doing, in the absence of a locale
+    """Replaces values that were remembered from the zygote's environment."""
+    if "LC_CTYPE" in os.environ:  # set by Python itself if there is no locale
         environ.setdefault("LC_CTYPE", os.environ["LC_CTYPE"])
     os.environ.clear()
     os.environ.update(environ)
@@ -344,8 +346,8 @@ def _forget(environ):
 
 
 def _blas():
-    """Functions by which linear algebra is told how many processors to use. The
-    zygote has it use one: a second thread would forbid it to fork."""
+    """Returns functions that set how many processors the linear algebra libraries use. In
+    the zygote they use one, because it could not fork with a second thread."""
     found = []
     with open("/proc/self/maps") as maps:
         libraries = {line.split()[-1] for line in maps if "openblas" in line}
@@ -357,19 +359,19 @@ def _blas():
 
 
 class Stamp:
-    """What import would find, for the modules that are loaded already: where it
-    would find something else, a kernel must not be used."""
+    """Records what import would find for the modules that are already loaded. If it would
+    find something else in a sandbox, a forked kernel must not be used there."""
 
     def __init__(self, extra):
-        # What a kernel that was not forked has loaded too cannot be shadowed by
-        # the files of its working directory.
+        # Modules that a kernel loads even if it was not forked cannot be shadowed by
+        # files in its working directory.
         self._shadows = extra | {"matplotlibrc"}
         self._loaded = {name.partition(".")[0] for name in sys.modules}
         self._distributions = _distributions(self._loaded)
         self._places = {path: self._look(path) for path in sys.path[1:]}
 
     def changed(self):
-        """The names of what differs; none when the kernel is as good as a new one."""
+        """Returns the names of what differs; none if the kernel is as good as a new one."""
         found = {_stem(name) for name in _names(os.curdir) if _stem(name) == name or name.endswith((".py", ".pyc", ".so"))}
         found &= self._shadows
         if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
@@ -407,7 +409,7 @@ def _stem(name):
 
 
 def _distributions(modules):
-    """The distributions that modules are of, as their directories are named."""
+    """Returns the distributions that contain the modules, by the names of their directories."""
     found = set()
     for distribution in importlib.metadata.distributions():
         top = (distribution.read_text("top_level.txt") or "").split()
