@@ -109,6 +109,26 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// Without a model the scripted one solves the example's own task.
+func TestScript(t *testing.T) {
+	sandboxtest.New(t) // tells whether there can be a cloud here
+	var shown strings.Builder
+	j, model := job{local: true, steps: 5}, &loop.Model{}
+	if err := j.script(&shown, model); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n354224848179261915075\n") {
+		t.Errorf("%v\n%s", err, shown.String())
+	}
+	if !strings.HasPrefix(shown.String(), "no model is set") {
+		t.Errorf("it does not say that the model is scripted:\n%s", shown.String())
+	}
+	own := job{task: "x", local: true}
+	if err := own.script(&shown, &loop.Model{}); err == nil {
+		t.Error("a task of one's own without a model was no error")
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for want, j := range map[string]job{

@@ -17,40 +17,6 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// roles are what the scripted model says as each of the agents.
-var roles = map[string][]string{
-	managerRole: {
-		`number = programmer("Compute the 20th Fibonacci number as an int. The first and the second are 1.")
-print(number)`,
-		`verdict = checker(f"Is {number} the 20th Fibonacci number, when the first and the second are 1?")
-verdict`,
-		`assert verdict["right"], verdict["why"]
-final_answer(number)`,
-	},
-	programmerRole: {
-		`def fibonacci(n):
-    a, b = 0, 1
-    for _ in range(n):
-        a, b = b, a + c
-    return a
-fibonacci(20)`,
-		`def fibonacci(n):
-    a, b = 0, 1
-    for _ in range(n):
-        a, b = b, a + b
-    return a
-fibonacci(20)`,
-		`final_answer(fibonacci(20))`,
-	},
-	checkerRole: {
-		`import math
-golden = (1 + math.sqrt(5)) / 2
-computed = round(golden ** 20 / math.sqrt(5))
-computed`,
-		`final_answer({"right": computed == 6765, "why": f"Binet's formula gives {computed}."})`,
-	},
-}
-
 // roleOf tells which agent asks.
 func roleOf(chat []loop.Message) string {
 	for role := range roles {
@@ -161,6 +127,22 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 			}
 		})
 	}
+	t.Run("scripted", func(t *testing.T) {
+		var said, shown strings.Builder
+		model := &loop.Model{}
+		if err := model.UseScript(&said, roles, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), &shown, model, true, fibonacci); err != nil || !strings.HasSuffix(shown.String(), "\n6765\n") {
+			t.Errorf("%v\n%s", err, shown.String())
+		}
+		if !strings.Contains(said.String(), "a scripted one answers") {
+			t.Errorf("it said %q", said.String())
+		}
+		if err := (&loop.Model{}).UseScript(&said, roles, "Another?"); err == nil {
+			t.Error("a task of one's own without a model was no error")
+		}
+	})
 	t.Run("another key", func(t *testing.T) {
 		stranger := *model
 		stranger.Key = "sk-fedcba9876543210"

@@ -24,6 +24,8 @@ type Model struct {
 	Key api.Key
 	// Name is the model's name there.
 	Name string
+	// Script, when not nil, answers in the endpoint's place.
+	Script Script
 }
 
 // Message is a part of a conversation.
@@ -74,6 +76,9 @@ const (
 // overloaded (429), fails (5xx) or cannot be reached, after the seconds that its
 // Retry-After names or a growing wait.
 func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, error) {
+	if m.Script != nil {
+		return m.Script.complete(chat)
+	}
 	if m.Name == "" {
 		return nil, errors.New("ask a model: it has no name: set -model or OPENAI_MODEL")
 	}
