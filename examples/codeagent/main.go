@@ -128,7 +128,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 		if err := result.Answer.Decode(&answer); err != nil {
 			return err
 		}
-		fmt.Fprintln(w, answer)
+		fmt.Fprintln(w, "=>", answer)
 		return nil
 	}, options...)
 }

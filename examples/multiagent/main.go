@@ -66,7 +66,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, here bool, task st
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(w, text(answer))
+			fmt.Fprintln(w, "=>", text(answer))
 			return nil
 		}, options...)
 	}, options...)

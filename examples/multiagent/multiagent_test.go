@@ -120,7 +120,7 @@ programmer: 3 steps, 1 errors, 300 tokens: 6765
 checker: asked: Is 6765 the 20th Fibonacci number, when the first and the second are 1?
 checker: 2 steps, 0 errors, 200 tokens: map[right:true why:Binet's formula gives 6765.]
 manager: 3 steps, 0 errors, 300 tokens: 6765
-6765
+=> 6765
 `
 			if diff := cmp.Diff(want, shown.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -133,7 +133,7 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 		if err := model.UseScript(&said, roles, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := run(t.Context(), &shown, model, true, fibonacci); err != nil || !strings.HasSuffix(shown.String(), "\n6765\n") {
+		if err := run(t.Context(), &shown, model, true, fibonacci); err != nil || !strings.HasSuffix(shown.String(), "\n=> 6765\n") {
 			t.Errorf("%v\n%s", err, shown.String())
 		}
 		if !strings.Contains(said.String(), "a scripted one answers") {

@@ -122,7 +122,7 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "--- step %d\n%s", step.N, step.Observation())
+		fmt.Fprintf(w, "--- step %d\n%s\n--- gave\n%s", step.N, strings.TrimSuffix(code, "\n"), step.Observation())
 		if step.Final {
 			return nil
 		}

@@ -7,6 +7,11 @@ import (
 	"strings"
 )
 
+// What the examples of agents print looks the same everywhere: "--- step N" before
+// the code of a step, "--- gave" before what the model sees of it, "=> " before the
+// answer, and "NAME: " before what one of several agents does. Notes about the
+// example itself, such as that its model is scripted, go to the standard error.
+
 // Script is a model whose answers are written down, so that an example runs
 // without an account. Its keys are instructions of agents ("" is every agent), its
 // values the code that the model answers with, one snippet a step.
