@@ -27,17 +27,18 @@ import (
 const (
 	maxErrorBody  = 1 << 20
 	maxAnswerBody = 32 << 20
-	// maxAnswerValues is far more than a page of 100 sandboxes has.
+	// maxAnswerValues is far more than a page of 100 sandboxes needs.
 	maxAnswerValues = 100_000
-	// headTimeout bounds the time until the service begins to answer one attempt;
-	// package httpwait bounds the rest, and the caller's context the call.
+	// headTimeout bounds the time until the service begins to answer one attempt.
+	// Package httpwait bounds the rest of the answer, and the caller's context
+	// bounds the whole call.
 	headTimeout = 75 * time.Second
 )
 
-// Client makes calls to one control plane with one key. It is safe for
-// concurrent use; Close frees its connections.
+// Client calls one control plane with one key. It is safe for concurrent use;
+// Close frees its connections.
 type Client struct {
-	// Sandboxes are the calls about sandboxes.
+	// Sandboxes has the calls about sandboxes.
 	Sandboxes *SandboxService
 
 	resty     *resty.Client
@@ -51,14 +52,14 @@ type Client struct {
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
 
-	// legacy is set once the service has shown that it has only the first
+	// legacy is set once the service has shown that it only has the first
 	// generation of a route.
 	legacy atomic.Bool
 }
 
-// NewClient makes a client. Without [FromEnv] only the options decide. A
-// missing key is [ErrNoAPIKey]; bad settings are refused here, before any
-// request.
+// NewClient returns a new client. Without [FromEnv] only the options count. It
+// returns [ErrNoAPIKey] when there is no key, and it refuses bad settings
+// before any request is made.
 func NewClient(opts ...Option) (*Client, error) {
 	s := settings{retries: 3, logger: slog.New(slog.DiscardHandler)}
 	for _, o := range opts {
@@ -113,22 +114,22 @@ func NewClient(opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// bounded carries the requests of a client, all of which have short answers.
+// bounded sends the requests of a client, all of which have short answers.
 type bounded struct{ transport http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return httpwait.Do(b.transport.RoundTrip, r, httpwait.Limits{Head: headTimeout})
 }
 
-// newTransport is the one pool of a client: sandboxes share a host, so the idle
-// connections to one host are many.
+// newTransport returns the one connection pool of a client. All sandboxes share
+// a host, so it keeps many idle connections to one host.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
 	return t
 }
 
-// version is the module's, as the build knows it.
+// version returns the version of this module that the build recorded.
 var version = sync.OnceValue(func() string {
 	const module = "github.com/e2bctl/e2bctl"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -141,29 +142,30 @@ var version = sync.OnceValue(func() string {
 	return "dev"
 })
 
-// Domain is the domain of the service.
+// Domain returns the domain of the service.
 func (c *Client) Domain() string { return c.domain }
 
-// BaseURL is the address of the API.
+// BaseURL returns the address of the API.
 func (c *Client) BaseURL() string { return c.baseURL.String() }
 
-// SandboxURL is the address given for all sandboxes; empty when none was.
+// SandboxURL returns the address set for all sandboxes, or "" when none was
+// set.
 func (c *Client) SandboxURL() string { return c.sandboxURL }
 
-// Sources tells where the settings come from.
+// Sources returns where the settings come from.
 func (c *Client) Sources() Sources { return c.sources }
 
-// UserAgent is what requests name themselves.
+// UserAgent returns the User-Agent that requests carry.
 func (c *Client) UserAgent() string { return c.agent }
 
-// Transport is what carries the requests; its connections are closed by Close
-// unless it was given.
+// Transport returns what sends the requests. Close closes its connections
+// unless the program passed it in.
 func (c *Client) Transport() http.RoundTripper { return c.transport }
 
-// Logger is where the client tells what it does; never nil.
+// Logger returns the client's logger; it is never nil.
 func (c *Client) Logger() *slog.Logger { return c.logger }
 
-// Close frees the idle connections. It may be called at any time and more than
+// Close frees the idle connections. It may be called at any time, more than
 // once, and always returns nil.
 func (c *Client) Close() error {
 	if c != nil && c.owned != nil {
@@ -177,17 +179,18 @@ type call struct {
 	method, path string
 	query        url.Values
 	body         any // encoded as JSON when not nil
-	// once: the call must not be repeated when it may have reached the service.
+	// once means that the call must not be repeated when it may have reached the
+	// service.
 	once bool
 }
 
-// answer is the head of an answer; its status is 0 when none came.
+// answer is the head of an answer; its status is 0 when no answer came.
 type answer struct {
 	status int
 	header http.Header
 }
 
-// do makes the call and decodes a 2xx answer into out, when that is not nil.
+// do makes the call and decodes a 2xx answer into out, unless out is nil.
 func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 	var body []byte
 	if r.body != nil {
@@ -205,7 +208,7 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 			return head, nil
 		}
 		if attempt > 0 && r.method == http.MethodDelete && errors.Is(err, ErrNotFound) {
-			return head, nil // an attempt before, whose answer was lost, has deleted it
+			return head, nil // an earlier attempt, whose answer was lost, deleted it
 		}
 		wait, again := backoff(err, attempt, r.once)
 		if !again || attempt >= c.retries || !sleep(ctx, wait) {
@@ -214,7 +217,7 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 	}
 }
 
-// attempt makes the request once.
+// attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
 	request := c.resty.R().SetContext(ctx).SetHeader(protocol.HeaderAPIKey, string(c.key)).SetQueryParamsFromValues(r.query)
 	if body != nil {
@@ -247,8 +250,8 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	return head, nil
 }
 
-// withoutURL drops the wrapping that repeats method and address, query
-// included.
+// withoutURL removes the wrapping error that repeats the method and the
+// address, including the query.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -256,8 +259,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// restyLogger brings what resty has to say to slog. It never logs requests:
-// those are logged above, without secrets.
+// restyLogger sends resty's messages to slog. It never logs requests: those are
+// logged above, without secrets.
 type restyLogger struct{ logger *slog.Logger }
 
 func (l restyLogger) Errorf(format string, v ...any) { l.log(slog.LevelError, format, v) }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "e2b_0123456789abcdef"
 
-// service is a client of a real HTTP server with the given handler.
+// service returns a client of a real HTTP server with the given handler.
 func service(t *testing.T, h http.HandlerFunc, opts ...Option) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -199,7 +199,7 @@ func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {
 }
 
 // A file that the program names is trusted with an address, as the environment
-// is; and a client tells where it has what from.
+// is, and a client says where each of its settings comes from.
 func TestNamedEnvFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	named := filepath.Join(t.TempDir(), "settings")
@@ -210,7 +210,7 @@ func TestNamedEnvFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		key  string // of the environment
+		key  string // from the environment
 		opts []Option
 		want Sources
 	}{
@@ -290,8 +290,8 @@ func TestErrorBodiesAreBounded(t *testing.T) {
 
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	// A port that was free a moment ago may be another program's by now; this one
-	// is nobody's.
+	// A port that was free a moment ago may belong to another program by now;
+	// nothing listens on this one.
 	c, err := NewClient(WithAPIKey(secret), WithBaseURL("http://127.0.0.1:1"), WithRetries(1))
 	if err != nil {
 		t.Fatal(err)
@@ -455,7 +455,7 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// A list that is made of nothing would take a hundred times its size in memory.
+// A list of empty objects would take a hundred times its size in memory.
 func TestManyValues(t *testing.T) {
 	t.Parallel()
 	page := strings.TrimSuffix(strings.Repeat("{},", maxAnswerValues), ",")
@@ -466,7 +466,7 @@ func TestManyValues(t *testing.T) {
 	}
 }
 
-// drops is the body of an answer that never ends: it sends a blank each time.
+// drops is the body of an answer that never ends: each read returns a blank.
 type drops struct {
 	ctx  context.Context //nolint:containedctx // the request's
 	each time.Duration
@@ -483,12 +483,12 @@ func (d drops) Read(p []byte) (int, error) {
 
 func (drops) Close() error { return nil }
 
-// A service that does not end its answers holds nobody for ever, and is not asked
-// again.
+// A service that does not end its answers does not hold up a caller forever,
+// and is not asked again.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		status int // 0: not even a head comes
+		status int // 0: not even a head is sent
 		each   time.Duration
 		limit  time.Duration
 	}{
@@ -570,7 +570,7 @@ func TestListPages(t *testing.T) {
 		fmt.Fprintf(w, `[{"sandboxID":"i%sa","state":"running","startedAt":"2026-01-02T03:04:05.678901234Z","future":1},{"sandboxID":"i%sb","state":"odd"}]`, next, next)
 	})
 	list := c.Sandboxes.List(t.Context(), &ListParams{Limit: 2})
-	for range 2 { // ranging again starts anew
+	for range 2 { // ranging again starts over
 		var ids []string
 		for info, err := range list {
 			if err != nil {

@@ -1,6 +1,6 @@
-// Package api is the control plane of an E2B service as typed calls: create,
-// list, connect to and kill sandboxes. It knows nothing of what runs inside a
-// sandbox; see package sandbox for that.
+// Package api is a typed client for the control plane of an E2B service: it
+// creates, lists, connects to and kills sandboxes. It knows nothing about what
+// runs inside a sandbox; see package sandbox for that.
 //
 //	client, err := api.NewClient(api.FromEnv())
 //	if err != nil {
@@ -13,31 +13,31 @@
 //
 // # Configuration
 //
-// The first source that has a value decides, for each on its own: an [Option],
-// the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), the
-// file .env, the default. The last two but one are read with [FromEnv] alone.
-// The API's address is E2B_API_URL, else https://api. and the domain, which is
-// e2b.app unless given.
+// Each setting comes from the first source that has a value for it: an
+// [Option], the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN,
+// E2B_SANDBOX_URL), the file .env, the default. The environment and .env are
+// read only with [FromEnv]. The API's address is E2B_API_URL or, without it,
+// https://api. followed by the domain, which is e2b.app by default.
 //
 // # Errors
 //
-// A call that fails gives an [*Error]. Its class is found with errors.Is:
-// [ErrNotFound], [ErrUnauthorized] and so on; [ErrRetryable] tells whether the
-// same call can succeed later. StatusCode is 0 when no answer came.
+// A call that fails returns an [*Error]. Use errors.Is to find its class:
+// [ErrNotFound], [ErrUnauthorized] and so on; [ErrRetryable] says that the same
+// call can succeed later. StatusCode is 0 when no answer came.
 //
-// A service that takes more than 75 seconds to begin an answer, sends nothing of
-// it for 20 seconds, or does not end it within a minute, is given up with an error
-// that is [ErrTimeout]; a context with an earlier deadline comes first. Such a call
-// is not repeated.
+// The client gives up on a service that takes more than 75 seconds to begin an
+// answer, pauses for 20 seconds within one, or does not complete it within a
+// minute. The error is then [ErrTimeout], and the call is not repeated. If the
+// context has an earlier deadline, that applies.
 //
-// Calls that may be repeated without harm are, up to three times, with a
-// growing wait and as Retry-After says. Create is repeated only when provably
-// nothing was sent, or when the service says with 429 that it did nothing.
+// Idempotent calls are retried up to three times, with backoff or as
+// Retry-After says. Create is retried only when provably nothing was sent, or
+// when the service answers 429, which says that it did nothing.
 //
 // # Secrets
 //
-// A [Key] redacts itself wherever it is printed. Logs have method, path, status
-// and duration of a call, never a header, a query or a body.
+// A [Key] redacts itself wherever it is printed. Logs contain the method, path,
+// status and duration of a call, never a header, a query or a body.
 //
 // All types are safe for concurrent use.
 package api

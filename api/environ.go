@@ -24,7 +24,7 @@ const (
 
 const defaultDomain = "e2b.app"
 
-// fromEnv fills what is not set yet.
+// fromEnv fills in what is not set yet.
 func (s *settings) fromEnv() error {
 	variables := []struct {
 		name string
@@ -74,14 +74,14 @@ func (s *settings) describe(from source) string {
 	return "the default"
 }
 
-// Sources name where the settings of a client come from: "the program", "the
-// environment", "the default", or the path of a file of settings.
+// Sources names where each setting of a client comes from: "the program", "the
+// environment", "the default", or the path of a settings file.
 type Sources struct{ APIKey, BaseURL, Domain, SandboxURL string }
 
 func (s *settings) sources() Sources {
 	base := s.baseURL.from
 	if base == fromDefault {
-		base = s.domain.from // which it is made from
+		base = s.domain.from // which it is derived from
 	}
 	return Sources{s.describe(s.key.from), s.describe(base), s.describe(s.domain.from), s.describe(s.sandboxURL.from)}
 }
@@ -93,8 +93,8 @@ func (s *settings) envFileName() string {
 	return ".env"
 }
 
-// readEnvFile reads the file without touching the environment. Errors of the
-// parser quote the file, where secrets are, so they are not passed on.
+// readEnvFile reads the file without changing the environment. The parser's
+// errors quote the file, which holds secrets, so they are not passed on.
 func (s *settings) readEnvFile() (map[string]string, error) {
 	name := s.envFileName()
 	if name == "" {
@@ -108,7 +108,7 @@ func (s *settings) readEnvFile() (map[string]string, error) {
 		return nil, fmt.Errorf("api: read settings: %w", err)
 	}
 	defer f.Close()
-	// A directory of that name is a virtual environment of Python.
+	// A directory with that name is a Python virtual environment.
 	if info, err := f.Stat(); err == nil && info.IsDir() && !s.envFileNamed {
 		return nil, nil
 	}
@@ -119,8 +119,7 @@ func (s *settings) readEnvFile() (map[string]string, error) {
 	return values, nil
 }
 
-// parseURL checks an address without ever printing what may be a password in
-// it.
+// parseURL checks an address. It never prints any part that may be a password.
 func parseURL(what, raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -14,47 +14,52 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// Classes of errors, for errors.Is. An [*Error] matches those its status says.
+// Classes of errors, for errors.Is. An [*Error] matches the classes that its
+// status implies.
 var (
-	// ErrNotFound: no such object, or not this key's (404).
+	// ErrNotFound means that there is no such object, or that it belongs to
+	// another key (404).
 	ErrNotFound = errors.New("not found")
-	// ErrUnauthorized: the key is missing, malformed or unknown (401).
+	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrForbidden: the key may not do this (403).
+	// ErrForbidden means that the key may not do this (403).
 	ErrForbidden = errors.New("forbidden")
-	// ErrConflict: the object's state does not allow this now (409).
+	// ErrConflict means that the object's state does not allow this now (409).
 	ErrConflict = errors.New("conflict")
-	// ErrRateLimited: too many requests or too many sandboxes (429).
+	// ErrRateLimited means too many requests or too many sandboxes (429).
 	ErrRateLimited = errors.New("rate limited")
-	// ErrInvalidArgument: the service refuses the request as it is (400, 422).
+	// ErrInvalidArgument means that the service refuses the request as invalid
+	// (400, 422).
 	ErrInvalidArgument = errors.New("invalid argument")
-	// ErrTimeout: no answer in time (408, 504, a deadline of the caller's, or a
-	// service that is slower than the client waits).
+	// ErrTimeout means that no answer came in time (408, 504, a deadline of the
+	// caller's, or a service that is slower than the client waits).
 	ErrTimeout = errors.New("timeout")
-	// ErrUnavailable: the service is busy, or was not reached (502, 503, or no
-	// answer at all).
+	// ErrUnavailable means that the service is busy or was not reached (502, 503,
+	// or no answer at all).
 	ErrUnavailable = errors.New("unavailable")
-	// ErrRetryable: the same call can succeed later. It never says that the
-	// failed one had no effect.
+	// ErrRetryable means that the same call can succeed later. It does not mean
+	// that the failed call had no effect.
 	ErrRetryable = errors.New("retryable")
 
-	// ErrNoAPIKey: no source has a key.
+	// ErrNoAPIKey means that no source has a key.
 	ErrNoAPIKey = errors.New("api: no API key: set E2B_API_KEY, or use a local cloud (--local of e2bctl, local.Start in Go)")
-	// ErrInvalidKey: the key cannot be one. The key is never in the message.
+	// ErrInvalidKey means that the value cannot be a key. The message never
+	// contains the key.
 	ErrInvalidKey = errors.New("api: invalid API key")
-	// ErrUntrustedAddress: an address comes from a less trusted source than the
-	// key that would be sent to it.
+	// ErrUntrustedAddress means that an address comes from a less trusted source
+	// than the key that would be sent to it.
 	ErrUntrustedAddress = errors.New("api: untrusted address")
 )
 
-// Error is a call that failed. StatusCode tells whether the service answered.
+// Error describes a call that failed. StatusCode says whether the service
+// answered.
 type Error struct {
-	// Method and Path are the request's; the path has no query.
+	// Method and Path are those of the request; Path has no query.
 	Method, Path string
-	// StatusCode is the answer's status; 0 means that no answer came, and the
-	// cause is what errors.Unwrap gives.
+	// StatusCode is the status of the answer; 0 means that no answer came, and
+	// errors.Unwrap then returns the cause.
 	StatusCode int
-	// Code is the service's own name of the error (error_code), often empty.
+	// Code is the service's own name for the error (error_code), often empty.
 	Code string
 	// Message is the service's message, at most 512 bytes, without control
 	// characters.
@@ -64,18 +69,18 @@ type Error struct {
 	// RetryAfter is how long the service asks to wait; 0 when it says nothing.
 	RetryAfter time.Duration
 
-	waitNamed    bool // the service named RetryAfter, 0 included
+	waitNamed    bool // the service sent a RetryAfter, even if it is 0
 	routeMissing bool
 	cause        error
 }
 
-// NewError gives the error of a call that got no answer.
+// NewError returns the error of a call that got no answer.
 func NewError(method, path string, cause error) *Error {
 	return &Error{Method: method, Path: path, cause: cause}
 }
 
-// ResponseError gives the error of an answer, from its head and the first part
-// of its body.
+// ResponseError returns the error that an answer describes, from its head and
+// the first part of its body.
 func ResponseError(method, path string, status int, header http.Header, body []byte) *Error {
 	e := &Error{Method: method, Path: path, StatusCode: status}
 	e.RetryAfter, e.waitNamed = retryAfter(header)
@@ -99,7 +104,7 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 
 const maxMessage = 512
 
-// answerBody is the error body of the service. Code repeats the status as a
+// answerBody is the error body of the service. Its code is the status as a
 // number; envd's RPCs have a name there.
 type answerBody struct {
 	Code      json.RawMessage `json:"code"`
@@ -114,7 +119,7 @@ func errorBody(body []byte) (a answerBody) {
 	return a
 }
 
-// Error gives method, path, status and message, never a header or a body.
+// Error returns the method, path, status and message, never a header or a body.
 func (e *Error) Error() string {
 	switch {
 	case e.StatusCode == 0:
@@ -125,14 +130,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("api: %s %s: %d: %s", e.Method, e.Path, e.StatusCode, e.Message)
 }
 
-// Unwrap gives the cause of a call that got no answer, nil otherwise.
+// Unwrap returns the cause of a call that got no answer, and nil otherwise.
 func (e *Error) Unwrap() error { return e.cause }
 
-// RouteMissing tells that the service does not know the route at all, rather
-// than the object it names: it is older, or another implementation.
+// RouteMissing reports whether the service does not know the route at all, as
+// opposed to the object in it: then it is older, or another implementation.
 func (e *Error) RouteMissing() bool { return e.routeMissing }
 
-// Is matches the classes of this package.
+// Is reports whether target is a class of this package that e belongs to.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrRetryable:
@@ -158,8 +163,8 @@ var classes = map[int]error{
 	http.StatusTooManyRequests:     ErrRateLimited,
 }
 
-// unanswered reports whether the peer was not reached or went away. Neither a
-// caller that gives up nor a peer that is too slow is that.
+// unanswered reports whether the peer was not reached or went away. It is false
+// for a caller that gives up and for a peer that is too slow.
 func (e *Error) unanswered() bool {
 	_, slow := errors.AsType[*httpwait.SlowError](e.cause)
 	return e.StatusCode == 0 && !slow && !errors.Is(e.cause, context.Canceled) && !errors.Is(e.cause, context.DeadlineExceeded)

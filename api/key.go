@@ -8,9 +8,9 @@ import (
 
 const redacted = "[redacted]"
 
-// Key is a credential: an API key, or an access token of a sandbox. It shows
-// itself as "[redacted]" in fmt verbs, slog and JSON; only a conversion to
-// string gives the secret.
+// Key is a credential: an API key, or the access token of a sandbox. It prints
+// as "[redacted]" with fmt verbs, slog and JSON; only a conversion to string
+// returns the secret.
 type Key string
 
 var (
@@ -18,14 +18,14 @@ var (
 	_ slog.LogValuer = Key("")
 )
 
-// Format writes "[redacted]" whatever the verb; an empty key writes nothing,
-// so that its absence shows.
+// Format writes "[redacted]" for every verb. For an empty key it writes
+// nothing, so that a missing key is visible.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.shown()) }
 
-// LogValue is what slog records.
+// LogValue returns what slog records.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.shown()) }
 
-// MarshalText is what encoders write, JSON among them.
+// MarshalText returns what encoders, including JSON, write.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.shown()), nil }
 
 func (k Key) shown() string {
@@ -35,8 +35,8 @@ func (k Key) shown() string {
 	return redacted
 }
 
-// validate refuses a key that cannot stand in a header. Which form keys have
-// is the service's business: self-hosted ones have their own.
+// validate refuses a key that cannot be sent in a header. The form of a key is
+// up to the service: self-hosted ones have their own.
 func (k Key) validate() error {
 	for i := range len(k) {
 		if k[i] <= ' ' || k[i] > '~' {

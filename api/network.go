@@ -5,29 +5,31 @@ import (
 	"net/http"
 )
 
-// AllTraffic in [Network].DenyOut denies everything that AllowOut does not hold.
+// AllTraffic in [Network].DenyOut denies everything that AllowOut does not
+// list.
 const AllTraffic = "0.0.0.0/0"
 
-// Network says what a sandbox may reach. AllowOut beats DenyOut.
+// Network lists what a sandbox may reach. AllowOut takes precedence over
+// DenyOut.
 type Network struct {
-	// AllowOut are addresses, networks such as 10.0.0.0/8, and names: "example.com",
-	// "*.example.com" for all names below it, "*" for any. Names need [AllTraffic]
-	// in DenyOut.
+	// AllowOut lists addresses, networks such as 10.0.0.0/8, and names:
+	// "example.com", "*.example.com" for all names below it, "*" for any. Names
+	// require [AllTraffic] in DenyOut.
 	AllowOut []string `json:"allowOut,omitempty"`
-	// DenyOut are addresses and networks.
+	// DenyOut lists addresses and networks.
 	DenyOut []string `json:"denyOut,omitempty"`
 }
 
-// NetworkParams replace what a running sandbox may reach. The zero value allows
-// everything that the service does.
+// NetworkParams replaces the network rules of a running sandbox. The zero value
+// allows everything that the service allows.
 type NetworkParams struct {
 	Network
 	// AllowInternetAccess is nil for the service's default, which is true.
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
 }
 
-// createNetwork is the network of a create request: what the sandbox may reach, and
-// how it is reached.
+// createNetwork is the network part of a create request: what the sandbox may
+// reach, and how it is reached.
 type createNetwork struct {
 	Network
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
@@ -35,7 +37,7 @@ type createNetwork struct {
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
 }
 
-// network is nil when p has nothing to say about it.
+// network returns nil when p sets nothing about the network.
 func (p *CreateParams) network() *createNetwork {
 	if p.Network == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
 		return nil
@@ -50,9 +52,9 @@ func (p *CreateParams) network() *createNetwork {
 	return n
 }
 
-// SetNetwork replaces what a running sandbox may reach, as a whole: what p leaves
-// out is cleared. What is connected may be cut or not. A sandbox that does not run is
-// [ErrNotFound].
+// SetNetwork replaces all network rules of a running sandbox: what p leaves out
+// is cleared. Open connections may or may not be cut. It returns [ErrNotFound]
+// when the sandbox is not running.
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")
 	if err != nil {

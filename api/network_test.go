@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a sandbox may reach goes out as the service wants it, and nothing where
-// nothing is said.
+// The network rules are sent in the service's form, and nothing is sent when no
+// rules are set.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	var sent []string

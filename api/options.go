@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Option sets one thing of a [Client]. What an option of the program sets
-// always wins over the environment.
+// Option configures a [Client]. An option that the program passes always takes
+// precedence over the environment.
 type Option func(*settings) error
 
 type settings struct {
@@ -24,49 +24,51 @@ type settings struct {
 	envFileNamed                     bool
 }
 
-// setting is a value and where it comes from.
+// setting is a value and its source.
 type setting struct {
 	value string
 	from  source
 }
 
-// source is a place of settings; a greater one is more trusted.
+// source is where a setting comes from; a greater source is more trusted.
 type source int
 
 const (
 	fromDefault source = iota
-	fromFile           // entered with its directory; a file that the program names is fromNamedFile
+	fromFile           // of the working directory; a file that the program names is fromNamedFile
 	fromNamedFile
 	fromEnvironment
 	fromProgram
 )
 
-// WithAPIKey sets the key. An empty one is as if not given.
+// WithAPIKey sets the key. An empty key counts as not set.
 func WithAPIKey(key Key) Option {
 	return func(s *settings) error { return s.key.set(string(key)) }
 }
 
 // WithBaseURL sets the address of the API, such as https://api.e2b.app. The
-// default is https://api. and the domain.
+// default is https://api. followed by the domain.
 func WithBaseURL(url string) Option {
 	return func(s *settings) error { return s.baseURL.set(url) }
 }
 
-// WithDomain sets the domain of the service, a port included where it has one.
+// WithDomain sets the domain of the service, including its port if it has one.
 // The default is e2b.app.
 func WithDomain(domain string) Option {
 	return func(s *settings) error { return s.domain.set(domain) }
 }
 
-// WithSandboxURL sets one address for all ports of all sandboxes; requests say
-// by header which they mean. The default depends on the domain.
+// WithSandboxURL sets one address for all ports of all sandboxes; a header of
+// each request says which port of which sandbox is meant. The default depends
+// on the domain.
 func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
 }
 
-// WithTransport sets what carries the requests, for instrumentation, proxies
-// and tests. It stays the caller's: Close leaves it alone. The default is a
-// pool of its own that follows the standard proxy variables.
+// WithTransport sets what sends the requests, for instrumentation, proxies and
+// tests. It still belongs to the caller: Close does not touch it. The default is
+// a connection pool of the client's own, which follows the standard proxy
+// variables.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
@@ -77,9 +79,9 @@ func WithTransport(t http.RoundTripper) Option {
 	}
 }
 
-// WithLogger sets where the client tells what it does, at debug level: method,
-// path, status, attempt and duration; never a header, a query or a body. The
-// default discards.
+// WithLogger sets where the client logs its calls, at debug level: method, path,
+// status, attempt and duration; never a header, a query or a body. By default
+// nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) error {
 		if l == nil {
@@ -90,8 +92,8 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithRetries sets how often a call that may be repeated is repeated. The
-// default is 3; 0 switches repetition off.
+// WithRetries sets how often a call that may be repeated is retried. The
+// default is 3; 0 disables retries.
 func WithRetries(n int) Option {
 	return func(s *settings) error {
 		if n < 0 || n > 100 {
@@ -116,20 +118,20 @@ func WithUserAgent(product string) Option {
 	}
 }
 
-// FromEnv fills what no option of the program sets: from the environment
-// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), then, for what is
-// not there either, from the file .env of the working directory. An empty
-// variable counts as absent. An address from .env is refused with
-// [ErrUntrustedAddress] unless the key is from .env too: a key must not go
-// where a directory that was merely entered says. [Client.Sources] tells what
-// came from where.
+// FromEnv fills in what the program's options leave unset: first from the
+// environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), then
+// from the file .env of the working directory. An empty variable counts as
+// unset. An address from .env is refused with [ErrUntrustedAddress] unless the
+// key is also from .env: otherwise entering a directory would be enough to send
+// a key wherever its .env says. [Client.Sources] says where each setting came
+// from.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }
 
-// WithEnvFile names the file that [FromEnv] reads in place of .env; it must
-// exist. It is trusted as the environment is: its address goes with a key from
-// elsewhere. An empty path means none.
+// WithEnvFile names the file that [FromEnv] reads instead of .env; it must
+// exist. It is trusted as the environment is: a key from elsewhere may be sent
+// to its address. An empty path means no file.
 func WithEnvFile(path string) Option {
 	return func(s *settings) error {
 		s.envFile, s.envFileNamed = path, true

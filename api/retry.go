@@ -14,13 +14,14 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	// maxRetryAfter is the longest wait that the service can ask for; what asks
-	// for more is an error at once, with the wait in it.
+	// maxRetryAfter is the longest wait that the service can ask for. A longer one
+	// is an error at once, which contains the wait.
 	maxRetryAfter = time.Minute
 )
 
-// backoff says whether a failed attempt may be repeated, and after how long.
-// once: the call must not be repeated when it may have reached the service.
+// backoff reports whether a failed attempt may be repeated, and after how long.
+// once means that the call must not be repeated when it may have reached the
+// service.
 func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.retryable() {
@@ -28,8 +29,8 @@ func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	}
 	switch {
 	case e.StatusCode == http.StatusTooManyRequests:
-		// Nothing was done, whatever the call. Without Retry-After it is a limit
-		// of the plan, which waiting does not lift.
+		// Nothing was done, whichever call it was. Without Retry-After it is a limit
+		// of the plan, which does not go away by waiting.
 		if !e.waitNamed {
 			return 0, false
 		}
@@ -44,8 +45,8 @@ func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	return max(wait, e.RetryAfter), true
 }
 
-// sleep waits and tells whether it could: not beyond ctx, nor when its deadline
-// comes first.
+// sleep waits for d and reports whether it did. It stops when ctx ends, and
+// does not start when ctx's deadline comes first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false
@@ -60,8 +61,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// retryAfter reads the header: whole seconds or a date. ok tells that it is
-// there; a wait of 0 is one, too.
+// retryAfter reads the header, which holds whole seconds or a date. ok reports
+// whether the header is there; a wait of 0 also counts.
 func retryAfter(h http.Header) (wait time.Duration, ok bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -73,9 +74,9 @@ func retryAfter(h http.Header) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// notSent tells that provably no byte of a request left: no connection came
-// about. Of anything else, transports that are not ours included, we cannot
-// know.
+// notSent reports whether provably no byte of a request was sent, because no
+// connection was made. For any other error, including those of transports that
+// are not ours, we cannot know.
 func notSent(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true

@@ -16,34 +16,35 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// DefaultLifetime is what a sandbox gets when no timeout is given.
+// DefaultLifetime is how long a sandbox lives when no timeout is given.
 const DefaultLifetime = 5 * time.Minute
 
 // SandboxService makes the calls about sandboxes. It is safe for concurrent
 // use.
 type SandboxService struct{ client *Client }
 
-// Sandbox is what create and connect answer: what is needed to talk to it.
+// Sandbox is what create and connect return: what is needed to talk to a
+// sandbox.
 type Sandbox struct {
 	ID         string `json:"sandboxID"`
 	TemplateID string `json:"templateID"`
 	ClientID   string `json:"clientID"`
 	// Alias is the template's first name; empty when it has none.
 	Alias string `json:"alias"`
-	// EnvdVersion is the version of the daemon inside.
+	// EnvdVersion is the version of envd, the daemon inside the sandbox.
 	EnvdVersion string `json:"envdVersion"`
-	// AccessToken is the daemon's; empty when the sandbox is not secured. No other
-	// port asks for it, that of the code interpreter (49999) included.
+	// AccessToken is envd's token; empty when the sandbox is not secured. No other
+	// port asks for it, not even that of the code interpreter (49999).
 	AccessToken Key `json:"envdAccessToken"`
-	// TrafficToken is that of all other ports; empty when they are public.
+	// TrafficToken is the token for all other ports; empty when they are public.
 	TrafficToken Key `json:"trafficAccessToken"`
 	// Domain replaces the configured domain when not empty.
 	Domain string `json:"domain"`
-	// Resumed tells that connect found it paused and woke it up.
+	// Resumed reports whether connect found the sandbox paused and woke it up.
 	Resumed bool `json:"-"`
 }
 
-// State is a sandbox's state. A service may have others than those named here.
+// State is a sandbox's state. A service may use others than the constants here.
 type State string
 
 // The states of a sandbox.
@@ -59,9 +60,10 @@ type SandboxInfo struct {
 	ClientID   string `json:"clientID"`
 	Alias      string `json:"alias"`
 	State      State  `json:"state"`
-	// StartedAt is when it was started or woken up.
+	// StartedAt is when the sandbox was started or woken up.
 	StartedAt time.Time `json:"startedAt"`
-	// EndAt is when its life ends; of a paused one, when it was paused.
+	// EndAt is when the sandbox's life ends or, if it is paused, when it was
+	// paused.
 	EndAt       time.Time         `json:"endAt"`
 	CPUCount    int               `json:"cpuCount"`
 	MemoryMB    int               `json:"memoryMB"`
@@ -69,41 +71,41 @@ type SandboxInfo struct {
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
 
-	// AccessToken is set by Get alone, of a secured sandbox.
+	// AccessToken is set only by Get, and only for a secured sandbox.
 	AccessToken Key `json:"envdAccessToken"`
-	// AllowInternetAccess is set by Get alone; nil when it was never set, which
+	// AllowInternetAccess is set only by Get; nil when it was never set, which
 	// means allowed.
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
-	// Network is set by Get alone; nil when it was never set.
+	// Network is set only by Get; nil when it was never set.
 	Network *Network `json:"network"`
-	// Domain is set by Get alone.
+	// Domain is set only by Get.
 	Domain string `json:"domain"`
 }
 
-// CreateParams say which sandbox to create. The zero value is the service's
+// CreateParams describes the sandbox to create. The zero value is the service's
 // base template for [DefaultLifetime].
 type CreateParams struct {
 	// Template is an id or a name, with or without a tag; empty means "base".
 	Template string
-	// Timeout is the sandbox's life, rounded up to whole seconds; 0 means
+	// Timeout is how long the sandbox lives, rounded up to whole seconds; 0 means
 	// [DefaultLifetime].
 	Timeout time.Duration
-	// Metadata are labels that List can filter by.
+	// Metadata has labels that List can filter by.
 	Metadata map[string]string
-	// Envs are the environment of every process inside.
+	// Envs are environment variables for every process inside.
 	Envs map[string]string
 	// AllowInternetAccess is nil for the service's default, which is true.
 	AllowInternetAccess *bool
-	// Network says what the sandbox may reach; nil leaves it to the service.
+	// Network limits what the sandbox may reach; nil means the service's default.
 	Network *Network
-	// PrivateTraffic asks for a token without which no port but the daemon's
-	// can be reached.
+	// PrivateTraffic asks for a token, without which only envd's port can be
+	// reached.
 	PrivateTraffic bool
-	// HTTPSPorts are those whose servers inside speak TLS themselves; their
-	// certificates are not looked at.
+	// HTTPSPorts lists the ports whose servers inside speak TLS themselves; their
+	// certificates are not verified.
 	HTTPSPorts []int
-	// RequestHost is the Host that servers inside are shown, with ${PORT} for the
-	// port; empty means the one that was asked for.
+	// RequestHost is the Host header that servers inside receive, with ${PORT}
+	// standing for the port; empty means the host of the original request.
 	RequestHost string
 }
 
@@ -117,9 +119,9 @@ type createRequest struct {
 	Network             *createNetwork    `json:"network,omitempty"`
 }
 
-// Create starts a sandbox. It is repeated only when provably nothing was sent,
-// or when the service says so with 429: when the answer is lost, a sandbox may
-// live until its timeout.
+// Create starts a sandbox. It is retried only when provably nothing was sent,
+// or when the service answers 429. If the answer is lost, a sandbox may exist
+// and live until its timeout.
 func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox, error) {
 	if p == nil {
 		p = &CreateParams{}
@@ -146,9 +148,9 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	return sandbox, sandbox.check()
 }
 
-// Connect makes sure that a sandbox runs, waking it up if it is paused, and
-// that it lives at least for the timeout from now: it never shortens a life. 0
-// means [DefaultLifetime].
+// Connect makes sure that a sandbox is running, waking it up if it is paused,
+// and that it lives for at least timeout from now; it never shortens its life.
+// A timeout of 0 means [DefaultLifetime].
 func (s *SandboxService) Connect(ctx context.Context, id string, timeout time.Duration) (*Sandbox, error) {
 	path, err := sandboxPath(id, "/connect")
 	if err != nil {
@@ -169,7 +171,7 @@ func (s *SandboxService) Connect(ctx context.Context, id string, timeout time.Du
 	return sandbox, sandbox.check()
 }
 
-// Get describes a sandbox, running or paused.
+// Get returns the description of a sandbox, running or paused.
 func (s *SandboxService) Get(ctx context.Context, id string) (*SandboxInfo, error) {
 	path, err := sandboxPath(id, "")
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *SandboxService) SetTimeout(ctx context.Context, id string, d time.Durat
 	return s.post(ctx, id, "/timeout", "timeout", d)
 }
 
-// Refresh makes a sandbox live at least for d from now: it never shortens a
+// Refresh makes a sandbox live for at least d from now; it never shortens its
 // life. d is rounded up to whole seconds, must be positive and at most an hour.
 func (s *SandboxService) Refresh(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/refreshes", "duration", d)
@@ -210,8 +212,8 @@ func (s *SandboxService) post(ctx context.Context, id, route, field string, d ti
 	return err
 }
 
-// Kill ends a sandbox, running or paused. One that is not there is
-// [ErrNotFound].
+// Kill ends a sandbox, running or paused. It returns [ErrNotFound] when there
+// is no such sandbox.
 func (s *SandboxService) Kill(ctx context.Context, id string) error {
 	path, err := sandboxPath(id, "")
 	if err != nil {
@@ -221,30 +223,31 @@ func (s *SandboxService) Kill(ctx context.Context, id string) error {
 	return err
 }
 
-// ListParams filter a list. The zero value means all sandboxes.
+// ListParams filters a list. The zero value means all sandboxes.
 type ListParams struct {
-	// Metadata are labels that must all be there, with exactly these values.
+	// Metadata lists labels that must all be present, with exactly these values.
 	Metadata map[string]string
-	// States are those wanted; empty means all.
+	// States lists the states wanted; empty means all.
 	States []State
 	// Template is an id or a name, without a tag.
 	Template string
 	// Limit is the size of a page, 1 to 100; 0 means the service's default,
 	// 100.
 	Limit int
-	// NextToken continues where a page ended.
+	// NextToken continues where the previous page ended.
 	NextToken string
 }
 
 // SandboxPage is one page of a list.
 type SandboxPage struct {
 	Sandboxes []*SandboxInfo
-	// NextToken is for the next page; empty on the last.
+	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
 
-// List gives all sandboxes, newest first, page by page as the range goes on.
-// An error comes once and last. The range may be repeated; p is not changed.
+// List iterates over all sandboxes, newest first, and fetches each page when it
+// is needed. An error is yielded at most once, as the last item. The iterator
+// may be used again; p is not changed.
 func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*SandboxInfo, error] {
 	return func(yield func(*SandboxInfo, error) bool) {
 		var next ListParams
@@ -274,7 +277,7 @@ func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*San
 	}
 }
 
-// ListPage gives one page of sandboxes, newest first.
+// ListPage returns one page of sandboxes, newest first.
 func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxPage, error) {
 	if p == nil {
 		p = &ListParams{}
@@ -309,7 +312,7 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 }
 
 // metadataFilter encodes each key and value, then the pairs as a form; the
-// query encodes the whole once more. The service decodes three times.
+// query then encodes all of it once more. The service decodes three times.
 func metadataFilter(metadata map[string]string) string {
 	escape := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 	var pairs []string
@@ -319,8 +322,8 @@ func metadataFilter(metadata map[string]string) string {
 	return strings.Join(pairs, "&")
 }
 
-// generations makes a call by the newest generation of its route, and falls
-// back once when the service has only the first.
+// generations calls the newest generation of a route, and falls back once when
+// the service only has the first.
 func (c *Client) generations(do func(prefix string) (answer, error)) (answer, error) {
 	if c.legacy.Load() {
 		return do("")
@@ -334,7 +337,7 @@ func (c *Client) generations(do func(prefix string) (answer, error)) (answer, er
 	return head, err
 }
 
-// seconds rounds up to whole seconds, as the service counts.
+// seconds rounds d up to whole seconds, which the service counts in.
 func seconds(what string, d time.Duration) (int64, error) {
 	if d == 0 {
 		d = DefaultLifetime
@@ -349,7 +352,7 @@ func seconds(what string, d time.Duration) (int64, error) {
 	return whole, nil
 }
 
-// sandboxPath refuses an id that would make another path of it.
+// sandboxPath refuses an id that would turn the path into another one.
 func sandboxPath(id, route string) (string, error) {
 	for i := range len(id) {
 		if c := id[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
@@ -363,7 +366,7 @@ func sandboxPath(id, route string) (string, error) {
 	return "/sandboxes/" + id + route, nil
 }
 
-// check makes sure that an answer names the sandbox.
+// check makes sure that an answer has a usable sandbox id.
 func (s *Sandbox) check() error {
 	if _, err := sandboxPath(s.ID, ""); err != nil {
 		return errors.New("api: the service's answer has no usable sandboxID")

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// wants says what a command wants to whom gave other arguments, which cobra would
-// tell how many "arg(s)" it received.
+// wants replaces the error for a wrong number of arguments with what the command
+// takes; cobra would say how many "arg(s)" it received.
 func wants(what string, check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {
@@ -17,5 +17,5 @@ func wants(what string, check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// noArguments is of a command that takes flags alone.
+// noArguments is for commands that only take flags.
 var noArguments = wants("no arguments", cobra.NoArgs)

@@ -1,7 +1,8 @@
-// Package cli is the command e2bctl: every command is an options struct, a
-// constructor and a run function, wired together in root.go. Commands get what
-// they need from a [Factory] and talk through [IOStreams]; only exit.go knows
-// exit statuses, and nothing here ends the process.
+// Package cli implements the command e2bctl. Every command is an options
+// struct, a constructor and a run function, and root.go puts them together.
+// Commands get what they need from a [Factory] and read and write through
+// [IOStreams]; only exit.go knows exit statuses, and nothing here ends the
+// process.
 package cli
 
 import (
@@ -10,8 +11,8 @@ import (
 	"time"
 )
 
-// cleanupGrace is how long a command that was told to stop may take to clean
-// up; CI runners kill the process some seconds after their first signal.
+// cleanupGrace is how long a command may take to clean up after it was told to
+// stop; CI runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
 // Main runs e2bctl with the arguments, streams and signals of this process and
@@ -28,8 +29,8 @@ func Main() int {
 		return code
 	case <-interrupted:
 	}
-	// The command now cleans up. It may hang on a service that no longer
-	// answers, and then the process ends without it.
+	// The command now cleans up. It may hang on a service that no longer answers;
+	// in that case the process ends without it.
 	select {
 	case code := <-done:
 		return code
@@ -39,8 +40,8 @@ func Main() int {
 }
 
 // Run runs e2bctl with the given streams and arguments (without the program's
-// name) and returns its exit status. Errors are written to ios.Err. Cancelling
-// ctx stops the command after its cleanup.
+// name) and returns its exit status. It writes errors to ios.Err. Cancelling
+// ctx stops the command, which then still cleans up.
 func Run(ctx context.Context, ios *IOStreams, args []string) int {
 	f := newFactory(ios)
 	root := newCmdRoot(f)

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// maxCode bounds a program read from a file or a pipe.
+// maxCode bounds a program that is read from a file or a pipe.
 const maxCode = 16 << 20
 
 type codeRunOptions struct {
@@ -25,10 +25,10 @@ type codeRunOptions struct {
 	JSON       bool
 	Quiet      bool
 	Open       func(context.Context) (*connection, error)
-	Code       string // -c; with HasCode it is used even when empty
+	Code       string // -c; if HasCode is set it is used even when empty
 	HasCode    bool
 	File       string // a path, or - for standard input
-	Sandbox    string // "": one of its own
+	Sandbox    string // "": a sandbox of its own
 	Template   string
 	Language   string
 	Context    string
@@ -185,8 +185,8 @@ func (o *codeRunOptions) read() (string, error) {
 	return string(text), nil
 }
 
-// answer answers input() from standard input, when there is one and the code
-// did not come from there.
+// answer answers input() from standard input, if there is one and the code was
+// not read from it.
 func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, error) {
 	if o.File == "-" || !o.IO.InIsTerminal && !o.IO.InIsData {
 		return nil

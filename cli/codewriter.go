@@ -6,26 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// codeWriter writes what sandboxed code says to one of the streams. A file or a
-// pipe gets every byte. A terminal gets text alone: sequences that would set its
-// title, move its cursor, write its clipboard or have it type an answer are left
-// out, with all other control characters but newlines, tabs and carriage
-// returns, which progress bars need.
+// codeWriter writes the output of sandboxed code to one of the streams. A file
+// or a pipe gets every byte. A terminal only gets text: sequences that would
+// set its title, move its cursor, write its clipboard or make it type an answer
+// are left out, and so are all other control characters except newlines, tabs
+// and carriage returns, which progress bars need.
 type codeWriter struct {
 	w        io.Writer
 	terminal bool
 
 	state escapeState
-	part  []byte // the bytes of a character whose rest has not come
+	part  []byte // the bytes of a character whose rest has not arrived
 }
 
-// escapeState is how much of an escape sequence has come.
+// escapeState is how much of an escape sequence has arrived.
 type escapeState int
 
 const (
 	noEscape   escapeState = iota
 	inEscape               // the escape character
-	inSequence             // the introducer of a control sequence, ESC [, and parameters
+	inSequence             // the introducer of a control sequence, ESC [, and its parameters
 )
 
 func (c *codeWriter) Write(p []byte) (int, error) {
@@ -48,8 +48,8 @@ func (c *codeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// println writes a text and a newline. The text does not belong to what was
-// written before, whatever that has left open.
+// println writes a text and a newline. The text is separate from what was
+// written before, even if that ended within a character or a sequence.
 func (c *codeWriter) println(text string) error {
 	if len(c.part) > 0 {
 		if _, err := io.WriteString(c.w, string(utf8.RuneError)); err != nil {
@@ -62,8 +62,9 @@ func (c *codeWriter) println(text string) error {
 }
 
 // shown reports whether the next character is part of the text. Only control
-// sequences are left out as a whole, because they end after a few characters; of
-// other sequences the text stays, without what makes a terminal obey it.
+// sequences are left out as a whole, because they end after a few characters;
+// of other sequences the text stays, without the characters that make a
+// terminal obey it.
 func (c *codeWriter) shown(r rune) bool {
 	state := c.state
 	c.state = noEscape

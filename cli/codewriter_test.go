@@ -31,8 +31,8 @@ func TestCodeWriter(t *testing.T) {
 	}
 }
 
-// written is what a terminal gets of text, which is written in pieces, and of a
-// last line.
+// written returns what a terminal gets when text is written in pieces, followed
+// by a last line.
 func written(t *testing.T, text string, each int) string {
 	t.Helper()
 	var screen strings.Builder

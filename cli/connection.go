@@ -11,23 +11,23 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// where is the service that a command means.
+// where says which service a command uses.
 type where int
 
 const (
-	remote         where = iota // what flags and environment say
-	localRunning                // the user's `local up`, an error when none runs
-	localStarting               // the user's `local up`, started when none runs
+	remote         where = iota // the one in the flags and the environment
+	localRunning                // the user's `local up`; an error when none is running
+	localStarting               // the user's `local up`, started when none is running
 	localEphemeral              // a local cloud that ends with the command
 )
 
-// connection is a client and, when the command carries it, the cloud behind it.
+// connection is a client and, for a cloud of the command's own, that cloud.
 type connection struct {
 	*sandbox.Client
 	cloud *local.Cloud
 }
 
-// Close ends the cloud too, when it is the command's own.
+// Close also ends the cloud if it is the command's own.
 func (c *connection) Close() error {
 	err := c.Client.Close()
 	if c.cloud != nil {
@@ -36,11 +36,11 @@ func (c *connection) Close() error {
 	return err
 }
 
-// Open connects to the service. Nothing is sent for a remote one.
+// Open connects to the service. It sends nothing to a remote one.
 func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
 	options := f.clientOptions()
 	if w != remote {
-		options = append(options, sandbox.WithEnvFile("")) // it says nothing about the local cloud
+		options = append(options, sandbox.WithEnvFile("")) // the file says nothing about the local cloud
 	}
 	var cloud *local.Cloud
 	switch w {
@@ -68,7 +68,7 @@ func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
 	return &connection{Client: client, cloud: cloud}, nil
 }
 
-// clientOptions are what the global flags say.
+// clientOptions returns the options that the global flags set.
 func (f *Factory) clientOptions() []sandbox.Option {
 	options := []sandbox.Option{sandbox.WithLogger(f.logger()), sandbox.WithUserAgent("e2bctl")}
 	if f.flags.apiURL != "" {
@@ -83,8 +83,8 @@ func (f *Factory) clientOptions() []sandbox.Option {
 	return options
 }
 
-// logger writes to stderr with -v and nowhere without. The SDK keeps secrets
-// out of what it logs.
+// logger writes to stderr with -v and discards everything without it. The SDK
+// keeps secrets out of its logs.
 func (f *Factory) logger() *slog.Logger {
 	if !f.flags.verbose {
 		return slog.New(slog.DiscardHandler)
@@ -96,8 +96,9 @@ func addLocalFlag(cmd *cobra.Command, to *bool) {
 	cmd.Flags().BoolVar(to, "local", localByDefault(), "on this machine, without an account (E2BCTL_LOCAL=1)")
 }
 
-// place resolves --local: ifLocal when it is on, else the remote service. An
-// address on the command line wins over E2BCTL_LOCAL and contradicts the flag.
+// place resolves --local: ifLocal when it is on, and the remote service
+// otherwise. An address on the command line overrides E2BCTL_LOCAL and
+// conflicts with the flag.
 func (f *Factory) place(cmd *cobra.Command, isLocal bool, ifLocal where) (func(context.Context) (*connection, error), error) {
 	w := remote
 	if isLocal {

@@ -15,19 +15,20 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// copier moves files and directories between this machine and a sandbox: a file
-// through the file API, a directory as a tar stream.
+// copier copies files and directories between this machine and a sandbox: a
+// file through the file API, a directory as a tar stream.
 type copier struct {
 	sandbox *sandbox.Sandbox
 	user    string
 	warn    io.Writer
 
-	// maxBytes and maxFiles bound each download: code in the sandbox decides what
-	// there is to be downloaded.
+	// maxBytes and maxFiles bound each download, because code in the sandbox
+	// decides how much there is to download.
 	maxBytes, maxFiles int64
 }
 
-// upload copies a local file or the content of a local directory.
+// upload copies a local file or the content of a local directory into the
+// sandbox.
 func (c *copier) upload(ctx context.Context, t transfer) error {
 	info, err := os.Stat(t.source)
 	if err != nil {
@@ -104,8 +105,9 @@ func (c *copier) skipped(name, why string) {
 	fmt.Fprintf(c.warn, "skipped %s: %s\n", printable(name), printable(why))
 }
 
-// remotePath makes a path on a sandbox's command line one that its file API and
-// its shell understand alike: relative paths start at the user's home there.
+// remotePath converts a path from the command line to one that the sandbox's
+// file API and its shell read the same way: relative paths start at the user's
+// home.
 func remotePath(name string) string {
 	if name == "~" {
 		return "."

@@ -11,7 +11,7 @@ import (
 )
 
 // defaultLifetime is how long a sandbox lives that is left running. A command
-// that ends cannot renew a lease.
+// that has ended cannot renew a lease.
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {
@@ -83,7 +83,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 			err = writeJSON(opts.IO.Out, viewOf(info))
 		}
 		if err != nil {
-			// Nobody has learned its ID: it would run unseen.
+			// Nobody knows its ID yet: it would run unnoticed.
 			return withClose(err, sb)
 		}
 		return sb.Detach()
@@ -94,7 +94,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 	return sb.Detach()
 }
 
-// createFlags are the flags that say what sandbox to create.
+// createFlags are the flags that describe the sandbox to create.
 type createFlags struct {
 	Template string
 	Lifetime time.Duration // 0: a lease, renewed while the command runs

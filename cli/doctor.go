@@ -47,14 +47,14 @@ warning is no failure.`,
 	return cmd
 }
 
-// A check's outcome.
+// The possible results of a check.
 const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
 )
 
-// check is one line of the doctor's findings.
+// check is one line of the doctor's report.
 type check struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
@@ -104,7 +104,7 @@ func writeChecks(f *Factory, checks []check) error {
 	return nil
 }
 
-// checkService checks the key and the service it is for.
+// checkService checks the key and the service that it belongs to.
 func (f *Factory) checkService(ctx context.Context) []check {
 	client, err := sandbox.NewClient(append(f.clientOptions(), sandbox.WithRetries(0))...)
 	if errors.Is(err, api.ErrNoAPIKey) {
@@ -116,7 +116,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 	if err != nil {
 		return []check{{Name: "key", Status: checkFailed, Detail: printable(err.Error())}}
 	}
-	defer func() { _ = client.Close() }() // it only frees connections
+	defer func() { _ = client.Close() }() // closing only frees connections
 	key := check{Name: "key", Status: checkOK, Detail: "from " + client.API().Sources().APIKey}
 
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
@@ -138,8 +138,8 @@ func (f *Factory) checkService(ctx context.Context) []check {
 	return []check{key, service}
 }
 
-// checkLocal starts a local cloud and reports what it found. Nothing is read
-// off settings: what the machine can do is found by doing it.
+// checkLocal starts a local cloud and reports what it found. It does not judge
+// by settings: it finds out what the machine can do by doing it.
 func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
 	if runtime.GOOS != "linux" {
 		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
@@ -199,7 +199,7 @@ func checkPython(ctx context.Context) check {
 	return c
 }
 
-// checkSandbox creates a sandbox in cloud and runs code in its kernel.
+// checkSandbox creates a sandbox in the cloud and runs code in its kernel.
 func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
 	c = check{Name: "kernel", Status: checkOK}
 	started := time.Now()

@@ -36,7 +36,7 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
 	flags.VarP(&p.Envs, "env", "e", "variable of the command, repeatable")
 	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even when it is a pipe or a file")
-	flags.SetInterspersed(false) // what follows the command is the command's
+	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
 func newCmdExec(f *Factory, runF func(context.Context, *execOptions) error) *cobra.Command {
@@ -74,8 +74,8 @@ service the command does not end before. See e2bctl help exit-codes.`,
 	return cmd
 }
 
-// commandWords drops the -- that cobra leaves in place after the first
-// argument, and refuses an empty command.
+// commandWords removes the -- that cobra leaves after the first argument, and
+// refuses an empty command.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -102,11 +102,11 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(sb, &err) // connected to, not created here: it stays
+	defer closing(sb, &err) // connected to, not created here: it keeps running
 	return runCommand(ctx, opts.IO, "exec", opts.JSON, sb, line, opts.Process)
 }
 
-// withLimit bounds ctx by d, when that is not 0.
+// withLimit limits ctx to d, unless d is 0.
 func withLimit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d <= 0 {
 		return ctx, func() {}
@@ -114,20 +114,20 @@ func withLimit(ctx context.Context, d time.Duration) (context.Context, context.C
 	return context.WithTimeout(ctx, d)
 }
 
-// commandView is what -o json prints of a finished command.
+// commandView is what -o json prints for a finished command.
 type commandView struct {
 	SandboxID string `json:"sandboxID"`
 	ExitCode  int    `json:"exitCode"`
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
 	Status    string `json:"status"`               // in words: "exit status 3", "signal: killed"
-	Signal    int    `json:"signal,omitempty"`     // what ended it
+	Signal    int    `json:"signal,omitempty"`     // the signal that ended it
 	Truncated bool   `json:"truncated,omitempty"`  // the middle of an output is missing
-	Held      bool   `json:"outputHeld,omitempty"` // what it left behind held the output
+	Held      bool   `json:"outputHeld,omitempty"` // a process that it left behind kept the output open
 }
 
-// runCommand runs line in sb for the command of e2bctl called name. It returns a
-// remoteStatus when the command ended with one that is not 0.
+// runCommand runs line in sb for the e2bctl command called name. If the status
+// of the line is not 0 it returns a remoteStatus.
 func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
 	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs.m}
 	if ios.InIsData && !process.NoStdin {
@@ -158,8 +158,9 @@ func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, s
 	return nil
 }
 
-// explain writes what a command cannot say itself: which signal ended it, why as far
-// as the sandbox knows, and that its output goes nowhere from now on.
+// explain writes what a command cannot say itself: which signal ended it, why,
+// if the sandbox knows, and that what it left running still has its output,
+// which is lost from now on.
 func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, printable(result.Status))
@@ -169,19 +170,19 @@ func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	}
 }
 
-// exitStatus is the status as a shell returns it: 128 + n after signal n.
+// exitStatus returns the status as a shell does: 128 + n after signal n.
 func exitStatus(result *sandbox.CommandResult) int {
 	switch {
 	case result.Signal > 0:
 		return exitSignalled + result.Signal
-	case result.ExitCode < 0, result.ExitCode > 255: // no status that Linux has
+	case result.ExitCode < 0, result.ExitCode > 255: // not a status that Linux has
 		return exitFailed
 	}
 	return result.ExitCode
 }
 
-// ownFailure marks what is not a remote status as a failure of e2bctl, so that
-// its status cannot be taken for the command's.
+// ownFailure marks an error that is not a remote status as a failure of e2bctl,
+// so that its status cannot be mistaken for the command's.
 func ownFailure(err error) error {
 	if err == nil {
 		return nil
@@ -195,8 +196,8 @@ func ownFailure(err error) error {
 	return &ownError{err: err}
 }
 
-// closing is deferred: it closes c and keeps its error beside *err.
+// closing is for defer: it closes c and joins the error to *err.
 func closing(c io.Closer, err *error) { *err = keepStatus(*err, c.Close()) }
 
-// withClose closes what a failed step leaves behind and keeps both errors.
+// withClose closes what a failed step leaves behind, and returns both errors.
 func withClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

@@ -31,7 +31,7 @@ const (
 	exitPartial      = 8
 	exitNetwork      = 9
 
-	// Of the commands that return a remote status.
+	// Only for commands that return a remote status.
 	exitRemoteTimeout = 124
 	exitRemoteOwn     = 125
 	exitRemoteKilled  = 137
@@ -68,7 +68,8 @@ A remote 125 looks like ours; with -o json the object on stdout has exitCode,
 and a failure of ours has an error object on stderr instead.
 `
 
-// usageError is a mistake in the command line; command names where help is.
+// usageError is a mistake in the command line; command is the one whose help to
+// read.
 type usageError struct {
 	err     error
 	command string
@@ -81,25 +82,25 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...), command: cmd.CommandPath()}
 }
 
-// partialError says that some of several targets failed. What failed has been
-// reported as it happened.
+// partialError says that some of several targets failed. Each failure has
+// already been reported.
 type partialError struct{ failed, total int }
 
 func (e *partialError) Error() string { return fmt.Sprintf("%d of %d failed", e.failed, e.total) }
 
-// conflictError is a state of this machine that forbids the command.
+// conflictError says that the state of this machine does not allow the command.
 type conflictError struct{ message string }
 
 func (e *conflictError) Error() string { return e.message }
 
-// remoteStatus is the status of a remote command, to be returned as it is. The
-// command has said what it had to say on its own streams.
+// remoteStatus is the status of a remote command, to be returned unchanged. The
+// command has already written its messages to its own streams.
 type remoteStatus int
 
 func (s remoteStatus) Error() string { return fmt.Sprintf("remote status %d", int(s)) }
 
 // ownError is a failure of e2bctl itself in a command that returns a remote
-// status; running says that the remote command had been asked for.
+// status; running means that the remote command had already been requested.
 type ownError struct {
 	err     error
 	running bool
@@ -121,7 +122,7 @@ func (e *ownError) exitCode() int {
 	return exitRemoteKilled
 }
 
-// exitCode is the one place where errors become exit statuses.
+// exitCode is the only place where errors become exit statuses.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -141,7 +142,7 @@ func exitCode(err error) int {
 	return classify(err).exit
 }
 
-// class is what an error is called in JSON and what status it gives.
+// class is the name of an error in JSON and the exit status for it.
 type class struct {
 	code string
 	exit int
@@ -192,7 +193,7 @@ func classify(err error) class {
 	return class{code: "failed", exit: exitFailed}
 }
 
-// isNetwork says that no service has answered.
+// isNetwork reports whether no service answered.
 func isNetwork(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.StatusCode == 0
@@ -201,7 +202,7 @@ func isNetwork(err error) bool {
 	return ok && failed.Op != "listen"
 }
 
-// report writes err, as people or programs read it, and returns the status to
+// report writes err in a form for people or programs, and returns the status to
 // exit with.
 func report(ctx context.Context, f *Factory, cmd *cobra.Command, err error) int {
 	if err == nil {
@@ -213,8 +214,8 @@ func report(ctx context.Context, f *Factory, cmd *cobra.Command, err error) int 
 	if _, ok := errors.AsType[remoteStatus](err); ok {
 		return exitCode(err)
 	}
-	// A command that was stopped fails with whatever its call fails with; the
-	// signal is the reason.
+	// A command that was stopped fails with the error of whatever call was
+	// interrupted; the signal is the reason.
 	if stopped, ok := errors.AsType[*signalError](context.Cause(ctx)); ok {
 		err = stopped
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// TestExitCode has the statuses that a script cannot produce at will; the others
-// are produced by testdata/script.
+// TestExitCode covers the statuses that a script cannot produce at will; the
+// others are produced by testdata/script.
 func TestExitCode(t *testing.T) {
 	t.Parallel()
 	answer := func(status int) error {
@@ -69,7 +69,7 @@ func TestExitStatus(t *testing.T) {
 		{sandbox.CommandResult{ExitCode: -1, Signal: 9}, 137},
 		{sandbox.CommandResult{ExitCode: -1, Signal: 31}, 159},
 		{sandbox.CommandResult{ExitCode: -1, Status: "something else"}, 1},
-		{sandbox.CommandResult{ExitCode: 256}, 1}, // as a status of a process it would be success
+		{sandbox.CommandResult{ExitCode: 256}, 1}, // as a process's own status it would mean success
 	}
 	for _, tt := range tests {
 		if got := exitStatus(&tt.result); got != tt.want {
@@ -78,7 +78,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExplain has what is said of a command beside its own output.
+// TestExplain covers what is written about a command besides its own output.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	const oom = "out of memory: the sandbox's limit is 64 MiB"

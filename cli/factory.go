@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Factory makes what commands need, when they need it: a command that only
+// Factory creates what commands need, when they need it: a command that only
 // prints its version reads no key and opens no connection.
 type Factory struct {
 	IO *IOStreams
 
-	// flags are the global ones, filled in before a command runs.
+	// flags are the global flags, filled in before a command runs.
 	flags globalFlags
-	// started is set when the command line has been understood. What fails
-	// before that is a mistake in it.
+	// started is set once the command line has been understood. Any failure before
+	// that is a mistake in the command line.
 	started bool
 }
 
@@ -33,7 +33,7 @@ func newFactory(ios *IOStreams) *Factory {
 
 func (f *Factory) jsonOutput() bool { return f.flags.output == outputJSON }
 
-// localByDefault says whether E2BCTL_LOCAL turns --local on.
+// localByDefault reports whether E2BCTL_LOCAL turns --local on.
 func localByDefault() bool {
 	switch strings.ToLower(os.Getenv("E2BCTL_LOCAL")) {
 	case "1", "true", "yes", "on":

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// durationValue is a flag that takes Go's durations ("90s", "1h30m") and bare
-// seconds ("90"). Only positive ones.
+// durationValue is a flag value that accepts Go durations ("90s", "1h30m") and
+// plain seconds ("90"). It must be positive.
 type durationValue time.Duration
 
 func (d *durationValue) Type() string { return "duration" }
@@ -45,11 +45,11 @@ func parseDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
-// sizeValue is a flag that takes a number of bytes, or of KiB to TiB ("20GiB").
-// Only positive ones.
+// sizeValue is a flag value that accepts a number of bytes, or of KiB to TiB
+// ("20GiB"). It must be positive.
 type sizeValue int64
 
-// sizeUnits are from the greatest to the smallest.
+// sizeUnits are ordered from the largest to the smallest.
 var sizeUnits = []struct {
 	name string
 	size int64
@@ -82,7 +82,7 @@ func (s *sizeValue) Set(value string) error {
 	return errors.New("want a positive number of bytes, or of KiB, MiB, GiB or TiB, such as 20GiB")
 }
 
-// keyValues is a repeatable flag that takes KEY=VALUE.
+// keyValues is a repeatable flag that accepts KEY=VALUE.
 type keyValues struct{ m map[string]string }
 
 func (kv *keyValues) Type() string { return "KEY=VALUE" }
@@ -121,11 +121,12 @@ func parseKeyValue(text string) (key, value string, err error) {
 	return key, value, nil
 }
 
-// transfer is one --upload or --download.
+// transfer is the value of one --upload or --download.
 type transfer struct{ source, target string }
 
-// uploads is a repeatable flag that takes LOCAL:REMOTE, downloads one that takes
-// REMOTE:LOCAL. A local path may hold colons (C:\data), a remote one may not.
+// uploads is a repeatable flag that accepts LOCAL:REMOTE, downloads one that
+// accepts REMOTE:LOCAL. A local path may contain colons (C:\data), a remote one
+// may not.
 type (
 	uploads   []transfer
 	downloads []transfer

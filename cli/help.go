@@ -51,8 +51,9 @@ func newCmdHelpTopic(name, short, text string) *cobra.Command {
 	return cmd
 }
 
-// refuseUnknownTopics makes help fail where cobra's shows the root's help and
-// succeeds: a script, or a person who mistyped, must see that as a mistake.
+// refuseUnknownTopics makes help fail for an unknown topic, where cobra's help
+// would show the root's help and succeed: scripts and people must see that as a
+// mistake.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestHelpIsPinned compares every help text with testdata/help, so that a flag
-// never changes unseen. UPDATE_SCRIPTS=1 writes them anew.
+// TestHelpIsPinned compares every help text with testdata/help, so that no flag
+// changes unnoticed. UPDATE_SCRIPTS=1 rewrites the files.
 func TestHelpIsPinned(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
 	ios := NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
@@ -55,7 +55,7 @@ func TestHelpIsPinned(t *testing.T) {
 	}
 }
 
-// TestCommandsAreDescribed checks what every command owes its reader.
+// TestCommandsAreDescribed checks what every command must tell its reader.
 func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
 	root := newCmdRoot(newFactory(NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})))

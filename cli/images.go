@@ -10,9 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// imageSaver writes the pictures among results to files and tells their names.
+// imageSaver writes the pictures among results to files and prints their names.
 type imageSaver struct {
-	dir  string // "": none are written
+	dir  string // "": no pictures are written
 	tell io.Writer
 }
 

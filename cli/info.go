@@ -70,7 +70,7 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 	})
 }
 
-// sandboxView is a sandbox as -o json shows it: the API's names.
+// sandboxView is a sandbox as -o json shows it, with the API's names.
 type sandboxView struct {
 	SandboxID   string            `json:"sandboxID"`
 	TemplateID  string            `json:"templateID"`
@@ -98,7 +98,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 	return v
 }
 
-// templateName is what people call the template.
+// templateName returns the name that people use for the template.
 func templateName(info *sandbox.Info) string {
 	if info.Alias != "" {
 		return info.Alias

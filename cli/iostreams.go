@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// IOStreams are the streams of one run of e2bctl and what is known about them.
+// IOStreams are the streams of one run of e2bctl, and what is known about them.
 type IOStreams struct {
 	In  io.Reader
 	Out io.Writer // results only
@@ -20,14 +20,15 @@ type IOStreams struct {
 	OutIsTerminal bool
 	ErrIsTerminal bool
 
-	// InIsData says that In is a pipe or a file, so that a remote command gets
-	// it without being asked. /dev/null and terminals are not.
+	// InIsData means that In is a pipe or a file, so that a remote command reads
+	// it without being asked to. /dev/null and terminals do not count.
 	InIsData bool
 
 	outClosed atomic.Bool
 }
 
-// NewIOStreams returns streams that are no terminals. in may be nil: empty.
+// NewIOStreams returns streams that are not terminals. A nil in means empty
+// input.
 func NewIOStreams(in io.Reader, out, err io.Writer) *IOStreams {
 	ios := &IOStreams{In: in, Out: out, Err: err, InIsData: in != nil}
 	if in == nil {
@@ -52,8 +53,8 @@ func SystemStreams() *IOStreams {
 	return ios
 }
 
-// pipeWriter remembers that the reader of standard output has gone: EPIPE alone
-// does not tell, sockets fail with it too.
+// pipeWriter records that the reader of standard output has gone. EPIPE alone
+// does not prove that, because sockets also fail with it.
 type pipeWriter struct {
 	file   *os.File
 	closed *atomic.Bool

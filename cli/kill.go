@@ -119,7 +119,7 @@ func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []str
 		group.Go(func() error {
 			err := conn.Kill(ctx, id)
 			if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
-				err = nil // it has ended since it was listed
+				err = nil // it has ended since the listing
 			}
 			if err != nil {
 				failed.Add(1)
@@ -145,7 +145,7 @@ func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []str
 	return &partialError{failed: int(failed.Load()), total: len(ids)}
 }
 
-// errDeclined is the answer no.
+// errDeclined means that the user answered no.
 var errDeclined = errors.New("not confirmed, nothing was done")
 
 func confirm(ios *IOStreams, question string) error {

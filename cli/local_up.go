@@ -22,8 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// autoIdle is how long a local cloud that `create --local` started outlives its
-// last sandbox.
+// autoIdle is how long a local cloud that `create --local` started keeps
+// running after its last sandbox has ended.
 const autoIdle = 10 * time.Minute
 
 type localUpOptions struct {
@@ -92,7 +92,7 @@ func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
 	return opts.wait(ctx, cloud)
 }
 
-// announce tells on stdout that the cloud is ready: one line of JSON, or lines
+// announce writes to stdout that the cloud is ready: one line of JSON, or lines
 // for a shell.
 func (r localRecord) announce(f *Factory) error {
 	if f.jsonOutput() {
@@ -101,8 +101,9 @@ func (r localRecord) announce(f *Factory) error {
 	return r.writeExports(f.IO.Out)
 }
 
-// wait returns when ctx ends, the cloud breaks or has been idle long enough.
-// Being told to stop is how a cloud in the foreground ends: no error.
+// wait returns when ctx ends, the cloud breaks or it has been idle for long
+// enough. A cloud in the foreground normally ends by being told to stop, so
+// that is not an error.
 func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
@@ -138,7 +139,7 @@ func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err erro
 	}
 }
 
-// localUpBackground starts another process that is the cloud.
+// localUpBackground starts another process that runs the cloud.
 func localUpBackground(ctx context.Context, opts *localUpOptions) error {
 	place, err := findLocalPlace()
 	if err != nil {
@@ -157,8 +158,8 @@ func localUpBackground(ctx context.Context, opts *localUpOptions) error {
 	return nil
 }
 
-// startBackground runs `local up` in a session of its own and returns when it is
-// ready. Cancelling ctx before that ends it.
+// startBackground runs `local up` in a session of its own and returns when it
+// is ready. Cancelling ctx before that ends the process.
 func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.Duration) (localRecord, error) {
 	if pid, err := p.holder(); err != nil || pid != 0 {
 		return localRecord{}, errors.Join(err, p.conflict())
@@ -178,7 +179,7 @@ func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.
 	defer log.Close()
 	cmd := exec.Command(program, args...) //nolint:noctx // it outlives this command; startup is cancelled below
 	cmd.Args[0] = os.Args[0]
-	cmd.Dir = p.dir // it must not keep the directory of the moment busy
+	cmd.Dir = p.dir // it must not keep the current directory in use
 	cmd.Stderr = log
 	cmd.SysProcAttr = ownSession()
 	ready, err := cmd.StdoutPipe()
@@ -206,8 +207,8 @@ func (p localPlace) startBackground(ctx context.Context, port uint16, idle time.
 	return record, cmd.Process.Release()
 }
 
-// failureIn is the reason of a `local up` that failed: the error object in the
-// last line of its log.
+// failureIn returns why a `local up` failed: the error object in the last line
+// of its log.
 func failureIn(log *os.File) string {
 	const tail = 4096
 	info, err := log.Stat()
@@ -228,8 +229,8 @@ func failureIn(log *os.File) string {
 	return "it ended without saying why; see " + log.Name()
 }
 
-// runningLocalCloud finds the user's local cloud. With start it starts one when
-// none runs, and says so.
+// runningLocalCloud finds the user's local cloud. If none is running and start
+// is set, it starts one and says so.
 func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localRecord, error) {
 	place, err := findLocalPlace()
 	if err != nil {
@@ -244,7 +245,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localRecor
 	}
 	record, err = place.startBackground(ctx, 0, autoIdle)
 	if err != nil {
-		// Another command may have been faster.
+		// Another command may have started one first.
 		if other, _, readErr := place.read(); readErr == nil {
 			return other, nil
 		}

@@ -9,20 +9,20 @@ import (
 	"path/filepath"
 )
 
-// localRecord is what `local up` leaves for the other commands of this user, in
-// a file that only this user can read.
+// localRecord is what `local up` writes for the user's other commands, to a
+// file that only this user can read.
 type localRecord struct {
 	URL       string   `json:"url"`
 	Key       string   `json:"apiKey"`
 	Isolation string   `json:"isolation"`
-	Env       []string `json:"env"` // KEY=VALUE, points any E2B SDK at the cloud
+	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 }
 
 var errNoLocalCloud = errors.New("no local cloud runs; start one with e2bctl local up (or e2bctl local up --background)")
 
-// localPlace is the directory of the record of this user's local cloud. Whether
-// the record is alive is told by a lock that `local up` holds on a file beside
-// it: the system lets go of it however the process ends.
+// localPlace is the directory with the record of this user's local cloud. The
+// record is valid while `local up` holds a lock on a file beside it: the system
+// releases the lock however the process ends.
 type localPlace struct{ dir string }
 
 func findLocalPlace() (localPlace, error) {
@@ -53,7 +53,7 @@ func (p localPlace) openLock() (*os.File, error) {
 }
 
 // claim makes this process the user's local cloud until release is called. It
-// fails with a *conflictError while another is.
+// fails with a *conflictError while another process is.
 func (p localPlace) claim() (release func(), err error) {
 	lock, err := p.openLock()
 	if err != nil {
@@ -67,9 +67,9 @@ func (p localPlace) claim() (release func(), err error) {
 		lock.Close()
 		return nil, err
 	}
-	_ = os.Remove(p.recordFile()) // left by one that was killed; mostly there is none
+	_ = os.Remove(p.recordFile()) // left by one that was killed; usually there is none
 	return func() {
-		_ = os.Remove(p.recordFile()) // without the lock it is not believed anyway
+		_ = os.Remove(p.recordFile()) // without the lock it is ignored anyway
 		lock.Close()
 	}, nil
 }
@@ -82,13 +82,13 @@ func (p localPlace) conflict() error {
 	return &conflictError{message: "a local cloud " + where + "; end it with e2bctl local down"}
 }
 
-// publish writes the record. Only the holder of the claim calls it.
+// publish writes the record. Only the holder of the claim may call it.
 func (p localPlace) publish(record localRecord) error {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(p.dir, "cloud-*.tmp") // made with mode 0600
+	file, err := os.CreateTemp(p.dir, "cloud-*.tmp") // created with mode 0600
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (p localPlace) read() (localRecord, int, error) {
 	}
 	text, err := os.ReadFile(p.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return localRecord{}, pid, errNoLocalCloud // it starts or ends just now
+		return localRecord{}, pid, errNoLocalCloud // it is just starting or ending
 	}
 	if err != nil {
 		return localRecord{}, pid, err
@@ -126,7 +126,7 @@ func (p localPlace) read() (localRecord, int, error) {
 	return record, pid, nil
 }
 
-// holder returns the process that is the local cloud, 0 when none is.
+// holder returns the process that is the local cloud, or 0 when there is none.
 func (p localPlace) holder() (int, error) {
 	lock, err := p.openLock()
 	if err != nil {

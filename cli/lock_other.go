@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Where there is no local cloud nobody holds its lock.
+// On systems without a local cloud, no process holds its lock.
 func lockFile(*os.File) (bool, error)  { return true, nil }
 func lockHolder(*os.File) (int, error) { return 0, nil }
 

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile locks file for this process until it ends or closes it; false when
-// another process has it. A record lock is used because the system can be asked
-// who holds it, without taking it.
+// lockFile locks file for this process until the process ends or closes it; it
+// returns false when another process holds the lock. A record lock is used
+// because the system can say which process holds it, without taking it.
 func lockFile(file *os.File) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock)
@@ -23,7 +23,8 @@ func lockFile(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// lockHolder returns the process that has file locked, 0 when none has.
+// lockHolder returns the process that holds the lock on file, or 0 when none
+// does.
 func lockHolder(file *os.File) (int, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
@@ -35,7 +36,7 @@ func lockHolder(file *os.File) (int, error) {
 	return int(lock.Pid), nil
 }
 
-// ownDirectory says that only this user can write into dir.
+// ownDirectory reports whether only this user can write to dir.
 func ownDirectory(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
@@ -45,5 +46,5 @@ func ownDirectory(dir string) bool {
 	return ok && int(status.Uid) == os.Getuid()
 }
 
-// ownSession lets a process outlive the terminal it was started from.
+// ownSession lets a process outlive the terminal that it was started from.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// networkFlags are the flags that say what a sandbox may reach.
+// networkFlags are the flags for what a sandbox may reach.
 type networkFlags struct {
 	NoInternet bool
 	AllowOut   []string

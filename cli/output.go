@@ -31,8 +31,8 @@ func (o *outputFormat) Set(value string) error {
 	return fmt.Errorf("want table or json")
 }
 
-// writeJSON writes v as one indented JSON document. What a terminal may act upon
-// is escaped, what JSON would allow in strings included, and so are bytes that
+// writeJSON writes v as one indented JSON document. It escapes everything that
+// a terminal may act on, including what JSON allows in strings, and bytes that
 // are not UTF-8.
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(activeEscaper{w})
@@ -41,8 +41,9 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// activeEscaper escapes characters of a JSON document, of which an encoder
-// writes all at once. Outside of strings there are none of them but newlines.
+// activeEscaper escapes what a terminal may act on in a JSON document, which an
+// encoder writes in one call. Outside of strings there is none of it except
+// newlines.
 type activeEscaper struct{ w io.Writer }
 
 func (a activeEscaper) Write(document []byte) (int, error) {
@@ -63,8 +64,8 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 }
 
 // writeTable writes rows under header as kubectl does: upper case, three
-// spaces, no borders. Cells are made printable here, so that no row can be
-// forged by what a service or a sandbox says.
+// spaces, no borders. Cells are made printable here, so that text from a
+// service or a sandbox cannot forge a row.
 func writeTable(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(header, "\t"))
@@ -87,8 +88,8 @@ func cellText(s string) string {
 }
 
 // printable returns s without what a terminal would act on: control characters,
-// the escapes of ANSI included, and the marks that reorder text. Newlines stay,
-// tabs become spaces, broken UTF-8 becomes U+FFFD.
+// including ANSI escapes, and the marks that reorder text. Newlines stay, tabs
+// become spaces, and invalid UTF-8 becomes U+FFFD.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -105,12 +106,13 @@ func printable(s string) string {
 	}, s)
 }
 
-// isActive reports whether a terminal may do something else with r than show it.
+// isActive reports whether a terminal may do anything with r other than show
+// it.
 func isActive(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// moment writes a time for people (relative to now) on a terminal and exactly
+// moment writes a time relative to now on a terminal, for people, and exactly
 // (RFC 3339, UTC) elsewhere.
 func moment(t, now time.Time, terminal bool) string {
 	if t.IsZero() {
@@ -125,7 +127,8 @@ func moment(t, now time.Time, terminal bool) string {
 	return "in " + roughly(t.Sub(now))
 }
 
-// roughly writes d as kubectl writes ages: one unit, two when the first is small.
+// roughly writes d as kubectl writes ages: one unit, or two when the first is
+// small.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

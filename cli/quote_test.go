@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestShellLineSurvivesSh lets a real shell read what shellLine writes.
+// TestShellLineSurvivesSh lets a real shell parse what shellLine returns.
 func TestShellLineSurvivesSh(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")

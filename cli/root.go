@@ -57,7 +57,7 @@ func newCmdRoot(f *Factory) *cobra.Command {
 	return root
 }
 
-// markStarted makes every command tell that its command line was understood:
+// markStarted makes every command record that its command line was understood:
 // flags, their groups and arguments are all checked before RunE.
 func markStarted(f *Factory, cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
@@ -71,8 +71,8 @@ func markStarted(f *Factory, cmd *cobra.Command) {
 	}
 }
 
-// newCmdGroup returns a command that only holds others. cobra prints help and
-// succeeds for an unknown one; a script must see that as a mistake.
+// newCmdGroup returns a command that only contains others. For an unknown one
+// cobra would print help and succeed; a script must see that as a mistake.
 func newCmdGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{
 		Use:   use,

@@ -24,7 +24,7 @@ type runOptions struct {
 	Network   networkFlags
 	Uploads   uploads
 	Downloads downloads
-	MaxBytes  sizeValue // of each of Downloads
+	MaxBytes  sizeValue // for each of Downloads
 	MaxFiles  int64
 	Lifetime  durationValue
 	Deadline  durationValue
@@ -93,7 +93,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, t := range opts.Uploads { // before there is a sandbox
+	for _, t := range opts.Uploads { // before a sandbox is created
 		if _, err := os.Stat(t.source); err != nil {
 			return fmt.Errorf("uploading %s: %w", t.source, err)
 		}
@@ -148,8 +148,8 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	return err
 }
 
-// keepStatus joins a later failure to err. The command's own status, once there
-// is one that is not 0, is what a script needs and stays.
+// keepStatus joins a later failure to err. If the command's own status is not 0
+// it is what a script needs, so it is kept.
 func keepStatus(err, later error) error {
 	if later == nil {
 		return err

@@ -19,12 +19,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakCheck{m}, map[string]func(){"e2bctl": runAsCommand})
 }
 
-// runAsCommand is e2bctl when a script has started the test binary as that.
+// runAsCommand runs e2bctl when a script has started the test binary under that
+// name.
 func runAsCommand() {
 	os.Exit(Main()) //nolint:forbidigo // this is the main function of that process
 }
 
-// leakCheck fails a run of the tests that leaves goroutines behind.
+// leakCheck fails a test run that leaves goroutines behind.
 type leakCheck struct{ m *testing.M }
 
 func (l leakCheck) Run() int {
@@ -63,7 +64,7 @@ type serviceValue struct{}
 // a real Python.
 func TestLocalScripts(t *testing.T) {
 	t.Parallel()
-	sandboxtest.New(t) // skips where this machine cannot have one
+	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func TestLocalScripts(t *testing.T) {
 	})
 }
 
-// privateDirectories gives a script a home and a runtime directory of its own.
+// privateDirectories gives a script its own home and runtime directory.
 func privateDirectories(env *testscript.Env) error {
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR"} {
 		dir := filepath.Join(env.WorkDir, "."+strings.ToLower(name))
@@ -119,7 +120,7 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdLeft compares how many sandboxes were made and how many are left.
+// cmdLeft compares how many sandboxes were created and how many are left.
 func cmdLeft(ts *testscript.TestScript, _ bool, args []string) {
 	s := ts.Value(serviceValue{}).(*service)
 	s.mu.Lock()

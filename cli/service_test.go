@@ -25,8 +25,8 @@ import (
 )
 
 // service is an E2B-style service for the scripts: the control plane in memory,
-// and one "sandbox" that runs commands on this machine, in a directory of its
-// own. Templates named below make it fail in the ways a script needs.
+// and one "sandbox" that runs commands on this machine, in its own directory.
+// The templates named below make it fail in the ways that scripts need.
 type service struct {
 	processconnect.UnimplementedProcessHandler
 	*httptest.Server
@@ -39,7 +39,7 @@ type service struct {
 	askedOnce sync.Once
 	killed    []string
 	processes map[uint32]*fakeProcess
-	hang      chan struct{} // closed at the end: handlers that hang return
+	hang      chan struct{} // closed at the end, so that handlers that hang return
 	killAsked chan struct{} // closed by the first kill of an immortal sandbox
 }
 
@@ -100,7 +100,7 @@ func newService(t testing.TB) *service {
 			daemon.ServeHTTP(w, r)
 		case "49999":
 			interpreter.ServeHTTP(w, r)
-		default: // 8888 too: code goes over HTTP
+		default: // also 8888: code is sent over HTTP
 			w.WriteHeader(http.StatusBadGateway)
 			fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":%s}`, r.Header.Get("E2b-Sandbox-Id"), r.Header.Get("E2b-Sandbox-Port"))
 		}
@@ -162,7 +162,7 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusInternalServerError, "\x1b[31mbroken")
 		return
 	case "hangs":
-		select { // and then creates one for somebody who has given up
+		select { // and then creates one for a client that has given up
 		case <-time.After(time.Second):
 		case <-s.hang:
 		}
@@ -233,7 +233,7 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 	config := r.Msg.GetProcess()
 	args := config.GetArgs()
 	if len(args) > 0 && args[0] == "-l" {
-		args = args[1:] // no profile of this machine
+		args = args[1:] // without this machine's shell profile
 	}
 	cmd := exec.CommandContext(ctx, config.GetCmd(), args...)
 	cmd.Dir = filepath.Join(s.home, config.GetCwd())
@@ -271,7 +271,7 @@ func (s *service) Start(ctx context.Context, r *connect.Request[process.StartReq
 			return err
 		}
 	}
-	sending.Lock() // output waits until the start was told
+	sending.Lock() // output waits until the start event is sent
 	err := cmd.Start()
 	if err != nil {
 		sending.Unlock()
@@ -342,7 +342,7 @@ func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendS
 	return connect.NewResponse(&process.SendSignalResponse{}), err
 }
 
-// path keeps what a script asks for inside the sandbox's directory.
+// path keeps the paths that a script asks for inside the sandbox's directory.
 func (s *service) path(r *http.Request) string {
 	return filepath.Join(s.home, r.URL.Query().Get("path"))
 }
@@ -379,11 +379,11 @@ func (s *service) contexts(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `[{"id":"context-1","language":"python","cwd":"/home/user"}]`)
 }
 
-// execute answers with what the code, which is not run, asks for.
 // hostileText sets a title, writes the clipboard, clears the screen, asks the
-// terminal for an answer, rings, and turns the direction of text around.
+// terminal for an answer, rings the bell, and reverses the direction of text.
 const hostileText = "\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x1b\\\u009b2J\x1b[6n\x1b[1;31mred\x1b[0m\x00\u202e\t100%\r"
 
+// execute answers as the code, which is not run, asks.
 func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Code string            `json:"code"`
@@ -403,7 +403,7 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 		line(object{"type": "result", "text": fmt.Sprint(request.Envs), "is_main_result": true})
 	case "raise":
 		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
-	case "hostile": // what takes over a terminal, also cut into two lines of the stream
+	case "hostile": // what takes over a terminal, also split over two lines of the stream
 		for _, stream := range []string{"stdout", "stderr"} {
 			line(object{"type": stream, "text": hostileText + "\x1b"})
 			line(object{"type": stream, "text": "[2Jend\x1b[3"})
@@ -418,6 +418,6 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	line(object{"type": "end_of_execution"})
 }
 
-// closedAddress is one that nobody listens on: only root could. A port that was
-// free a moment ago may be another program's by now.
+// closedAddress is an address that nothing listens on, because only root could.
+// A port that was free a moment ago may belong to another program by now.
 const closedAddress = "http://127.0.0.1:1"

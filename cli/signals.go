@@ -13,18 +13,19 @@ type signalError struct{ signal syscall.Signal }
 
 func (e *signalError) Error() string { return "stopped by signal: " + e.signal.String() }
 
-// notifyContext returns a context that the first INT, TERM or HUP cancels with
+// notifyContext returns a context that the first INT, TERM or HUP cancels, with
 // a *signalError as its cause; interrupted is closed at the same moment. A
-// second signal has its default effect again and ends the process at once.
+// second signal has its default effect and ends the process at once.
 //
-// SIGPIPE is caught, so that `e2bctl run … | head` gets EPIPE from its write and
-// can still kill its sandbox. It is not ignored: what is ignored stays ignored
-// in every child, and the processes of a local sandbox are our children.
+// SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with
+// EPIPE and e2bctl can still kill its sandbox. It is not ignored, because
+// children inherit ignored signals, and the processes of a local sandbox are
+// our children.
 func notifyContext(parent context.Context) (ctx context.Context, stop func(), interrupted <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
 	caught := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup keeps its effect
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
 		caught = append(caught, syscall.SIGHUP)
 	}
 	signal.Notify(signals, caught...)

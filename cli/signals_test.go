@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// TestRunIsStopped sends signals to a run whose command never ends: the sandbox
-// must be gone afterwards and the status must say which signal it was.
+// TestRunIsStopped sends signals to a run whose command never ends: afterwards
+// the sandbox must be gone, and the status must say which signal it was.
 func TestRunIsStopped(t *testing.T) {
 	t.Parallel()
-	// Under nohup SIGHUP is ignored, and stays so in children of a process that
-	// does not catch it.
+	// Under nohup SIGHUP is ignored, and stays ignored in children of a process
+	// that does not catch it.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
@@ -28,14 +28,14 @@ func TestRunIsStopped(t *testing.T) {
 		name     string
 		template string
 		signals  []syscall.Signal
-		status   int // of a shell: 128 + n also for a process that a signal ended
+		status   int // as a shell reports it: 128 + n also for a process that a signal ended
 		left     int
 	}{
 		{"interrupt", "base", []syscall.Signal{syscall.SIGINT}, 130, 0},
 		{"terminate", "base", []syscall.Signal{syscall.SIGTERM}, 143, 0},
 		{"hangup", "base", []syscall.Signal{syscall.SIGHUP}, 129, 0},
-		// A service that never answers the kill: the first signal gives up after
-		// the grace period, a second one at once.
+		// A service that never answers the kill: after the first signal e2bctl gives
+		// up when the grace period is over, after a second one at once.
 		{"interrupt, service hangs", "immortal", []syscall.Signal{syscall.SIGINT}, 130, 1},
 		{"interrupt twice, service hangs", "immortal", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130, 1},
 	}
@@ -60,7 +60,7 @@ func TestRunIsStopped(t *testing.T) {
 			started := time.Now()
 			for i, signal := range tt.signals {
 				if i > 0 {
-					<-s.killAsked // the first one has been understood
+					<-s.killAsked // the first signal has been handled
 				}
 				if err := cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// codeRun runs hostile code with both streams on a terminal and returns what the
-// terminal got.
+// codeRun runs hostile code with both streams on a terminal and returns what
+// the terminal received.
 func codeRun(t *testing.T, args ...string) string {
 	t.Helper()
 	s := newService(t)
@@ -39,10 +39,10 @@ func codeRun(t *testing.T, args ...string) string {
 	return strings.ReplaceAll(screen.String(), "\r\n", "\n")
 }
 
-// Code has no way to a terminal but as text.
+// Code can send a terminal nothing but text.
 func TestHostileCodeOnATerminal(t *testing.T) {
 	t.Parallel()
-	const traceback = "red\t100%\r2\n" // the SDK has taken sequences out of it
+	const traceback = "red\t100%\r2\n" // the SDK has removed sequences from it
 	const text = "]0;owned]52;c;b3duZWQ=\\red\t100%\r"
 	want := "printed\nwarned\n" + text + "end" + text + "end" + text + "1\n" + traceback
 	if got := codeRun(t); got != want {

@@ -115,6 +115,9 @@ func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route strin
 		}
 	}
 	sb.code.drop(id)
+	if verb == restart {
+		sb.code.noteEnd(id)
+	}
 	return nil
 }
 

@@ -42,6 +42,7 @@ type codeRunner struct {
 	languages map[string]string   // by context
 	beside    map[string]struct{} // contexts that were asked for: no language's default
 	dead      map[string]deadContext
+	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
 	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn // over HTTP, by context or language
 
@@ -54,7 +55,7 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: runhost.LimitGrace,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
-		dead: map[string]deadContext{}, lost: map[string]string{},
+		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
 		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
 	}
 	if sb.created {
@@ -131,6 +132,13 @@ func (r *codeRunner) lose(id, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost[r.lossOf(id)] = why
+}
+
+// noteEnd notes that the kernel of a context ended.
+func (r *codeRunner) noteEnd(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replaced[id] = true
 }
 
 // lossOf returns the key of a context in r.lost: the language of a default context,
@@ -334,8 +342,9 @@ func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, 
 		session := jupyter.NewID()
 		conn, err := r.dial(ctx, at, session)
 		if err == nil {
-			k = newKernel(r, at, session, conn)
 			r.mu.Lock()
+			k = newKernel(r, at, session, conn, r.replaced[at])
+			delete(r.replaced, at)
 			r.kernels[at] = k
 			r.mu.Unlock()
 			return k, nil

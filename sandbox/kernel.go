@@ -45,6 +45,9 @@ type kernel struct {
 	// interruptSent is closed when the server has answered the last interrupt that
 	// nobody waited for. It is the turn's holder's; nil without one.
 	interruptSent <-chan struct{}
+	// unproven is set until it is known that messages on iopub arrive. It is the
+	// turn's holder's.
+	unproven bool
 
 	// life ends with close.
 	life context.Context //nolint:containedctx // the life of the connection, not of a call
@@ -61,9 +64,11 @@ type kernel struct {
 	spent   bool // its kernel ended, and the websocket is about to
 }
 
-func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn) *kernel {
+// newKernel makes a connection of a websocket. fresh says that its kernel took the
+// place of one that ended.
+func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn, fresh bool) *kernel {
 	k := &kernel{
-		runner: runner, id: id, session: session, conn: conn,
+		runner: runner, id: id, session: session, conn: conn, unproven: fresh,
 		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
@@ -197,6 +202,7 @@ func (k *kernel) unread(m *jupyter.Message) {
 	if doomed {
 		return // whoever waits must not move to another websocket before replace has told why
 	}
+	k.runner.noteEnd(k.id)
 	if used {
 		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}

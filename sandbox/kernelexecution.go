@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,7 +171,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				return nil
 			}
 			if half == nil && e.replied != e.idle {
-				half = time.After(otherHalf)
+				half = time.After(cmp.Or(h.patience, otherHalf))
 			}
 		}
 	}

@@ -106,6 +106,7 @@ func (k *kernel) replace(ctx context.Context) {
 	err := k.runner.control(restart, http.MethodPost, k.id, "/restart")
 	k.logStep(ctx, slog.LevelWarn, "restarting a kernel that heeds no interrupt", err)
 	if err == nil {
+		k.runner.noteEnd(k.id)
 		k.runner.lose(k.id, why+"restarted")
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -21,6 +22,9 @@ type executionHandler struct {
 	// queued is told how many executions of this handle go first, when some do.
 	// May be nil.
 	queued func(position int) error
+	// patience is how long after the reply the idle may come, or the reverse; 0 means
+	// otherHalf.
+	patience time.Duration
 }
 
 // execute runs a request when it is its turn. envs are set for it alone. When
@@ -168,6 +172,9 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 			k.primed.Store(false)
 		}
 	}()
+	if err := k.prove(ctx); err != nil {
+		return err
+	}
 	if !k.primed.Swap(true) {
 		common := k.runner.environment(ctx)
 		switch {
@@ -203,6 +210,30 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 	return nil
 }
 
+const (
+	// provePatience is how long a kernel may take between the two halves of an answer
+	// about nothing, and proveAttempts how often it is asked.
+	provePatience = time.Second
+	proveAttempts = 10
+)
+
+// prove finds out whether what the kernel says on iopub arrives. When a kernel is
+// restarted the server opens the channels of a websocket at once, but the kernel
+// drops what it says there until it has heard of them.
+func (k *kernel) prove(ctx context.Context) error {
+	for attempt := 1; k.unproven; attempt++ {
+		_, err := k.once(ctx, silently(""), executionHandler{patience: provePatience})
+		switch {
+		case err == nil:
+			k.unproven = false
+		case errors.Is(err, ErrKernelLost) && attempt < proveAttempts && ctx.Err() == nil:
+		default:
+			return fmt.Errorf("%w: find out whether the kernel answers: %w", errNotSent, err)
+		}
+	}
+	return nil
+}
+
 // once runs a request. The execution is nil when it was not sent; it is over
 // unless it still runs.
 func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
@@ -218,6 +249,7 @@ func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h exe
 			k.leave(e)
 		}
 		if errors.Is(err, ErrKernelDied) {
+			k.runner.noteEnd(k.id)
 			k.hangUp()
 		}
 	}()

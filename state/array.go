@@ -7,37 +7,39 @@ import (
 	"reflect"
 )
 
-// Array is an ndarray of numpy: a raw buffer that travels without a cost for
-// each element. [ArrayOf] makes one of a slice, [Elements] gives one back.
+// Array is a numpy ndarray: a raw buffer that is transferred without a cost for
+// each element. [ArrayOf] makes one from a slice, and [Elements] returns one as
+// a slice.
 type Array struct {
-	// Dtype is numpy's name of the element: "<f8", ">i4", "|b1", "<U5",
-	// "<M8[ns]". For a structured dtype it is the JSON of its descr,
-	// for objects "|O".
+	// Dtype is numpy's name for the element type: "<f8", ">i4", "|b1", "<U5",
+	// "<M8[ns]". For a structured dtype it is the JSON of its descr, for objects
+	// "|O".
 	Dtype string
-	// Shape has the sides; none is an array of no dimension, one element.
+	// Shape has the length of each dimension; an empty Shape is an array of no
+	// dimension, with one element.
 	Shape []int
-	// Fortran says that the first side runs fastest in Data.
+	// Fortran reports whether the first dimension varies fastest in Data.
 	Fortran bool
-	// Data has the elements in the byte order that Dtype names.
+	// Data has the elements in the byte order that Dtype says.
 	Data []byte
-	// Objects has the elements of a "|O", in place of Data.
+	// Objects has the elements of a "|O" array, in place of Data.
 	Objects []any
 }
 
-// Scalar is a scalar of numpy, which keeps its dtype. It goes into a Go number,
+// Scalar is a numpy scalar, with its dtype. It can be decoded into a Go number,
 // bool, string, time.Time or time.Duration that can hold it.
 type Scalar struct {
 	Dtype string
 	Data  []byte
 }
 
-// Number is what [ArrayOf] takes.
+// Number lists the element types that [ArrayOf] takes.
 type Number interface {
 	bool | int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
 }
 
-// ArrayOf copies a slice into an array of the shape, which is its length when
-// none is given.
+// ArrayOf copies a slice into an array of the given shape. Without a shape the
+// array has one dimension, of the slice's length.
 func ArrayOf[T Number](data []T, shape ...int) (Array, error) {
 	if shape == nil {
 		shape = []int{len(data)}
@@ -69,7 +71,7 @@ func numberDtype[T Number]() string {
 	return fmt.Sprintf("%s%s%d", order, kind, size)
 }
 
-// raw gives numbers as bytes, least significant first.
+// raw returns numbers as bytes, least significant first.
 func raw[T Number](data []T) []byte {
 	var x any = data
 	switch data := any(data).(type) {
@@ -82,7 +84,7 @@ func raw[T Number](data []T) []byte {
 	}
 	out, err := binary.Append(make([]byte, 0, binary.Size(x)), binary.LittleEndian, x)
 	if err != nil {
-		panic(err) // all of Number have a fixed size
+		panic(err) // all types in Number have a fixed size
 	}
 	return out
 }
@@ -122,11 +124,12 @@ func (a Array) payload() arrayPayload {
 
 const (
 	objectDtype = "|O"
-	// maxSides is numpy's.
+	// maxSides is numpy's limit.
 	maxSides = 64
 )
 
-// check gives the dtype and the number of elements of an array that is sound.
+// check returns the dtype and the number of elements of an array, or an error
+// if the array is not valid.
 func (a Array) check(limit int) (dtype, int, error) {
 	t, err := parseDtype(a.Dtype)
 	if err != nil {
@@ -159,7 +162,7 @@ func (d *decoder) array() (any, error) {
 	return a, nil
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (a Array) Len() int {
 	n, err := elementCount(a.Shape, 1<<62)
 	if err != nil {
@@ -168,9 +171,9 @@ func (a Array) Len() int {
 	return n
 }
 
-// At gives an element by its position in row order: a bool, int64, uint64,
+// At returns an element by its position in row order: a bool, int64, uint64,
 // float64, complex128, string, []byte, a naive time.Time, a time.Duration or
-// [Timedelta], [NaT], a [Dict] of a structured one, or an object.
+// [Timedelta], [NaT], a [Dict] for a structured dtype, or an object.
 func (a Array) At(i int) (any, error) {
 	t, n, err := a.check(1 << 62)
 	if err != nil {
@@ -189,7 +192,7 @@ func (a Array) at(t dtype, place int) (any, error) {
 	return t.value(a.Data[place*t.size : (place+1)*t.size])
 }
 
-// place turns a position in row order into the one in the buffer.
+// place converts a position in row order to the position in the buffer.
 func (a Array) place(i int) int {
 	if !a.Fortran || a.Dtype == objectDtype {
 		return i
@@ -207,9 +210,9 @@ func (a Array) place(i int) int {
 	return place
 }
 
-// Elements gives the elements of an array in row order, in a type that can hold
-// each exactly. Where T is the type of the dtype it is a copy of the buffer. A
-// missing value goes into a pointer alone.
+// Elements returns the elements of an array in row order, in a type that can
+// hold each exactly. If T is the dtype's own type this is a copy of the buffer.
+// A missing value can only be stored in a pointer.
 func Elements[T any](a Array) ([]T, error) {
 	t, n, err := a.check(1 << 62)
 	if err != nil {
@@ -234,7 +237,7 @@ func Elements[T any](a Array) ([]T, error) {
 	return out, nil
 }
 
-// same tells whether the buffer has the elements as Go has them.
+// same reports whether the buffer holds the elements as Go does.
 func (a Array) same(t dtype, to reflect.Type) bool {
 	if a.Fortran && len(a.Shape) > 1 || to.Size() != uintptr(t.size) || to.PkgPath() != "" {
 		return false
@@ -252,7 +255,8 @@ func (a Array) same(t dtype, to reflect.Type) bool {
 	return false
 }
 
-// fitArray stores an array in a slice, each further dimension in one of slices.
+// fitArray stores an array in a slice; each further dimension is a slice
+// within.
 func (d *decoder) fitArray(start int, n node, a Array, v reflect.Value) error {
 	t, _, err := a.check(d.limits.MaxElements)
 	if err != nil {
@@ -315,7 +319,7 @@ func scalarOf(p scalarPayload) (Scalar, error) {
 	return Scalar(p), err
 }
 
-// Value gives the Go form, as [Array.At] does.
+// Value returns the Go form, as [Array.At] does.
 func (s Scalar) Value() (any, error) {
 	if _, err := scalarOf(scalarPayload(s)); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -335,7 +339,7 @@ func (s Scalar) String() string {
 	return fmt.Sprint(x)
 }
 
-// wrong gives an error about the document the place where it stands.
+// wrong adds to an error about the document where in the document it is.
 func (d *decoder) wrong(err error) error {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit

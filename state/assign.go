@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// special stores a value in one of the types with a rule of their own.
+// special stores a value in one of the types that have a rule of their own.
 func (d *decoder) special(start int, n node, v reflect.Value) error {
 	switch into := v.Addr().Interface().(type) {
 	case *Value:
@@ -64,7 +64,7 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// scalar stores what is no container.
+// scalar stores a value that is not a container.
 func (d *decoder) scalar(n node, v reflect.Value) error {
 	ok := false
 	switch v.Kind() {
@@ -103,7 +103,7 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 			v.SetFloat(n.float)
 			ok = true
 		case KindInt:
-			// 2^63 rounds up to what int64 cannot hold.
+			// 2^63 rounds up to a value that int64 cannot hold.
 			f := float64(n.int)
 			if v.Kind() == reflect.Float32 {
 				f = float64(float32(n.int))
@@ -192,8 +192,8 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// decodeInts is the general way without reflection: long lists of these are
-// what programs send.
+// decodeInts does the same as the general way, without reflection: programs
+// often send long lists of these types.
 func decodeInts[T int | int64](d *decoder, n node, into *[]T) error {
 	list := []T{}
 	err := d.items(n, func(int) error {
@@ -225,7 +225,7 @@ func (d *decoder) strings(n node, into *[]string) error {
 	return err
 }
 
-// each decodes every item into the place that target gives for it.
+// each decodes every item into the value that target returns for it.
 func (d *decoder) each(n node, target func(i int) (reflect.Value, error), done func(reflect.Value) error) error {
 	one := func(i int, read func(v reflect.Value) error) error {
 		v, err := target(i)
@@ -314,7 +314,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	})
 }
 
-// natural gives a value in the Go form of the table in the package's comment.
+// natural returns a value in the Go form listed in the package comment.
 func (d *decoder) natural(n node) (any, error) {
 	if n.form {
 		return d.form(n)
@@ -379,7 +379,7 @@ func (d *decoder) list(n node) ([]any, error) {
 	return items, err
 }
 
-// anyDict gives a map when all keys are strings, else a Dict.
+// anyDict returns a map when all keys are strings, and a Dict otherwise.
 func (d *decoder) anyDict(n node) (any, error) {
 	if n.tagged {
 		items, err := d.ordered(n)
@@ -418,7 +418,7 @@ func (d *decoder) ordered(n node) (Dict, error) {
 			return err
 		}
 		text := string(d.data[start:d.pos])
-		if n.kind == KindStr { // one string may be written in several ways
+		if n.kind == KindStr { // the same string may be written in several ways
 			text = `"` + n.str
 		}
 		if _, ok := seen[text]; ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// 64 MiB each, in the shapes that programs have.
+// large returns values of 64 MiB each, in the shapes that programs have.
 func large() map[string]any {
 	floats, ints := make([]float64, 8<<20), make([]int, 8<<20)
 	for i := range floats {
@@ -20,7 +20,7 @@ func large() map[string]any {
 	return map[string]any{"bytes": make([]byte, 64<<20), "floats": floats, "ints": ints, "strings": lines}
 }
 
-// What Set costs, and what a pulled value costs.
+// Benchmark64MiB measures what Set costs, and what a pulled value costs.
 func Benchmark64MiB(b *testing.B) {
 	for name, v := range large() {
 		doc, err := state.Marshal(v)

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// blobFrom is the size from which the bytes of a value stand beside its
-// document, named in it by their hash.
+// blobFrom is the size from which the bytes of a value are stored beside its
+// document, which then names them by their hash.
 const blobFrom = 64 << 10
 
 const (
@@ -20,19 +20,19 @@ const (
 	blobSize  = `","size":`
 )
 
-// Hash identifies content: SHA-256.
+// Hash identifies content by its SHA-256.
 type Hash [sha256.Size]byte
 
-// String gives the hash in hexadecimal.
+// String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// compareHash orders hashes.
+// compareHash compares hashes, for sorting.
 func compareHash(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
 
-// Blobs are the large leaves of values, by their content.
+// Blobs holds the large leaves of values, by the hash of their content.
 type Blobs map[Hash][]byte
 
-// All gives the blobs in the order of their hashes.
+// All iterates over the blobs in the order of their hashes.
 func (b Blobs) All() iter.Seq2[Hash, []byte] {
 	return func(yield func(Hash, []byte) bool) {
 		for _, hash := range slices.SortedFunc(maps.Keys(b), compareHash) {
@@ -51,7 +51,8 @@ func (b Blobs) size() int {
 	return n
 }
 
-// leaf writes bytes that are ours to keep: as base64, or as the name of a blob.
+// leaf writes bytes that the encoder may keep: as base64, or as the name of a
+// blob.
 func (e *encoder) leaf(data []byte) {
 	if !e.detached || len(data) < blobFrom {
 		e.buf = appendBase64(e.buf, data)
@@ -70,9 +71,9 @@ func (e *encoder) leaf(data []byte) {
 	e.text(`}`)
 }
 
-// inline gives a document with its blobs in it. The start of a blob cannot
-// stand in a string, whose quotes are escaped, nor in a dict of the user's,
-// which goes as pairs when it has the key "$".
+// inline returns a document with its blobs in it. The text that starts a blob
+// cannot occur in a string, whose quotes are escaped, nor in a user's dict,
+// which is written as pairs when it has the key "$".
 func inline(doc []byte, blobs Blobs) []byte {
 	if len(blobs) == 0 {
 		return doc
@@ -91,7 +92,7 @@ func inline(doc []byte, blobs Blobs) []byte {
 	}
 }
 
-// blob reads the name of a blob and gives its bytes.
+// blob reads the name of a blob and returns its bytes.
 func (s *scanner) blob() ([]byte, error) {
 	text, err := s.plain()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// UUID is a Python uuid.UUID. One goes into any encoding.TextUnmarshaler as well.
+// UUID is a Python uuid.UUID. It can also be decoded into any
+// encoding.TextUnmarshaler.
 type UUID [16]byte
 
 func (u UUID) String() string {
@@ -16,7 +17,7 @@ func (u UUID) String() string {
 
 func (u UUID) form() (Kind, any, error) { return KindUUID, u.String(), nil }
 
-// ParseUUID reads the form with dashes.
+// ParseUUID parses the form with dashes.
 func ParseUUID(text string) (UUID, error) {
 	var u UUID
 	digits := strings.ReplaceAll(text, "-", "")
@@ -32,9 +33,10 @@ func ParseUUID(text string) (UUID, error) {
 // Path is a Python pathlib path.
 type Path struct {
 	Path string `py:"path"`
-	// Windows tells the flavour. A Windows path is a pure one in a sandbox.
+	// Windows reports whether it is a Windows path. In a sandbox such a path is a
+	// pure one.
 	Windows bool `py:"windows,omitempty"`
-	// Pure is a path without a file system.
+	// Pure reports whether it is a path without a file system.
 	Pure bool `py:"pure,omitempty"`
 }
 
@@ -59,7 +61,7 @@ func rangeOf(p [3]int64) (Range, error) {
 	return Range{p[0], p[1], p[2]}, nil
 }
 
-// Len is the number of items, at most the largest int.
+// Len returns the number of items, at most the largest int.
 func (r Range) Len() int {
 	low, high, step := r.Start, r.Stop, uint64(r.Step)
 	if r.Step < 0 {
@@ -71,7 +73,7 @@ func (r Range) Len() int {
 	return int(min((uint64(high)-uint64(low)-1)/step+1, 1<<63-1))
 }
 
-// Slice is a Python slice; nil is None.
+// Slice is a Python slice; nil stands for None.
 type Slice struct{ Start, Stop, Step any }
 
 func (s Slice) form() (Kind, any, error) { return KindSlice, []any{s.Start, s.Stop, s.Step}, nil }
@@ -81,7 +83,7 @@ func sliceOf(p [3]any) (Slice, error) { return Slice{p[0], p[1], p[2]}, nil }
 // Deque is a Python collections.deque.
 type Deque struct {
 	Items []any
-	// MaxLen is the most it holds; nil is no bound.
+	// MaxLen is the maximum length; nil means that there is none.
 	MaxLen *int
 }
 
@@ -102,14 +104,14 @@ func dequeOf(p dequePayload) (Deque, error) {
 	return Deque(p), nil
 }
 
-// Singleton is one of the Python objects that exist once.
+// Singleton is a Python object that exists only once.
 type Singleton string
 
 // The singletons.
 const (
 	Ellipsis       Singleton = "Ellipsis"
 	NotImplemented Singleton = "NotImplemented"
-	// NA and NaT are what pandas has for a missing value and a missing time.
+	// NA and NaT are the pandas objects for a missing value and a missing time.
 	NA  Singleton = "NA"
 	NaT Singleton = "NaT"
 )

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Date is a Python date, a day without a time and a zone.
+// Date is a Python date: a day without a time or a zone.
 type Date struct {
 	Year  int
 	Month time.Month
 	Day   int
 }
 
-// DateOf gives the day of a time in its location.
+// DateOf returns the day of a time in its location.
 func DateOf(t time.Time) Date {
 	year, month, day := t.Date()
 	return Date{year, month, day}
 }
 
-// In gives the start of the day in a location.
+// In returns the start of the day in a location.
 func (d Date) In(location *time.Location) time.Time {
 	return time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, location)
 }
@@ -42,13 +42,14 @@ func dateOf(text string) (Date, error) {
 	return DateOf(t), nil
 }
 
-// TimeOfDay is a Python time, without a date.
+// TimeOfDay is a Python time: a time without a date.
 type TimeOfDay struct {
 	Hour, Minute, Second, Microsecond int
 	// Zone is "" for a naive time, "UTC", a name of the IANA database, or an
-	// offset as "+01:00".
+	// offset such as "+01:00".
 	Zone string
-	// Fold tells the second of two equal readings, when clocks go back.
+	// Fold is true for the second of two equal clock readings, when clocks are set
+	// back.
 	Fold bool
 }
 
@@ -92,7 +93,7 @@ func checkZone(zone string) error {
 	return fmt.Errorf("%.40q is neither UTC, a zone of the IANA database, nor an offset", zone)
 }
 
-// zoneOffset gives the seconds of a zone that is written as an offset.
+// zoneOffset returns the seconds of a zone that is written as an offset.
 func zoneOffset(zone string) (int, bool) {
 	for _, layout := range offsetLayouts {
 		if t, err := time.Parse(layout, zone); err == nil && len(zone) == len(layout) {
@@ -103,7 +104,7 @@ func zoneOffset(zone string) (int, bool) {
 	return 0, false
 }
 
-// zoneLocation gives the location of a zone, as far as this machine knows it.
+// zoneLocation returns the location of a zone, if this machine knows it.
 func zoneLocation(zone string, load func(string) *time.Location) (*time.Location, error) {
 	if zone == "" {
 		return Naive, nil
@@ -120,8 +121,8 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 	return nil, fmt.Errorf("the zone %.40q is not in this machine's database", zone)
 }
 
-// loadZone is time.LoadLocation for a name that may be a stranger's; nil when
-// unknown.
+// loadZone is time.LoadLocation for a name that may come from outside; it
+// returns nil for an unknown name.
 func loadZone(name string) *time.Location {
 	if !strings.Contains(name, "/") {
 		return nil
@@ -133,7 +134,8 @@ func loadZone(name string) *time.Location {
 	return location
 }
 
-// zoneText is how a location is written where no date says its offset.
+// zoneText returns how a location is written when there is no date that would
+// determine its offset.
 func zoneText(t time.Time) string {
 	if t.Location() == Naive {
 		return ""
@@ -153,15 +155,15 @@ func zoneText(t time.Time) string {
 	return text
 }
 
-// Timedelta is a Python timedelta. It reaches further than time.Duration, which
-// ends at 292 years: only what is beyond decodes into one where the target does
-// not say.
+// Timedelta is a Python timedelta. Its range is wider than that of
+// time.Duration, which ends at 292 years: where the target does not name a
+// type, only a value beyond that is decoded into a Timedelta.
 type Timedelta struct {
 	// Days may be negative; Seconds and Microseconds are not, as in Python.
 	Days, Seconds, Microseconds int64
 }
 
-// TimedeltaOf gives a duration, cut to microseconds.
+// TimedeltaOf returns a duration as a Timedelta, truncated to microseconds.
 func TimedeltaOf(d time.Duration) Timedelta {
 	us := d.Microseconds()
 	days, rest := us/usPerDay, us%usPerDay
@@ -173,7 +175,7 @@ func TimedeltaOf(d time.Duration) Timedelta {
 
 const maxTimedeltaDays = 999_999_999
 
-// Duration gives the time.Duration; false when it is beyond 292 years.
+// Duration returns the time.Duration, and false when it is beyond 292 years.
 func (d Timedelta) Duration() (time.Duration, bool) {
 	const maxDays = (1<<63-1)/(usPerDay*1000) + 1
 	if d.Days > maxDays || d.Days < -maxDays {
@@ -190,11 +192,11 @@ func (d Timedelta) check() error {
 	return nil
 }
 
-// Timestamp is a Timestamp of pandas, which has nanoseconds; a time.Time alone
-// is sent as a datetime.
+// Timestamp is a pandas Timestamp, which has nanoseconds; a plain time.Time is
+// sent as a datetime.
 type Timestamp struct {
 	Time time.Time
-	// Unit is the resolution: "s", "ms", "us" or "ns", which "" means as well.
+	// Unit is the resolution: "s", "ms", "us" or "ns". "" means "ns".
 	Unit string
 }
 
@@ -250,8 +252,8 @@ func floorDiv(a, b int64) int64 {
 
 func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
 
-// stepOf gives the length of a unit of numpy; 0 for one without a fixed one
-// and those below a nanosecond.
+// stepOf returns the length of a numpy unit, or 0 for units without a fixed
+// length and those below a nanosecond.
 func stepOf(unit string) time.Duration {
 	switch unit {
 	case "ns":
@@ -277,7 +279,7 @@ func stepOf(unit string) time.Duration {
 // maxUnixSeconds keeps the arithmetic of package time from overflowing.
 const maxUnixSeconds = 1 << 56
 
-// unitTime gives the time that is so many units after 1970, in UTC.
+// unitTime returns the time that many units after 1970, in UTC.
 func unitTime(value int64, unit string, multiple int64) (time.Time, bool) {
 	if multiple < 1 || multiple > 1<<31 || value > (1<<63-1)/multiple || value < (-1<<63)/multiple {
 		return time.Time{}, false

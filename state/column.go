@@ -10,19 +10,21 @@ import (
 )
 
 // Column is a column of a [Table], or the values of a [Series] or an [Index].
-// [ColumnOf] makes one of a slice, [Values] gives one back.
+// [ColumnOf] makes one from a slice, and [Values] returns one as a slice.
 type Column struct {
-	// Name is the label, mostly a string; nil is none.
+	// Name is the label, usually a string; nil means that there is none.
 	Name any
-	// Dtype is pandas' name: "float64", "Int64", "str", "object", "category",
+	// Dtype is the pandas name: "float64", "Int64", "str", "object", "category",
 	// "datetime64[ns, Europe/Berlin]", "range".
 	Dtype string
-	// Data has the values; of a category the codes, of a time with a zone the
-	// time in UTC. That of a str has strings and nil.
+	// Data has the values. For a category it has the codes, for a time with a zone
+	// the time in UTC, and for a str strings and nil.
 	Data Array
-	// Mask tells what is missing, for the dtypes that have one; else nil.
+	// Mask says which values are missing, for the dtypes that have a mask;
+	// otherwise it is nil.
 	Mask []bool
-	// Categories are what the codes of a category mean; -1 is missing.
+	// Categories has the values that the codes of a category stand for; the code
+	// -1 means missing.
 	Categories *Column
 	Ordered    bool
 	// Range is the index of a table that has no other, in place of Data.
@@ -78,7 +80,7 @@ const (
 	stringDtype   = "str"
 )
 
-// check gives the length of a column that is sound.
+// check returns the length of a column, or an error if the column is not valid.
 func (c Column) check(limit int) (int, error) {
 	if c.Dtype == rangeDtype {
 		if c.Range == nil || c.Mask != nil || c.Categories != nil {
@@ -116,7 +118,7 @@ func (c Column) check(limit int) (int, error) {
 	return n, nil
 }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (c Column) Len() int {
 	if c.Range != nil {
 		return c.Range.Len()
@@ -124,8 +126,8 @@ func (c Column) Len() int {
 	return c.Data.Len()
 }
 
-// At gives a value as [Array.At] does; one that is missing is [NA], or nil in
-// a column of strings.
+// At returns a value as [Array.At] does. A missing value is [NA], or nil in a
+// column of strings.
 func (c Column) At(i int) (any, error) {
 	n, err := c.check(math.MaxInt)
 	if err != nil {
@@ -141,7 +143,7 @@ func (c Column) At(i int) (any, error) {
 	return at(i)
 }
 
-// reader gives the function that reads a value of a column that is sound.
+// reader returns the function that reads a value of a valid column.
 func (c Column) reader() (func(i int) (any, error), error) {
 	if c.Range != nil {
 		return func(i int) (any, error) { return c.Range.Start + int64(i)*c.Range.Step, nil }, nil
@@ -177,8 +179,8 @@ func (c Column) reader() (func(i int) (any, error), error) {
 	}, err
 }
 
-// Values gives the values of a column in a type that can hold each exactly. What
-// is missing goes into a pointer alone.
+// Values returns the values of a column in a type that can hold each exactly. A
+// missing value can only be stored in a pointer.
 func Values[T any](c Column) ([]T, error) {
 	n, err := c.check(DefaultMaxElements)
 	if err != nil {
@@ -192,7 +194,7 @@ func Values[T any](c Column) ([]T, error) {
 	return out, err
 }
 
-// each stores every value of a sound column in the place that target gives.
+// each stores every value of a valid column in the value that target returns.
 func (c Column) each(target func(i int) reflect.Value) error {
 	at, err := c.reader()
 	if err != nil {
@@ -212,9 +214,9 @@ func (c Column) each(target func(i int) reflect.Value) error {
 }
 
 // ColumnOf copies a slice into a column. Numbers, bools, time.Time and
-// time.Duration become columns of that dtype, strings a str, and pointers to
-// numbers, bools and strings columns in which nil is missing. All else is a
-// column of objects, encoded one by one.
+// time.Duration become columns of the matching dtype, strings become a str, and
+// pointers to numbers, bools and strings become columns in which nil is
+// missing. Everything else becomes a column of objects, encoded one by one.
 func ColumnOf[T any](name any, values []T) (Column, error) {
 	return columnOf(name, reflect.ValueOf(values))
 }
@@ -236,7 +238,7 @@ func columnOf(name any, values reflect.Value) (Column, error) {
 		element = element.Elem()
 	}
 	number := numberColumns[element.Kind()]
-	if element.PkgPath() != "" { // a type with a form of its own, perhaps
+	if element.PkgPath() != "" { // perhaps a type with a form of its own
 		return objectColumn(name, "object", values), nil
 	}
 	if element.Kind() == reflect.String {
@@ -276,7 +278,7 @@ func numbers[T Number](v reflect.Value) Array {
 	return Array{Dtype: numberDtype[T](), Shape: []int{len(data)}, Data: raw(data)}
 }
 
-// dtypeName gives numpy's long name of a number's dtype.
+// dtypeName returns numpy's long name of a number's dtype.
 func dtypeName(text string) string {
 	t, err := parseDtype(text)
 	if err != nil {
@@ -295,7 +297,7 @@ func dtypeName(text string) string {
 	return fmt.Sprintf("float%d", 8*t.size)
 }
 
-// maskedName is that of the dtype of pandas that has missing values.
+// maskedName returns the name of the pandas dtype that allows missing values.
 func maskedName(name string) string {
 	switch {
 	case name == "bool":
@@ -318,8 +320,8 @@ func objectColumn(name any, dtype string, values reflect.Value) Column {
 	return Column{Name: name, Dtype: dtype, Data: Array{Dtype: objectDtype, Shape: []int{len(objects)}, Objects: objects}}
 }
 
-// timeColumn takes nanoseconds where they reach, from 1678 to 2262, else
-// microseconds. The zone is that of the first time.
+// timeColumn uses nanoseconds where they suffice, from 1678 to 2262, and
+// microseconds otherwise. The zone is that of the first time.
 func timeColumn(name any, times []time.Time) (Column, error) {
 	unit, zone := "ns", ""
 	for i, t := range times {

@@ -12,13 +12,13 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// Unmarshal decodes a document into what v points to, within the default
-// [Limits]. Errors are *[DecodeError] or *[LimitError], or wrap what a
-// [PythonUnmarshaler] or encoding.TextUnmarshaler returned; v may then hold a
-// part of the value.
+// Unmarshal decodes a document into the value that v points to, within the
+// default [Limits]. Errors are *[DecodeError] or *[LimitError], or wrap what a
+// [PythonUnmarshaler] or encoding.TextUnmarshaler returned. After an error v
+// may hold a part of the value.
 func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Limits{}) }
 
-// UnmarshalLimits is [Unmarshal] within other limits.
+// UnmarshalLimits is [Unmarshal] with other limits.
 func UnmarshalLimits(doc []byte, v any, limits Limits) error {
 	return unmarshal(doc, nil, v, limits)
 }
@@ -149,7 +149,7 @@ func (d *decoder) assign(start int, n node, v reflect.Value) error {
 	return d.scalar(n, v)
 }
 
-// custom gives the value to a type that decodes itself.
+// custom passes the value to a type that decodes itself.
 func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error) {
 	if !pointer.CanInterface() {
 		return false, nil
@@ -186,7 +186,7 @@ func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error)
 	return true, nil
 }
 
-// value reads to the end of a value and gives it as a document of its own.
+// value reads to the end of a value and returns it as a document of its own.
 func (d *decoder) value(start int, n node) (Value, error) {
 	deepest, opaque, depth, used := d.deepest, d.opaque, d.depth, d.used
 	d.used = nil

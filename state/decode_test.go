@@ -18,7 +18,8 @@ import (
 
 func document(body string) []byte { return []byte(`{"v":1,"value":` + body + `}`) }
 
-// What is not exactly the format is refused, whatever it is to go into.
+// Anything that does not match the format exactly is refused, whatever the
+// target.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{
@@ -132,7 +133,8 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// What fits although the kinds are not those of the table.
+// Values that can be decoded although the kinds are not those that the table
+// pairs.
 func TestLenient(t *testing.T) {
 	t.Parallel()
 	check(t, `3`, 3.0)
@@ -209,7 +211,7 @@ func TestValue(t *testing.T) {
 	var kinds []state.Kind
 	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
 		kinds = append(kinds, v.Kind())
-		// What it says of itself is what parsing says.
+		// What the value reports of itself matches what parsing finds.
 		again, err := state.Parse(v.Bytes(), state.Limits{})
 		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
 			t.Errorf("%s: %v", v.Bytes(), err)
@@ -223,7 +225,7 @@ func TestValue(t *testing.T) {
 		t.Error(diff)
 	}
 	roundTripBytes(t, []any{parts.C, map[string]state.Value{"k": parts.B[1]}}, `[{"x":[]},{"k":1.5}]`)
-	// The depth of a value counts where it is put.
+	// The depth counts from where the value is placed.
 	half := mustValue(t, deep(99))
 	if _, err := state.Marshal([]any{half}); err != nil {
 		t.Error(err)
@@ -245,7 +247,8 @@ func roundTripBytes(t *testing.T, v any, want string) {
 	}
 }
 
-// Whatever comes: no panic, and what is taken is given back the same.
+// Whatever the input is, nothing panics, and what is accepted is returned
+// unchanged.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range []string{`1`, `[1.5,"a",null]`, `{"a":{"$":"tuple","items":[true]}}`, `{"$":"dict","items":[[1,2]]}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":3600,"zone":"Europe/Berlin"}`, `{"$":"set","items":[1]}`, `{"$":"opaque","type":"a","repr":"b","reason":""}`, `{"$":"timedelta","days":-1,"seconds":0,"microseconds":1}`, `{"$":"int","hex":"-ffffffffffffffffffff"}`,
 		`{"$":"complex","value":[1.0,2.0]}`, `{"$":"decimal","value":"1E+2"}`, `{"$":"fraction","value":[1,3]}`, `{"$":"date","value":"2026-11-21"}`, `{"$":"time","value":{"iso":"01:02:03.000004","zone":"+01:00","fold":true}}`, `{"$":"timestamp","value":{"value":1,"unit":"ns","zone":"UTC"}}`, `{"$":"uuid","value":"00000000-0000-0000-0000-000000000005"}`, `{"$":"path","value":{"path":"a"}}`, `{"$":"range","value":[1,2,3]}`, `{"$":"slice","value":[1,null,"x"]}`, `{"$":"deque","value":{"items":[1],"maxlen":2}}`, `{"$":"singleton","value":"NaT"}`, `{"$":"enum","value":{"type":"m.E.A","value":3}}`,
@@ -287,9 +290,9 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// Both codecs agree on every document that Go makes. Fuzz with
+// Both codecs agree on every document that Go makes. Run it with
 // -fuzzminimizetime=1x: while the fuzzer minimizes an input that is merely new,
-// which it does for a minute each, it counts no executions.
+// which takes it a minute each, it counts no executions.
 func FuzzThroughPython(f *testing.F) {
 	python := startPython(f)
 	f.Add("a", []byte{1}, int64(1), 1.5, true)

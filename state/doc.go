@@ -1,6 +1,6 @@
-// Package state turns Go values into Python values and back.
+// Package state converts Go values to Python values and back.
 //
-// [Marshal] and [Unmarshal] work as those of encoding/json do, with Python on
+// [Marshal] and [Unmarshal] work like those of encoding/json, with Python on
 // the other side:
 //
 //	Go                                Python             back in Go, into any
@@ -35,72 +35,75 @@
 //
 // Integers never pass through a float, and 1.0 stays a float. NaN, the
 // infinities and -0.0 survive. A value decoded into a typed target must be of
-// the kind that the table pairs with it; beyond that, an int goes into a float
-// target where that is exact, a tuple or set into a slice, a list or tuple of
-// the right length into an array, a bytearray into []byte, a dict into a
-// struct, an Instance where its base goes, a Scalar into a number that can hold
-// it, an Array into slices, a Timestamp into time.Time, a UUID or Decimal into
-// an encoding.TextUnmarshaler.
+// the kind that the table pairs with it. Beyond that, these are accepted: an
+// int into a float target when it is exact, a tuple or set into a slice, a list
+// or tuple of the right length into an array, a bytearray into []byte, a dict
+// into a struct, an Instance wherever its base is accepted, a Scalar into a
+// number that can hold it, an Array into slices, a Timestamp into time.Time, a
+// UUID or Decimal into an encoding.TextUnmarshaler.
 //
 // What changes on the way, and how:
 //
-//   - Python's datetime and timedelta end at the microsecond: what is finer is
-//     cut off. [Timestamp] has nanoseconds.
+//   - Python's datetime and timedelta end at the microsecond; anything finer is
+//     truncated. [Timestamp] has nanoseconds.
 //   - A naive datetime, one without a zone, is a time.Time in the location
 //     [Naive], and the other way round.
-//   - The name of a time's location is kept when it is one of the IANA database
-//     ("Europe/Berlin", "UTC"); otherwise the offset alone is.
-//   - A nil slice is an empty list, a nil map an empty dict.
-//   - A str with lone surrogates, which Python allows, is a Go string with each
-//     surrogate in its three-byte form (invalid UTF-8); it goes back as it came.
-//     Other strings that are not UTF-8 are refused: send them as []byte.
-//   - A map[string]any has no order; decode into Dict to keep a dict's.
-//   - Of a subclass of a builtin type, attributes beyond its base are not kept.
-//   - An array that is no block of memory comes as one, with the same elements.
-//   - Of a DataFrame, the columns' own index comes back as one of the labels, and
-//     neither an index' freq nor attrs is kept.
+//   - The name of a time's location is kept if it is in the IANA database
+//     ("Europe/Berlin", "UTC"); otherwise only the offset is kept.
+//   - A nil slice becomes an empty list, a nil map an empty dict.
+//   - A str with lone surrogates, which Python allows, becomes a Go string with
+//     each surrogate in its three-byte form (invalid UTF-8), and can be sent back
+//     unchanged. Other strings that are not UTF-8 are refused: send them as []byte.
+//   - A map[string]any has no order; decode into Dict to keep a dict's order.
+//   - For a subclass of a builtin type, attributes beyond its base are not kept.
+//   - An array that is not one block of memory arrives as one, with the same
+//     elements.
+//   - For a DataFrame, the columns' own index comes back as one of the labels, and
+//     neither an index's freq nor attrs are kept.
 //   - Shared references are copied.
 //
 // Channels, functions, unsafe pointers, cycles, times before year 1, nesting
 // deeper than [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are
-// refused with the path to the value. What
-// Python has and Go has not comes as Opaque: functions, classes, modules,
-// generators, exceptions, open files, regular expressions, addresses, time
-// zones, a matrix or masked array, a MultiIndex, periods, a Timedelta of pandas.
+// refused, with the path to the value. Python values that have no Go form
+// arrive as Opaque: functions, classes, modules, generators, exceptions, open
+// files, regular expressions, addresses, time zones, a matrix or masked array,
+// a MultiIndex, periods, a pandas Timedelta.
 //
 // # Arrays and tables
 //
-// A slice of numbers is a list: Python makes an object for each. [ArrayOf] makes
-// an ndarray of it, one block of memory on both sides, and [Elements] gives it
-// back; [TableOf] and [Rows] do the same for slices of structs and DataFrames. A
-// kernel whose Python has not numpy, pandas or PIL refuses such a value with an
-// error that names the variable and the library; it never becomes a list.
+// A slice of numbers becomes a list, for which Python makes an object per
+// number. [ArrayOf] makes an ndarray instead, one block of memory on both
+// sides, and [Elements] returns its elements; [TableOf] and [Rows] do the same
+// for slices of structs and DataFrames. If the kernel's Python does not have
+// numpy, pandas or PIL, it refuses such a value with an error that names the
+// variable and the library; the value never becomes a list.
 //
 // # Structs
 //
-// A struct is a dict of its exported fields. The tag `py:"name,omitempty"` sets
-// the key and leaves the field out when it is zero; `py:"-"` leaves it out
-// always. Fields of embedded structs without a tag are taken as the outer
-// struct's own. A key without a field is ignored, a field without a key keeps
-// what it had.
+// A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"`
+// sets the key and omits the field when it is zero; `py:"-"` always omits it.
+// Fields of embedded structs without a tag are treated as the outer struct's
+// own. When decoding, a key without a field is ignored, and a field without a
+// key keeps its value.
 //
 // # State
 //
 // [State] is a set of named values, each encoded and hashed once, that a run
-// sends to a sandbox and takes back.
+// sends to a sandbox and reads back.
 //
-// [State.WriteTo] saves one to a file, and [Load] reads it: a new sandbox
+// [State.WriteTo] saves a state to a file, and [Load] reads it: a new sandbox
 // continues where an old one stopped.
 //
 // # The wire
 //
-// A document is strict JSON, {"v":1,"value":…}, without white space. None, bool,
-// int within 64 bits, finite floats, str, list and dict with string keys are
-// JSON's own; a float always has a point or an exponent. All else is an object
-// whose first key is "$" and names the kind; a dict that has the key "$" goes as
-// pairs. Kinds that are made of others are {"$":kind,"value":…}. In a [Value],
-// bytes of 64 KiB and more stand beside the document, which has
-// {"$":"blob","sha256":…,"size":…} in their place; [Marshal] writes them as
-// base64. The encoding is canonical: equal values of the same types and order
-// give equal bytes here and in the Python codec, so a hash tells what changed.
+// A document is strict JSON, {"v":1,"value":…}, without white space. None,
+// bool, int within 64 bits, finite floats, str, list and dict with string keys
+// are plain JSON; a float always has a point or an exponent. Everything else is
+// an object whose first key is "$" and names the kind; a dict that has the key
+// "$" is written as pairs. Kinds that are made of others are
+// {"$":kind,"value":…}. In a [Value], bytes of 64 KiB and more are stored
+// beside the document, which has {"$":"blob","sha256":…,"size":…} in their
+// place; [Marshal] writes them as base64. The encoding is canonical: equal
+// values of the same types and order have the same bytes here and in the Python
+// codec, so a hash shows what changed.
 package state

@@ -14,18 +14,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// dtype is what a text as "<f8" or "<M8[ns]" says of the elements.
+// dtype is what a text such as "<f8" or "<M8[ns]" says about the elements.
 type dtype struct {
 	kind  byte // numpy's: b i u f c S U V M m O, or R for a record with fields
 	size  int
 	order binary.ByteOrder
-	// unit and multiple are those of M and m: "[25us]" is us and 25.
+	// unit and multiple belong to M and m: "[25us]" is us and 25.
 	unit     string
 	multiple int64
 	fields   []recordField
 }
 
-// recordField is a field of a structured dtype; one without a name is padding.
+// recordField is a field of a structured dtype; a field without a name is
+// padding.
 type recordField struct {
 	name   string
 	offset int
@@ -83,7 +84,7 @@ func parseDtype(text string) (dtype, error) {
 	return t, nil
 }
 
-// parseRecord reads numpy's descr of a structured dtype, as JSON.
+// parseRecord parses numpy's descr of a structured dtype, as JSON.
 func parseRecord(text []byte, depth int) (dtype, error) {
 	var descr [][]json.RawMessage
 	if depth == maxDtypeDepth {
@@ -124,7 +125,8 @@ func parseRecord(text []byte, depth int) (dtype, error) {
 	return record, nil
 }
 
-// elementCount multiplies a shape; what is negative or beyond limit is refused.
+// elementCount multiplies the lengths of a shape. It refuses negative lengths
+// and products beyond limit.
 func elementCount(shape []int, limit int) (int, error) {
 	n := uint64(1)
 	for _, side := range shape {
@@ -145,7 +147,7 @@ func elementCount(shape []int, limit int) (int, error) {
 	return int(n), nil
 }
 
-// value gives one element in its Go form. A datetime64 or timedelta64 that Go
+// value returns one element in its Go form. A datetime64 or timedelta64 that Go
 // cannot hold is an error.
 func (t dtype) value(b []byte) (any, error) {
 	switch t.kind {
@@ -201,7 +203,7 @@ func (t dtype) float(b []byte) float64 {
 	return math.Float64frombits(t.order.Uint64(b))
 }
 
-// half widens a float of 16 bits.
+// half widens a 16-bit float.
 func half(h uint16) float64 {
 	exponent, fraction := int(h>>10&0x1f), float64(h&0x3ff)
 	f := math.Ldexp(1+fraction/1024, exponent-15)

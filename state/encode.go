@@ -20,11 +20,11 @@ import (
 const (
 	documentStart = `{"v":1,"value":`
 	documentEnd   = `}`
-	// packFrom is the length from which a list of floats goes as one block of
-	// 8-byte words: a tenth of the time of text, on both sides.
+	// packFrom is the length from which a list of floats is written as one block
+	// of 8-byte words, which takes a tenth of the time of text on both sides.
 	packFrom = 16
-	// trackFrom is the depth from which references are remembered to find
-	// cycles: most values never get there, and a cycle always does.
+	// trackFrom is the depth from which references are remembered to find cycles:
+	// most values never get that deep, and a cycle always does.
 	trackFrom = 64
 )
 
@@ -54,7 +54,7 @@ var (
 	hasPythonForms = map[reflect.Type]bool{timeType: true, valueType: true, opaqueType: true}
 )
 
-// Marshal gives the document of a value. The output is deterministic. Errors
+// Marshal returns the document of a value. The output is deterministic. Errors
 // are *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap
 // what a [PythonMarshaler] or encoding.TextMarshaler returned.
 func Marshal(v any) ([]byte, error) {
@@ -80,7 +80,8 @@ func marshal(v any, detached bool) (encoder, error) {
 	return e, nil
 }
 
-// sizeHint spares large leaves the copies of a growing buffer.
+// sizeHint estimates the size, so that large leaves are not copied as the
+// buffer grows.
 func sizeHint(v any) int {
 	const frame = 128
 	switch v := v.(type) {
@@ -102,24 +103,24 @@ func sizeHint(v any) int {
 	return frame
 }
 
-// encoder writes one value. frozen is above zero inside what Python must be
-// able to hash.
+// encoder writes one value. frozen is above zero inside values that Python must
+// be able to hash.
 type encoder struct {
 	buf   []byte
 	depth int
-	// deepest is how deep the value is.
+	// deepest is the depth of the value.
 	deepest int
 	frozen  int
 	seen    map[visit]struct{}
-	// detached says that large leaves go to blobs.
+	// detached means that large leaves are written to blobs.
 	detached bool
 	blobs    Blobs
 	beside   int  // bytes of the leaves in blobs
-	large    bool // the value has more bytes than one may have: not all is there
+	large    bool // the value is over the size limit: not all of it is there
 }
 
-// room tells whether so many more bytes may be added: they are neither copied
-// nor hashed when there is none.
+// room reports whether n more bytes may be added. When they may not, they are
+// neither copied nor hashed.
 func (e *encoder) room(n int) bool {
 	e.large = e.large || len(e.buf)+e.beside+n > DefaultMaxBytes
 	return !e.large
@@ -133,7 +134,7 @@ type visit struct {
 	typ     reflect.Type
 }
 
-// any encodes what comes in an interface; the everyday types need no reflection.
+// any encodes the value of an interface; the everyday types need no reflection.
 func (e *encoder) any(v any) error {
 	switch v := v.(type) {
 	case nil:
@@ -248,7 +249,7 @@ func (e *encoder) reference(v reflect.Value) error {
 			return err
 		}
 	}
-	// A chain of pointers alone can be a cycle, too.
+	// A chain of pointers alone can also be a cycle.
 	leave, err := e.enter(v, 0)
 	if err != nil {
 		return err
@@ -313,7 +314,7 @@ func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	return func() { e.depth--; delete(e.seen, at) }, nil
 }
 
-// unhashable refuses what Python cannot have as a key or in a set.
+// unhashable refuses kinds that Python cannot have as a key or in a set.
 func (e *encoder) unhashable(kind Kind) error {
 	if e.frozen == 0 {
 		return nil
@@ -412,7 +413,7 @@ func (e *encoder) timedelta(d Timedelta) error {
 
 func (e *encoder) rat(n *big.Rat) error { return e.form(KindFraction, []*big.Int{n.Num(), n.Denom()}) }
 
-// refused reports a value that its own type found wrong.
+// refused reports a value that its own type found invalid.
 func refused(err error) error {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit
@@ -514,7 +515,7 @@ func (e *encoder) items(v reflect.Value) error {
 	return nil
 }
 
-// packed writes a long list of nothing but floats as one block.
+// packed writes a long list that has only floats as one block.
 func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	floats := floatsOf(v)
 	switch {
@@ -539,7 +540,8 @@ func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	return true, nil
 }
 
-// floatsOf gives the elements of a list of nothing but floats; nil of another.
+// floatsOf returns the elements of a list that has only floats, and nil for any
+// other list.
 func floatsOf(v reflect.Value) []float64 {
 	switch element := v.Type().Elem(); {
 	case element == float64Type:
@@ -564,7 +566,7 @@ func floatsOf(v reflect.Value) []float64 {
 	return nil
 }
 
-// set writes items sorted by their encoding: sets have no order.
+// set writes items sorted by their encoding, because sets have no order.
 func (e *encoder) set(kind Kind, items []reflect.Value) error {
 	if kind == KindSet {
 		if err := e.unhashable(kind); err != nil {
@@ -599,7 +601,7 @@ func (e *encoder) set(kind Kind, items []reflect.Value) error {
 	return nil
 }
 
-// hashable encodes a key or an item of a set, apart from the output.
+// hashable encodes a key or an item of a set, separately from the output.
 func (e *encoder) hashable(v reflect.Value) ([]byte, error) {
 	start := len(e.buf)
 	e.frozen++
@@ -647,7 +649,7 @@ func (e *encoder) mapping(v reflect.Value) error {
 	return e.entries(entries)
 }
 
-// entryOrder sorts numbers by value and all else by its encoding.
+// entryOrder sorts numbers by value and everything else by its encoding.
 func entryOrder(t reflect.Type) func(a, b entry) int {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -712,7 +714,7 @@ func (e *encoder) entries(entries []entry) error {
 	return nil
 }
 
-// element encodes a value that may sit in an interface.
+// element encodes a value that may be in an interface.
 func (e *encoder) element(v reflect.Value) error {
 	if v.Kind() == reflect.Interface && v.CanInterface() {
 		return e.any(v.Interface())

@@ -57,7 +57,7 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := make([]byte, 100<<20) // of what one may have, in base64
+	half := make([]byte, 100<<20) // half of the allowed size, in base64
 	tests := []struct {
 		name  string
 		value any
@@ -153,7 +153,7 @@ func TestCustomTypes(t *testing.T) {
 	}
 }
 
-// A long list of floats is one block; what is not all floats is not.
+// A long list of floats is one block; a list that has other values too is not.
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -9,7 +9,7 @@ import (
 // UnsupportedTypeError reports a Go type that has no Python form.
 type UnsupportedTypeError struct {
 	Type reflect.Type
-	// Path leads from the value given to the one refused, as in
+	// Path leads from the value passed in to the one refused, as in
 	// `["Servers"][2]["Conn"]`; "" is the value itself.
 	Path string
 }
@@ -18,8 +18,9 @@ func (e *UnsupportedTypeError) Error() string {
 	return fmt.Sprintf("state: %s: %s has no Python form", place(e.Path), e.Type)
 }
 
-// UnsupportedValueError reports a value that its type allows and Python, or
-// the envelope, does not: a string that is not UTF-8, a cycle, a list as a key.
+// UnsupportedValueError reports a value whose type is allowed but which Python
+// or the envelope does not allow: a string that is not UTF-8, a cycle, a list
+// as a key.
 type UnsupportedValueError struct {
 	Path   string
 	Reason string
@@ -31,7 +32,7 @@ func (e *UnsupportedValueError) Error() string {
 
 // LimitError reports a value that is over a limit.
 type LimitError struct {
-	// Limit is the field of [Limits], as "MaxBytes".
+	// Limit is the name of the field of [Limits], such as "MaxBytes".
 	Limit string
 	Max   int
 	Path  string
@@ -41,13 +42,13 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("state: %s: more than %s allows (%d)", place(e.Path), e.Limit, e.Max)
 }
 
-// DecodeError reports a document that is malformed, or a value that does not
-// fit the Go type it was to go into.
+// DecodeError reports a malformed document, or a value that does not fit the Go
+// type that it was decoded into.
 type DecodeError struct {
 	Path string
-	// Offset is the byte of the document where decoding stopped.
+	// Offset is the position in bytes where decoding stopped.
 	Offset int
-	// Type is the Go type that did not fit; nil when the document is at fault.
+	// Type is the Go type that did not fit; nil when the document is malformed.
 	Type   reflect.Type
 	Reason string
 }
@@ -56,7 +57,7 @@ func (e *DecodeError) Error() string {
 	return fmt.Sprintf("state: decode %s (byte %d): %s", place(e.Path), e.Offset, e.Reason)
 }
 
-// maxPath bounds what a path of foreign keys adds to an error.
+// maxPath bounds how long a path of keys from outside can make an error.
 const maxPath = 256
 
 func place(path string) string {
@@ -69,8 +70,8 @@ func place(path string) string {
 	return path
 }
 
-// within puts a step in front of the path that an error carries: paths are
-// built on the way out, so that what succeeds pays nothing for them.
+// within puts a step in front of the path that an error carries. Paths are
+// built while the error is returned, so that success costs nothing.
 func within(err error, step string) error {
 	var path *string
 	if e, ok := errors.AsType[*UnsupportedTypeError](err); ok {
@@ -84,7 +85,7 @@ func within(err error, step string) error {
 	} else {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	// A deep path is cut at its far end: where it starts is what a reader looks for.
+	// A deep path is cut at its far end: readers look for where it starts.
 	*path = step + *path
 	if len(*path) > 2*maxPath {
 		*path = (*path)[:2*maxPath]
@@ -94,7 +95,7 @@ func within(err error, step string) error {
 
 func index(i int) string { return fmt.Sprintf("[%d]", i) }
 
-// keyStep is the step of a path through a dict, by its key as encoded.
+// keyStep returns the step of a path through a dict, from its encoded key.
 func keyStep(encoded []byte) string {
 	if len(encoded) > 64 {
 		return fmt.Sprintf("[%s…]", encoded[:64])

@@ -26,16 +26,17 @@ const (
 	recordBlob  = 'b'
 	recordValue = 'v'
 	recordEnd   = 'e'
-	// maxNameBytes is more than a name that Python takes needs.
+	// maxNameBytes is more than any name that Python accepts needs.
 	maxNameBytes = 1 << 12
 )
 
-// FormatError reports a saved state that is damaged, cut off, or none.
+// FormatError reports a saved state that is damaged or cut off, or a file that
+// is not a saved state.
 type FormatError struct {
 	// Offset is the byte where reading stopped.
 	Offset int64
 	Reason string
-	// Err is why, where there is more to say; io.ErrUnexpectedEOF when the file
+	// Err is the cause, if there is more to say; io.ErrUnexpectedEOF when the file
 	// is cut off.
 	Err error
 }
@@ -50,9 +51,10 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// WriteTo saves what the state holds now, as [Load] reads it: a new sandbox
-// continues with it where an old one stopped. Content that is large stands in it
-// once. What exists only in its sandbox ([Opaque]) is saved as that.
+// WriteTo saves what the state holds now, in the form that [Load] reads: a new
+// sandbox continues with it where an old one stopped. Large content that
+// several values share is written once. A value that exists only in its sandbox
+// ([Opaque]) is saved as such.
 func (s *State) WriteTo(w io.Writer) (int64, error) {
 	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
 	f.write([]byte(fileMagic), []byte{fileVersion})
@@ -99,10 +101,10 @@ func (f *fileWriter) write(parts ...[]byte) {
 	}
 }
 
-// Load reads what [State.WriteTo] wrote, from whoever it comes, and reads no
-// further than its end as long as r is an io.ByteReader. Every value keeps to
-// the limits, of which MaxBytes bounds the file as well. The error is a
-// *[FormatError], a *[LimitError], a *[NameError] or a *[DecodeError].
+// Load reads what [State.WriteTo] wrote; the source need not be trusted. It
+// reads no further than the end of the state if r is an io.ByteReader. Every
+// value is held to the limits, and MaxBytes bounds the file as well. The error
+// is a *[FormatError], a *[LimitError], a *[NameError] or a *[DecodeError].
 func Load(r io.Reader, limits Limits) (*State, error) {
 	buffered, ok := r.(interface {
 		io.Reader
@@ -151,7 +153,7 @@ type fileReader struct {
 
 func (f *fileReader) fail(reason string, err error) error { return &FormatError{f.n, reason, err} }
 
-// read reads so many bytes, and takes memory only as they come.
+// read reads that many bytes, and allocates memory only as they arrive.
 func (f *fileReader) read(n int) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, f.r, int64(n))

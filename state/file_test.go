@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// saved is a state with everything a file can have: values with a blob in
-// common, one without.
+// saved is a state with everything that a file can contain: values that share a
+// blob, and one without a blob.
 func saved(tb testing.TB) (*state.State, []byte) {
 	tb.Helper()
 	st := state.New()

@@ -14,13 +14,14 @@ type form interface {
 	form() (Kind, any, error)
 }
 
-// forms tells how each such kind is read back: from its payload, checked.
+// forms has, for each such kind, how it is read back from its payload and
+// checked.
 var forms map[Kind]func(*decoder) (any, error)
 
 // formTypes are the types that implement form.
 var formTypes = map[reflect.Type]bool{}
 
-func init() { // not as a literal: the readers reach the map again
+func init() { // not as a literal: the readers refer back to the map
 	forms = map[Kind]func(*decoder) (any, error){
 		KindComplex:   formOf(complexOf),
 		KindFraction:  formOf(ratOf),
@@ -52,7 +53,7 @@ func init() { // not as a literal: the readers reach the map again
 	}
 }
 
-// formOf reads a payload as a P and makes the value of it.
+// formOf reads a payload as a P and builds the value from it.
 func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 	return func(d *decoder) (any, error) {
 		var p P
@@ -67,8 +68,8 @@ func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 	}
 }
 
-// unhashableKinds are those that Python cannot have as a key, and whose
-// payload says nothing of it.
+// unhashableKinds are the kinds that Python cannot have as a key although their
+// payload does not show it.
 var unhashableKinds = map[Kind]bool{
 	KindSlice: true, KindDeque: true, KindArray: true, KindTable: true, KindSeries: true, KindIndex: true, KindImage: true,
 	KindDefaultDict: true,
@@ -81,7 +82,7 @@ func (e *encoder) form(kind Kind, payload any) error {
 			return err
 		}
 	}
-	// What the payload is made of is no value of its own to Python.
+	// To Python, the parts of the payload are not values of their own.
 	frozen := e.frozen
 	e.frozen = 0
 	defer func() { e.frozen = frozen }()
@@ -107,7 +108,7 @@ func (d *decoder) form(n node) (any, error) {
 // assignForm stores a value of a form in v.
 func (d *decoder) assignForm(start int, n node, v reflect.Value) error {
 	if instanceKinds[n.kind] && v.Type() != instanceType {
-		// As the base that the class adds to.
+		// Decode it as the base that the class adds to.
 		if _, err := d.instanceHead(); err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func (d *decoder) assignForm(start int, n node, v reflect.Value) error {
 	return d.fit(start, n, x, v)
 }
 
-// fit stores a finished value in v where that loses nothing.
+// fit stores a finished value in v if nothing is lost.
 func (d *decoder) fit(start int, n node, x any, v reflect.Value) error {
 	if from := reflect.ValueOf(x); from.IsValid() && from.Type().AssignableTo(v.Type()) {
 		v.Set(from)

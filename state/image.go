@@ -9,13 +9,13 @@ import (
 	"reflect"
 )
 
-// Image is an Image of PIL.
+// Image is a PIL Image.
 type Image struct {
-	// Mode is PIL's: "RGB", "RGBA", "L", "P", "CMYK".
+	// Mode is PIL's mode: "RGB", "RGBA", "L", "P", "CMYK".
 	Mode          string
 	Width, Height int
-	// PNG is the file, for the modes that PNG has; else Raw has the pixels as
-	// PIL's tobytes gives them.
+	// PNG is the file, for the modes that PNG supports; for others Raw has the
+	// pixels as PIL's tobytes returns them.
 	PNG, Raw []byte
 }
 
@@ -27,14 +27,15 @@ type imagePayload struct {
 	Raw    []byte `py:"raw,omitempty"`
 }
 
-// ImageOf encodes an image as one of the mode "RGBA", or "L" for *image.Gray.
+// ImageOf encodes an image in the mode "RGBA", or "L" for *image.Gray.
 func ImageOf(m image.Image) (Image, error) {
 	size := m.Bounds().Size()
 	out := Image{Mode: "RGBA", Width: size.X, Height: size.Y}
 	if _, ok := m.(*image.Gray); ok {
 		out.Mode = "L"
 	} else {
-		// PNG has no alpha where all of an image is opaque; the mode says so then.
+		// A PNG has no alpha channel if all of the image is opaque; then the mode
+		// says so.
 		if opaque, ok := m.(interface{ Opaque() bool }); ok && opaque.Opaque() {
 			out.Mode = "RGB"
 		}
@@ -47,7 +48,7 @@ func ImageOf(m image.Image) (Image, error) {
 	return out, out.check(DefaultMaxPixels)
 }
 
-// Decode gives the pixels of an image with a PNG. Other modes are an error.
+// Decode returns the pixels of an image with a PNG. Other modes are an error.
 func (m Image) Decode() (image.Image, error) {
 	if m.PNG == nil {
 		return nil, fmt.Errorf("state: an image of the mode %.16q has no PNG: use Raw", m.Mode)
@@ -66,11 +67,11 @@ func (m Image) form() (Kind, any, error) {
 	return KindImage, imagePayload(m), m.check(DefaultMaxPixels)
 }
 
-// rawSizes are the bits of a pixel in the modes that PNG has not.
+// rawSizes has the bits per pixel of the modes that PNG does not support.
 var rawSizes = map[string]int{"CMYK": 32, "F": 32, "I": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBX": 32, "RGBa": 32, "La": 16, "PA": 16, "I;16": 16, "I;16L": 16, "I;16B": 16, "I;16N": 16}
 
-// check refuses an image whose sizes are not those of its bytes: who decodes
-// it must be able to trust them.
+// check refuses an image whose dimensions do not match its bytes: code that
+// decodes it must be able to trust them.
 func (m Image) check(limit int) error {
 	if m.Width < 0 || m.Height < 0 || len(m.Mode) > 16 {
 		return fmt.Errorf("an image of %dx%d", m.Width, m.Height)

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Instance is a value of a class that adds to one of Python's own types, or is
-// made of named fields. It goes into any target that its Value goes into: a
-// Counter into a map, a dataclass or named tuple into a struct, an IntEnum into
-// an int.
+// Instance is a value of a class that adds to one of Python's own types, or
+// that consists of named fields. It can be decoded into any target that its
+// Value can be decoded into: a Counter into a map, a dataclass or named tuple
+// into a struct, an IntEnum into an int.
 //
-// To make it, the kernel must have the class: imported, or defined in a cell.
-// Its fields are set as they are; __init__ and __post_init__ are not called.
+// To recreate it, the kernel must have the class, imported or defined in a
+// cell. Its fields are set directly; __init__ and __post_init__ are not called.
 type Instance struct {
-	// Kind is one of those below.
+	// Kind is one of these:
 	//
 	//   - KindSubclass: Value is a bool, int, float, str, bytes, list, tuple,
-	//     set, frozenset or dict; attributes beyond it are not kept. So are
-	//     OrderedDict and Counter.
-	//   - KindDefaultDict: Type is the factory, "" for none, Value a dict.
+	//     set, frozenset or dict; attributes beyond it are not kept. OrderedDict and
+	//     Counter are of this kind.
+	//   - KindDefaultDict: Type is the factory, "" for none; Value is a dict.
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
-	//   - KindEnum: Value is the member's.
+	//   - KindEnum: Value is the member's value.
 	Kind Kind
-	// Type is the class with its module, as in "collections.Counter"; for an
+	// Type is the class with its module, such as "collections.Counter"; for an
 	// Enum it ends with the member, as in "__main__.Color.RED".
 	Type  string
 	Value any
@@ -33,7 +33,8 @@ var instanceType = reflect.TypeFor[Instance]()
 
 var instanceKinds = map[Kind]bool{KindSubclass: true, KindDefaultDict: true, KindNamedTuple: true, KindDataclass: true, KindEnum: true}
 
-// Member is the name of the member of an Enum; "" of a combination of flags.
+// Member returns the name of an Enum's member, and "" for a combination of
+// flags.
 func (i Instance) Member() string {
 	if i.Kind != KindEnum {
 		return ""
@@ -79,7 +80,7 @@ func (d *decoder) instance(kind Kind) (any, error) {
 		return nil, err
 	}
 	x := Instance{Kind: kind, Type: class}
-	if n.kind == KindDict { // the order of fields is part of what they are
+	if n.kind == KindDict { // the order of fields is part of the type
 		x.Value, err = d.ordered(n)
 	} else {
 		x.Value, err = d.natural(n)

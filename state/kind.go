@@ -29,7 +29,7 @@ const (
 	KindTimedelta Kind = "timedelta"
 	KindUUID      Kind = "uuid"
 	KindPath      Kind = "path"
-	// KindSingleton is one of the objects that exist once: see [Singleton].
+	// KindSingleton is an object that exists only once: see [Singleton].
 	KindSingleton Kind = "singleton"
 
 	// The kinds of an [Instance].
@@ -39,15 +39,15 @@ const (
 	KindDataclass   Kind = "dataclass"
 	KindEnum        Kind = "enum"
 
-	// KindScalar is a scalar of numpy, KindArray an ndarray.
+	// KindScalar is a numpy scalar, KindArray an ndarray.
 	KindScalar Kind = "scalar"
 	KindArray  Kind = "ndarray"
-	// KindTable is a DataFrame of pandas.
+	// KindTable is a pandas DataFrame.
 	KindTable     Kind = "dataframe"
 	KindSeries    Kind = "series"
 	KindIndex     Kind = "index"
 	KindTimestamp Kind = "timestamp"
-	// KindImage is an Image of PIL.
+	// KindImage is a PIL Image.
 	KindImage Kind = "image"
 
 	KindOpaque Kind = "opaque"

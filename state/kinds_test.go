@@ -23,7 +23,7 @@ func mustColumn[T any](name any, values []T) state.Column {
 	return c
 }
 
-// classes are those that the values of kinds need.
+// classes defines the classes that the values of kinds need.
 const classes = `
 import sys, types, decimal, fractions, uuid, pathlib, collections, enum, dataclasses
 shapes = types.ModuleType("shapes")
@@ -43,8 +43,8 @@ class S(str): pass
 ''', shapes.__dict__)
 `
 
-// Every value is one that Python made; each goes to Go and from there, of
-// what any became, back to Python without a difference.
+// Every value is made by Python, decoded into any in Go, and sent back to
+// Python without a difference.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -74,7 +74,7 @@ func TestKinds(t *testing.T) {
 	})
 }
 
-// The same for what libraries have.
+// TestLibraryKinds does the same with the values of libraries.
 func TestLibraryKinds(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -157,7 +157,7 @@ func kinds(t *testing.T, python *python, setup string, cases []kindCase) {
 	}
 }
 
-// What is made in Go is what Python expects.
+// Python receives what it expects from arrays that are made in Go.
 func TestArrayOf(t *testing.T) {
 	t.Parallel()
 	a, err := state.ArrayOf([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
@@ -258,7 +258,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// A class on top of a type goes where the type goes.
+// An instance of a class that extends a type can be used where the type can.
 func TestInstanceIntoItsBase(t *testing.T) {
 	t.Parallel()
 	check(t, `{"$":"enum","value":{"type":"m.E.A","value":3}}`, 3)
@@ -271,7 +271,7 @@ func TestInstanceIntoItsBase(t *testing.T) {
 	}
 }
 
-// What a stranger may send as a form.
+// Forms that an untrusted peer may send.
 func TestHostileForms(t *testing.T) {
 	t.Parallel()
 	array := func(dtype, shape string) string {

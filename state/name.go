@@ -18,9 +18,9 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("state: the name %.64q %s", e.Name, e.Reason)
 }
 
-// CheckName tells whether a Python variable may have this name. The error is
-// a *[NameError]. Keywords, names with double underscores at both ends, and
-// the names of builtins, which code could then no longer reach, are refused.
+// CheckName checks whether a Python variable may have this name. The error is a
+// *[NameError]. Keywords, names with double underscores at both ends, and the
+// names of builtins, which code could then no longer use, are refused.
 func CheckName(name string) error {
 	reason := ""
 	switch {

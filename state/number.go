@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Decimal is a Python decimal.Decimal, in its text: "1.10", "-0", "1E+2",
+// Decimal is a Python decimal.Decimal, as text: "1.10", "-0", "1E+2",
 // "Infinity", "NaN", "sNaN12".
 type Decimal string
 
@@ -19,10 +19,11 @@ var (
 	decimalSpecial = lazyregexp.New(`^-?(Infinity|s?NaN(?:[1-9]\d*)?)$`)
 )
 
-// maxDecimalExponent is Python's.
+// maxDecimalExponent is Python's limit.
 const maxDecimalExponent = 999_999_999_999_999_999
 
-// form gives the text as Python writes it, so that both sides hash the same.
+// form returns the text as Python writes it, so that both sides compute the
+// same hash.
 func (d Decimal) form() (Kind, any, error) {
 	if decimalSpecial().MatchString(string(d)) {
 		return KindDecimal, string(d), nil
@@ -48,8 +49,8 @@ func (d Decimal) form() (Kind, any, error) {
 	return KindDecimal, sign + decimalText(digits, exponent, adjusted), nil
 }
 
-// decimalText places point and exponent where the specification of decimal
-// arithmetic does.
+// decimalText places the point and the exponent where the specification of
+// decimal arithmetic does.
 func decimalText(digits string, exponent, adjusted int64) string {
 	switch {
 	case exponent == 0:
@@ -70,7 +71,7 @@ func decimalText(digits string, exponent, adjusted int64) string {
 // maxRatExponent bounds the work that [Decimal.Rat] does for a short text.
 const maxRatExponent = 100_000
 
-// Rat gives the number exactly. Infinities, NaNs and exponents beyond 100,000
+// Rat returns the exact number. Infinities, NaNs and exponents beyond 100,000
 // are errors.
 func (d Decimal) Rat() (*big.Rat, error) {
 	parts := decimalNumber().FindStringSubmatch(string(d))

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
-// loop answers one line of JSON for each: it evaluates an expression over the
-// codec and x, the value of a document.
+// loop answers each request with one line of JSON: it evaluates an expression
+// over the codec and x, the value of a document.
 const loop = `
 import sys, json, base64, types
 codec = types.ModuleType("codec")
@@ -33,7 +33,7 @@ for line in sys.stdin:
     print(json.dumps(a), flush=True)
 `
 
-// python is a real Python with the codec in it.
+// python is a real Python that has loaded the codec.
 type python struct {
 	mu  sync.Mutex
 	in  io.Writer
@@ -95,7 +95,7 @@ type question struct {
 	Expression string `json:"expression"`
 }
 
-// eval gives the document of an expression in which x is the value of doc.
+// eval returns the document of an expression in which x is the value of doc.
 func (p *python) eval(tb testing.TB, doc []byte, expression string) ([]byte, error) {
 	return p.ask(tb, question{Document: base64.StdEncoding.EncodeToString(doc), Expression: expression})
 }

@@ -49,7 +49,7 @@ func location(tb testing.TB, name string) *time.Location {
 	return l
 }
 
-// floats long enough to go as one block.
+// floats returns a list long enough to be written as one block.
 func floats() []float64 {
 	f := []float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, math.SmallestNonzeroFloat64}
 	for i := range 20 {
@@ -71,7 +71,8 @@ var cmpOptions = cmp.Options{
 	cmp.AllowUnexported(outer{}, inner{}),
 }
 
-// Each value: what is true of it in Python, and what comes back into any.
+// Each case has an expression that is true in Python, and the value that comes
+// back into any.
 func TestThroughPython(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -83,7 +84,7 @@ func TestThroughPython(t *testing.T) {
 		name   string
 		value  any
 		python string // true in Python
-		want   any    // what any becomes; nil: the value itself
+		want   any    // what it decodes to as any; nil: the value itself
 	}{
 		{"nil", nil, "x is None", nil},
 		{"nil pointer", (*int)(nil), "x is None", nil},
@@ -212,7 +213,7 @@ func deep(n int) any {
 	return v
 }
 
-// A typed target gets back what the same type was encoded from.
+// A typed target receives the same value that was encoded from its type.
 func TestTypedRoundTrip(t *testing.T) {
 	t.Parallel()
 	roundTrip(t, outer{
@@ -255,7 +256,7 @@ func roundTrip[T any](t *testing.T, v T) {
 	}
 }
 
-// What Python has, as Go sees it.
+// Python values as Go sees them.
 func TestFromPython(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -314,11 +315,11 @@ func TestFromPython(t *testing.T) {
 	}
 }
 
-// The deepest dict that Python sends is one that Go takes, and the other way.
+// Go accepts the deepest dict that Python sends, and the other way round.
 func TestDepthFitsBothSides(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
-	list, err := state.Marshal(deep(199)) // not for cmp: it takes exponential time
+	list, err := state.Marshal(deep(199)) // not for cmp, which takes exponential time
 	if err != nil {
 		t.Fatal(err)
 	}

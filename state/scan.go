@@ -13,48 +13,50 @@ import (
 	"unicode/utf8"
 )
 
-// node is one value as it stands in the document. A scalar is complete; of a
-// container only the opening has been read.
+// node is one value of the document. A scalar is complete; for a container only
+// the opening has been read.
 type node struct {
 	kind Kind
-	// tagged says that a container stands in an object that names its kind.
+	// tagged means that a container is inside an object that names its kind.
 	tagged bool
-	// form says that the payload of a form is next.
+	// form means that the payload of a form is next.
 	form  bool
 	truth bool
 	int   int64
 	float float64
 	str   string
-	// rare is a *big.Int beyond 64 bits, a []byte, a []float64 (a list that came
-	// as one block), a time.Time, a Timedelta or an Opaque.
+	// rare is a *big.Int beyond 64 bits, a []byte, a []float64 (a list that was
+	// sent as one block), a time.Time, a Timedelta or an Opaque.
 	rare any
 }
 
-// floats is a list that came as one block; nil for any other value.
+// floats returns a list that was sent as one block, and nil for any other
+// value.
 func (n node) floats() []float64 {
 	floats, _ := n.rare.([]float64)
 	return floats
 }
 
-// big is an int beyond 64 bits; nil for any other.
+// big returns an int beyond 64 bits, and nil for any other value.
 func (n node) big() *big.Int {
 	i, _ := n.rare.(*big.Int)
 	return i
 }
 
-// scanner reads a document strictly: what the encoders write and no more.
+// scanner reads a document strictly: it accepts only what the encoders write.
 type scanner struct {
 	data   []byte
 	pos    int
 	depth  int
 	nodes  int
 	limits Limits
-	// deepest and opaque are what was met so far.
+	// deepest and opaque describe what has been read so far.
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs are what the document may name, used what it did. Their bytes are
-	// copied when they become part of a value, unless it is only to be checked.
+	// blobs are those that the document may name, used those that it did name.
+	// Their bytes are copied when they become part of a value, unless it is only
+	// checked.
 	blobs, used Blobs
 	check       bool
 }
@@ -175,7 +177,7 @@ func (s *scanner) kind(n *node) error {
 	return s.literal("}")
 }
 
-// plain reads a string of the envelope itself: printable ASCII without escapes.
+// plain reads a string of the envelope: printable ASCII without escapes.
 func (s *scanner) plain() (string, error) {
 	if err := s.literal(`"`); err != nil {
 		return "", err
@@ -203,7 +205,7 @@ func (s *scanner) block() ([]byte, error) {
 	}
 	start := s.pos
 	for s.pos < len(s.data) && s.data[s.pos] != '"' {
-		if s.data[s.pos] < ' ' { // the decoder would skip a line's end
+		if s.data[s.pos] < ' ' { // the decoder would skip the end of a line
 			return nil, s.fail("unexpected %q in base64", s.data[s.pos])
 		}
 		s.pos++
@@ -392,7 +394,8 @@ func (s *scanner) integer() (int64, error) {
 	return n.int, err
 }
 
-// number reads a number of JSON's grammar: an int has neither point nor exponent.
+// number reads a number of JSON's grammar: an int has neither a point nor an
+// exponent.
 func (s *scanner) number() (n node, err error) {
 	start := s.pos
 	s.skip("-")
@@ -442,11 +445,11 @@ func (s *scanner) number() (n node, err error) {
 	return n, nil
 }
 
-// maxNumber is more than a float or a 64-bit integer needs: the largest is
+// maxNumber is more than a float or a 64-bit integer needs: the longest is
 // -2.2250738585072014e-308.
 const maxNumber = 32
 
-// maxFast digits never leave 64 bits.
+// maxFast is a number of digits that always fits into 64 bits.
 const maxFast = 18
 
 func (s *scanner) digits() int {
@@ -482,7 +485,7 @@ func (s *scanner) string() (string, error) {
 	return "", s.fail("the document ends in the middle")
 }
 
-// escaped reads on from the first backslash of a string.
+// escaped continues from the first backslash of a string.
 func (s *scanner) escaped(start int) (string, error) {
 	out := append([]byte(nil), s.data[start:s.pos]...)
 	for s.pos < len(s.data) {
@@ -531,8 +534,8 @@ func (s *scanner) escaped(start int) (string, error) {
 	return "", s.fail("the document ends in the middle")
 }
 
-// rune reads the digits of \u, and the second half of a pair. A half alone is
-// an error: it has a kind of its own.
+// rune reads the digits of \u, and the second half of a pair. A single half is
+// an error, because lone surrogates have a kind of their own.
 func (s *scanner) rune() (rune, error) {
 	unit := func() (rune, error) {
 		if len(s.data)-s.pos < 4 {

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// ErrNotFound is what Get of a name wraps that the state does not have.
+// ErrNotFound is wrapped by the error of Get for a name that the state does not
+// have.
 var ErrNotFound = errors.New("no such name in the state")
 
 // Entry is one named value of a [State].
@@ -19,23 +20,23 @@ type Entry struct {
 }
 
 // State is a set of named values, the variables of a run. It owns its values:
-// Set encodes them at once, so that changing the Go value later changes nothing
-// here. The zero State is empty and ready to use; a State must not be copied.
-// It is safe for concurrent use.
+// Set encodes them at once, so that later changes to the Go value have no
+// effect on the state. The zero State is empty and ready to use; a State must
+// not be copied. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	entries map[string]Entry
 }
 
-// New gives an empty state.
+// New returns an empty state.
 func New() *State { return &State{} }
 
 // Set encodes a value, hashes it and stores it under the name of the Python
 // variable that it becomes. The error is a *[NameError], or one of [Marshal]
-// with the name in front of the path; the state then has what it had.
+// with the name in front of the path; the state is then unchanged.
 //
-// A [Value] is stored as it is. One that is opaque can be kept so, but sent
-// only to the kernel that has it already.
+// A [Value] is stored as it is. An opaque one can be stored too, but can be
+// sent only to the kernel that already has it.
 func (s *State) Set(name string, v any) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -57,7 +58,7 @@ func (s *State) Set(name string, v any) error {
 	return nil
 }
 
-// Merge takes over what another state holds; its values win.
+// Merge copies the values of another state into this one; its values win.
 func (s *State) Merge(other *State) {
 	entries := other.Entries()
 	s.mu.Lock()
@@ -71,7 +72,8 @@ func (s *State) Merge(other *State) {
 }
 
 // Get decodes the value of a name into what v points to, by the rules of
-// [Unmarshal]. The error wraps [ErrNotFound] when the state has no such name.
+// [Unmarshal]. The error wraps [ErrNotFound] when the state does not have the
+// name.
 func (s *State) Get(name string, v any) error {
 	value, ok := s.Value(name)
 	if !ok {
@@ -83,7 +85,7 @@ func (s *State) Get(name string, v any) error {
 	return nil
 }
 
-// Value gives the value of a name as it is.
+// Value returns the value of a name as it is.
 func (s *State) Value(name string) (Value, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,21 +93,21 @@ func (s *State) Value(name string) (Value, bool) {
 	return entry.Value, ok
 }
 
-// Delete removes a name. A variable that was sent already stays where it is.
+// Delete removes a name. A variable that was already sent stays in the sandbox.
 func (s *State) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.entries, name)
 }
 
-// Names gives the names in order.
+// Names returns the names in order.
 func (s *State) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.entries))
 }
 
-// Entries gives what the state holds now, in the order of the names.
+// Entries returns what the state holds now, in the order of the names.
 func (s *State) Entries() []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,7 +93,8 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// What Python takes for a name, and what it has of its own, is what we think.
+// Python agrees with this package on what is a name, and on the names that
+// Python has of its own.
 func TestNamesInPython(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)

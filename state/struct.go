@@ -41,7 +41,7 @@ func newFields(t reflect.Type) *fields {
 			continue
 		}
 		if sf.Anonymous && name == "" && isStruct(sf.Type) {
-			continue // its fields are visible in its place
+			continue // its fields are promoted in its place
 		}
 		if name == "" {
 			name = sf.Name
@@ -60,8 +60,8 @@ func isStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
 }
 
-// underTagged tells whether a promoted field belongs to an embedded struct that
-// is left out or has a key of its own.
+// underTagged reports whether a promoted field belongs to an embedded struct
+// that is left out or has a key of its own.
 func underTagged(t reflect.Type, index []int) bool {
 	for i := 1; i < len(index); i++ {
 		if t.FieldByIndex(index[:i]).Tag.Get("py") != "" {
@@ -71,7 +71,7 @@ func underTagged(t reflect.Type, index []int) bool {
 	return false
 }
 
-// settable walks to a field and makes the embedded pointers on the way.
+// settable walks to a field and allocates embedded pointers on the way.
 func settable(v reflect.Value, index []int) (reflect.Value, bool) {
 	for i, x := range index {
 		if i > 0 && v.Kind() == reflect.Pointer {

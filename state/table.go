@@ -5,24 +5,24 @@ import (
 	"reflect"
 )
 
-// Table is a DataFrame of pandas: columns in their order, each a raw buffer.
-// [TableOf] makes one of structs, [Rows] gives structs back.
+// Table is a pandas DataFrame: columns in their order, each a raw buffer.
+// [TableOf] makes one from structs, and [Rows] returns one as structs.
 type Table struct {
 	Columns []Column
-	// Index labels the rows; the zero Column is 0, 1, 2 and so on.
+	// Index labels the rows; the zero Column stands for 0, 1, 2 and so on.
 	Index Column
-	// Label is the name of the columns' own index, mostly nil.
+	// Label is the name of the columns' own index, usually nil.
 	Label any
 }
 
-// Series is a Series of pandas.
+// Series is a pandas Series.
 type Series struct {
 	Column
-	// Index labels the values; the zero Column is 0, 1, 2 and so on.
+	// Index labels the values; the zero Column stands for 0, 1, 2 and so on.
 	Index Column
 }
 
-// Index is an Index of pandas, without levels.
+// Index is a pandas Index, without levels.
 type Index struct{ Column }
 
 type tablePayload struct {
@@ -36,7 +36,7 @@ type seriesPayload struct {
 	Index  columnPayload `py:"index"`
 }
 
-// orCounted gives the index, or the one that counts rows.
+// orCounted returns the index or, if there is none, one that counts the rows.
 func orCounted(index Column, rows int) Column {
 	if index.Dtype == "" && index.Range == nil {
 		return Column{Name: index.Name, Dtype: rangeDtype, Range: &Range{0, int64(rows), 1}}
@@ -44,7 +44,7 @@ func orCounted(index Column, rows int) Column {
 	return index
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (t Table) Len() int {
 	if len(t.Columns) > 0 {
 		return t.Columns[0].Len()
@@ -52,7 +52,7 @@ func (t Table) Len() int {
 	return t.Index.Len()
 }
 
-// Column gives a column by its name.
+// Column returns a column by its name.
 func (t Table) Column(name any) (Column, bool) {
 	for _, c := range t.Columns {
 		if reflect.DeepEqual(c.Name, name) {
@@ -103,7 +103,7 @@ func (x Index) form() (Kind, any, error) {
 	return KindIndex, p, err
 }
 
-// columns checks what was read of columns and their index.
+// columns checks the columns that were read, and their index.
 func (d *decoder) columns(payloads []columnPayload, index *columnPayload) ([]Column, error) {
 	columns := make([]Column, len(payloads))
 	for i, p := range payloads {
@@ -163,8 +163,9 @@ func (d *decoder) index() (any, error) {
 	return Index{columns[0]}, nil
 }
 
-// TableOf makes a table of structs: a column for each field, named as the key
-// of its dict would be, by the rules of [ColumnOf].
+// TableOf makes a table from structs, with a column for each field. A column's
+// name is the key that the field would have in a dict; its values follow the
+// rules of [ColumnOf].
 func TableOf[T any](rows []T) (Table, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {
@@ -176,7 +177,7 @@ func TableOf[T any](rows []T) (Table, error) {
 		values := reflect.MakeSlice(reflect.SliceOf(reflect.TypeFor[T]().FieldByIndex(field.index).Type), len(rows), len(rows))
 		for row := range rows {
 			x, err := all.Index(row).FieldByIndexErr(field.index)
-			if err == nil { // else in an embedded nil pointer: zero
+			if err == nil { // otherwise it is in an embedded nil pointer: zero
 				values.Index(row).Set(x)
 			}
 		}
@@ -187,9 +188,9 @@ func TableOf[T any](rows []T) (Table, error) {
 	return t, nil
 }
 
-// Rows gives the rows of a table as structs. A column without a field is
-// ignored, a field without a column keeps its zero value. What is missing
-// goes into a pointer alone.
+// Rows returns the rows of a table as structs. A column without a field is
+// ignored, and a field without a column keeps its zero value. A missing value
+// can only be stored in a pointer.
 func Rows[T any](t Table) ([]T, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {

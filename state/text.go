@@ -9,8 +9,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// appendFloat writes a finite float as Python's repr does, so that both
-// codecs give the same bytes.
+// appendFloat writes a finite float as Python's repr does, so that both codecs
+// produce the same bytes.
 func appendFloat(b []byte, f float64) []byte {
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.AppendFloat(b, f, 'e', -1, 64)
@@ -58,7 +58,7 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, '"')
 }
 
-// isWTF8 tells whether a string is UTF-8 but for lone surrogates in their
+// isWTF8 reports whether a string is UTF-8 except for lone surrogates in their
 // three-byte form, as Python's "surrogatepass" writes them. A high surrogate
 // followed by a low one is not lone: Python would write the character.
 func isWTF8(s string) bool {

@@ -12,9 +12,9 @@ const (
 	usPerDay      = secondsPerDay * usPerSecond
 )
 
-// zone gives the offset of a time, and the name of its location when that can
-// only be one of the IANA database: names that a program makes up for a fixed
-// offset ("CET", "EST5") have no slash, and may mean other rules there.
+// zone returns the offset of a time, and the name of its location if that can
+// only be from the IANA database: names that a program invents for a fixed
+// offset ("CET", "EST5") have no slash, and may have other rules there.
 func zone(t time.Time) (name string, offset int) {
 	_, offset = t.Zone()
 	if name = t.Location().String(); name != "UTC" && !strings.Contains(name, "/") {
@@ -23,8 +23,8 @@ func zone(t time.Time) (name string, offset int) {
 	return name, offset
 }
 
-// located gives the time at a wall clock reading, in the named location where
-// that is known and has this offset then, else in a fixed one.
+// located returns the time at a wall clock reading: in the named location if
+// that is known and has this offset then, otherwise in a fixed one.
 func located(wall time.Time, offset int, name string, load func(string) *time.Location) time.Time {
 	instant := wall.Add(-time.Duration(offset) * time.Second)
 	if name == "UTC" && offset == 0 {
@@ -40,8 +40,8 @@ func located(wall time.Time, offset int, name string, load func(string) *time.Lo
 	return instant.In(time.FixedZone(name, offset))
 }
 
-// zones loads locations by name, each once: the names are foreign, and every
-// load reads a file.
+// zones loads locations by name, each only once: the names come from outside,
+// and every load reads a file.
 type zones map[string]*time.Location
 
 // maxZones is more than the database has.

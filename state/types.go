@@ -5,14 +5,15 @@ import "time"
 // Tuple is a Python tuple.
 type Tuple []any
 
-// Set is a Python set. Its items have no order of their own: the encoding
-// sorts them. A map[K]struct{} is a set as well.
+// Set is a Python set. Its items have no order of their own: the encoding sorts
+// them. A map[K]struct{} also becomes a set.
 type Set []any
 
 // FrozenSet is a Python frozenset.
 type FrozenSet []any
 
-// Dict is a Python dict in its order, with keys of any kind Python can hash.
+// Dict is a Python dict in its order, with keys of any kind that Python can
+// hash.
 type Dict []Item
 
 // Item is one entry of a [Dict].
@@ -20,18 +21,18 @@ type Item struct{ Key, Value any }
 
 // Opaque stands for a Python value that has no Go form. It cannot be sent back.
 type Opaque struct {
-	// Type is the class with its module, as in "pandas.core.frame.DataFrame".
+	// Type is the class with its module, such as "pandas.core.frame.DataFrame".
 	Type string
-	// Repr is the start of its repr.
+	// Repr is the start of the value's repr.
 	Repr string
-	// Reason says why it did not come as a value, when its type would have
-	// allowed that: a cycle, a size. Mostly "".
+	// Reason says why the value did not arrive although its type would have
+	// allowed it: a cycle, a size. It is usually "".
 	Reason string
 }
 
-// Naive is the location of times that have none: a Python datetime without
-// tzinfo decodes into a time in Naive, and a time in Naive is sent as one.
-// It counts as UTC in comparisons.
+// Naive is the location of times that have no zone: a Python datetime without
+// tzinfo decodes into a time in Naive, and a time in Naive is sent as such a
+// datetime. It counts as UTC in comparisons.
 var Naive = time.FixedZone("naive", 0)
 
 // PythonMarshaler is implemented by types that choose their Python form: the
@@ -46,24 +47,25 @@ type PythonUnmarshaler interface {
 	UnmarshalPython(v Value) error
 }
 
-// Limits bound what a document may make the decoder do. A zero field means
-// its default.
+// Limits bounds the work that a document can cause the decoder. A zero field
+// means its default.
 type Limits struct {
-	// MaxBytes is the size of the document and its blobs. Default
+	// MaxBytes is the size of the document and its blobs. The default is
 	// [DefaultMaxBytes].
 	MaxBytes int
-	// MaxDepth is how deep containers may be nested. Default [DefaultMaxDepth].
+	// MaxDepth is how deep containers may be nested. The default is
+	// [DefaultMaxDepth].
 	MaxDepth int
-	// MaxNodes is the number of values, those in containers counted each.
-	// Default [DefaultMaxNodes].
+	// MaxNodes is the number of values, counting each one in a container. The
+	// default is [DefaultMaxNodes].
 	MaxNodes int
-	// MaxIntDigits is the number of hexadecimal digits of an integer.
-	// Default [DefaultMaxIntDigits].
+	// MaxIntDigits is the number of hexadecimal digits of an integer. The default
+	// is [DefaultMaxIntDigits].
 	MaxIntDigits int
-	// MaxElements is the number of elements of an array or a column.
-	// Default [DefaultMaxElements].
+	// MaxElements is the number of elements of an array or a column. The default
+	// is [DefaultMaxElements].
 	MaxElements int
-	// MaxPixels is the number of pixels of an image. Default
+	// MaxPixels is the number of pixels of an image. The default is
 	// [DefaultMaxPixels].
 	MaxPixels int
 }

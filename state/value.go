@@ -10,7 +10,7 @@ import (
 // Value is a Python value as a document. It is immutable, and safe for
 // concurrent use. The zero Value is None.
 type Value struct {
-	// doc names the blobs that are not in it.
+	// doc names the blobs, which are not in it.
 	doc    []byte
 	blobs  Blobs
 	kind   Kind
@@ -28,7 +28,7 @@ func NewValue(v any) (Value, error) {
 	return Value{doc: e.buf, kind: kindOf(e.buf[len(documentStart):]), depth: e.deepest, blobs: e.blobs}, nil
 }
 
-// kindOf tells the kind of a value by how its encoding starts.
+// kindOf returns the kind of a value, from how its encoding starts.
 func kindOf(body []byte) Kind {
 	if rest, ok := bytes.CutPrefix(body, []byte(`{"$":"`)); ok {
 		kind, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -52,12 +52,12 @@ func kindOf(body []byte) Kind {
 	return KindInt
 }
 
-// Parse checks a document from a foreign peer and keeps it. The document must
-// not be written to afterwards.
+// Parse checks a document from an untrusted peer and keeps it. The document
+// must not be written to afterwards.
 func Parse(doc []byte, limits Limits) (Value, error) { return ParseDetached(doc, nil, limits) }
 
-// ParseDetached is [Parse] of a document that stands apart from its blobs, as
-// [Value.Detached] gives it. The blobs must have been checked against their
+// ParseDetached is [Parse] for a document that is separate from its blobs, as
+// [Value.Detached] returns it. The blobs must have been checked against their
 // hashes, and must not be written to afterwards.
 func ParseDetached(doc []byte, blobs Blobs, limits Limits) (Value, error) {
 	d, err := newDecoder(doc, blobs, limits)
@@ -85,7 +85,7 @@ func ParseDetached(doc []byte, blobs Blobs, limits Limits) (Value, error) {
 	return v, nil
 }
 
-// Kind tells what the value is in Python.
+// Kind returns the kind of value that it is in Python.
 func (v Value) Kind() Kind {
 	if v.doc == nil {
 		return KindNone
@@ -93,11 +93,11 @@ func (v Value) Kind() Kind {
 	return v.kind
 }
 
-// Opaque tells whether the value, or one within it, has no Go form: it cannot
-// be sent to a sandbox.
+// Opaque reports whether the value, or one within it, has no Go form: it then
+// cannot be sent to a sandbox.
 func (v Value) Opaque() bool { return v.opaque }
 
-// Bytes is the document. It must not be written to.
+// Bytes returns the document. It must not be written to.
 func (v Value) Bytes() []byte {
 	if v.doc == nil {
 		return []byte(documentStart + "null" + documentEnd)
@@ -105,8 +105,8 @@ func (v Value) Bytes() []byte {
 	return inline(v.doc, v.blobs)
 }
 
-// Detached gives the document with each leaf of 64 KiB and more named by its
-// hash, and those leaves. Neither must be written to.
+// Detached returns the document, in which each leaf of 64 KiB and more is named
+// by its hash, and those leaves. Neither must be written to.
 func (v Value) Detached() ([]byte, Blobs) {
 	if v.doc == nil {
 		return v.Bytes(), nil
@@ -114,10 +114,10 @@ func (v Value) Detached() ([]byte, Blobs) {
 	return v.doc, v.blobs
 }
 
-// Size is the length of the detached document with its blobs.
+// Size returns the length of the detached document with its blobs.
 func (v Value) Size() int { return len(v.doc) + v.blobs.size() }
 
-// hash covers the blobs as well, whose hashes are in the document.
+// hash covers the blobs as well, because the document contains their hashes.
 func (v Value) hash() Hash {
 	doc, _ := v.Detached()
 	return sha256.Sum256(doc)
@@ -125,7 +125,7 @@ func (v Value) hash() Hash {
 
 // Decode stores the value in what v points to, by the rules of [Unmarshal].
 func (v Value) Decode(into any) error {
-	// It met its limits when it was made.
+	// It was checked against its limits when it was made.
 	doc, blobs := v.Detached()
 	size := len(doc) + blobs.size()
 	return unmarshal(doc, blobs, into, Limits{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})

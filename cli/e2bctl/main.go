@@ -1,4 +1,4 @@
-// Command e2bctl drives E2B-style sandboxes from a shell.
+// Command e2bctl manages E2B-style sandboxes from a shell.
 package main
 
 import (

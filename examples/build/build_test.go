@@ -22,7 +22,7 @@ func TestBuild(t *testing.T) {
 	if !strings.Contains(shown.String(), "Ran 1 test") {
 		t.Errorf("it showed %q", shown.String())
 	}
-	// What came is a program for this machine.
+	// The downloaded file is a program for this machine.
 	program := exec.CommandContext(t.Context(), "python3", filepath.Join(out, "app.pyz"))
 	program.Stdin = strings.NewReader("to be or not to be")
 	if got, err := program.CombinedOutput(); err != nil || !strings.HasPrefix(string(got), "2 to\n2 be\n") {
@@ -30,7 +30,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// A project whose tests fail is not built, and one may see why.
+// TestBuildFails checks that a project whose tests fail is not built, and that one can see why.
 func TestBuildFails(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	project, out := t.TempDir(), t.TempDir()

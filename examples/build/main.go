@@ -1,12 +1,12 @@
-// Command build does in a sandbox what one does not do on one's own machine with
+// Command build does in a sandbox what one should not do on one's own machine with
 // code of strangers: it tests and builds a Python project there, and downloads
-// what came of it.
+// the result.
 //
 //	build -local -o dist path/to/project
 //
 // The project has a program in src and its tests in tests; the program becomes one
-// file that runs by itself. Without -local the service is the one that E2B_API_KEY
-// and its like name.
+// file that runs by itself. Without -local, E2B_API_KEY and the other E2B_ variables
+// name the service to use.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	err := build(ctx, os.Stdout, *here, flag.Arg(0), *out)
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		os.Exit(failed.Result.ExitCode) // what it had to say was shown as it came
+		os.Exit(failed.Result.ExitCode) // its output was shown as it came
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// steps are run in the project one after the other, until one fails.
+// steps are run in the project one after another, until one fails.
 var steps = []string{
 	"python3 -m unittest discover tests",
 	"mkdir -p dist",
@@ -53,7 +53,7 @@ func build(ctx context.Context, w io.Writer, here bool, project, out string) (er
 	if project == "" {
 		return errors.New("which project? See -h")
 	}
-	// It needs nothing of the network, so it gets nothing.
+	// It needs nothing from the network, so it gets no network.
 	options := []sandbox.Option{sandbox.WithInternet(false)}
 	if here {
 		var cloud *local.Cloud

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestCheck(t *testing.T) {
-	sandboxtest.New(t) // skips where this machine cannot have one
+	sandboxtest.New(t) // skips where this machine cannot have a cloud
 	t.Setenv("DEPLOY_KEY", "of-the-runner")
 	const test = "mkdir results; (echo ran; env; cat broken) > results/report 2>&1"
 	for _, c := range []struct {

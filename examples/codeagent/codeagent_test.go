@@ -15,7 +15,7 @@ import (
 
 const key = "sk-0123456789abcdef"
 
-// orders is a directory with what the task needs, and what it does not get.
+// orders returns a directory with what the task needs, and something that it must not get.
 func orders(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,9 +99,9 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 	}
 }
 
-// With -local nothing but the model is needed.
+// TestLocal checks that with -local nothing but the model is needed.
 func TestLocal(t *testing.T) {
-	sandboxtest.New(t) // tells whether there can be a cloud here
+	sandboxtest.New(t) // skips if there can be no cloud here
 	model := modeltest.New(t, key, func([]loop.Message) string { return modeltest.Code("final_answer(6 * 7)") })
 	var shown strings.Builder
 	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 42\n") {

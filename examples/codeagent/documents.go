@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// documents are the files of a directory of this machine that code may read.
-// They stay here; what code asks for by name is sent.
+// documents are the files in a directory of this machine that code may read.
+// They stay here; only what code asks for by name is sent.
 type documents struct {
-	root  *os.Root // no name leads out of it, nor does a link
+	root  *os.Root // neither a name nor a link leads out of it
 	names []string
 }
 
@@ -27,8 +27,8 @@ const (
 	maxDocument  = 1 << 20 // bytes
 )
 
-// openDocuments lists the directory once: what it does not list, hidden files
-// among that, is not there.
+// openDocuments lists the directory once: what it does not list, such as hidden
+// files, does not exist for the code.
 func openDocuments(dir string) (*documents, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -57,10 +57,10 @@ func openDocuments(dir string) (*documents, error) {
 	return d, nil
 }
 
-// Close ends the reading.
+// Close closes the directory.
 func (d *documents) Close() error { return d.root.Close() }
 
-// state tells code what there is.
+// state tells the code which documents there are.
 func (d *documents) state() (*state.State, error) {
 	st := state.New()
 	return st, st.Set("documents", d.names)
@@ -75,7 +75,7 @@ func (d *documents) tool() agent.Tool {
 	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 4}))
 }
 
-// read gives a document. Its errors are for the model.
+// read returns a document. Its errors are written for the model.
 func (d *documents) read(name string) (string, error) {
 	if !slices.Contains(d.names, name) {
 		return "", fmt.Errorf("there is no document %.100q: the variable documents lists them", name)

@@ -1,18 +1,18 @@
-// Command codeagent has a language model solve a task: the model writes Python,
-// a sandbox runs it, and the model sees what came of it, until it has the answer.
+// Command codeagent makes a language model solve a task: the model writes Python,
+// a sandbox runs it, and the model sees the result, until it has the answer.
 //
 //	codeagent -local
 //	export OPENAI_API_KEY=…
 //	codeagent -local -model NAME 'What is the 100th Fibonacci number?'
 //	codeagent -local -model NAME -dir data 'Which month of sales.csv was the best?'
 //
-// Without a model it solves a task of its own, with answers that are written down.
-// The model is one of any endpoint that speaks OpenAI's chat completions:
-// OPENAI_BASE_URL and OPENAI_MODEL stand for -url and -model. The key comes from
-// the environment alone, where no list of processes shows it. Without -local the
-// service is the one that E2B_API_KEY and its like name.
+// Without a model it solves a task of its own, with scripted answers.
+// The model can be at any endpoint that speaks OpenAI's chat completions protocol:
+// OPENAI_BASE_URL and OPENAI_MODEL are the defaults of -url and -model. The key comes
+// only from the environment, where no list of processes shows it. Without -local,
+// E2B_API_KEY and the other E2B_ variables name the service to use.
 //
-// Package agent, beside this, is the loop.
+// The loop is package loop, in the directory below.
 package main
 
 import (
@@ -107,7 +107,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 		defer func() { err = errors.Join(err, file.Close()) }()
 		a.Run.Audit = file
 	}
-	// Code of a model reaches nothing from the sandbox, and nobody the sandbox.
+	// A model's code reaches nothing from the sandbox, and nothing outside reaches the sandbox.
 	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if j.local {
 		var cloud *local.Cloud

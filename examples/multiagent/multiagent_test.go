@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// roleOf tells which agent asks.
+// roleOf returns the role of the agent that asks.
 func roleOf(chat []loop.Message) string {
 	for role := range roles {
 		if strings.Contains(chat[0].Content, role) {
@@ -27,13 +27,13 @@ func roleOf(chat []loop.Message) string {
 	return ""
 }
 
-// reply is the scripted model.
+// reply returns the scripted model's answer.
 func reply(chat []loop.Message) string {
 	turns := roles[roleOf(chat)]
 	return modeltest.Code(turns[min(modeltest.Turn(chat), len(turns)-1)])
 }
 
-// newTeam gives a team whose sandboxes are as in the program.
+// newTeam returns a team whose sandboxes are like those of the program.
 func newTeam(t *testing.T, cloud *sandboxtest.Cloud) *team {
 	t.Helper()
 	create := func() *sandbox.Sandbox {
@@ -42,8 +42,8 @@ func newTeam(t *testing.T, cloud *sandboxtest.Cloud) *team {
 	return &team{log: log.New(t.Output(), "", 0), shared: create(), apart: create()}
 }
 
-// The team solves its task, and neither while it does nor afterwards is the key
-// of its model anywhere in its sandboxes.
+// TestNoCredentialInTheSandboxes checks that the team solves its task, and that the key of
+// its model is nowhere in its sandboxes, neither while it works nor afterwards.
 func TestNoCredentialInTheSandboxes(t *testing.T) {
 	key := leak.New("sk-")
 	t.Setenv("OPENAI_API_KEY", key.Text) // as in the program
@@ -67,8 +67,8 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	var during map[*sandbox.Sandbox][]int
 	searches := 0
 	members.model = modeltest.New(t, api.Key(key.Text), func(chat []loop.Message) string {
-		// At an agent's last question all that it was ever told is in its sandbox,
-		// and the code of who called it waits.
+		// At an agent's last question everything that it was ever told is in its sandbox,
+		// and the code that called it is waiting.
 		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {
 			during = look(fmt.Sprintf("At question %d of %.20q", turn, role))
 			searches++
@@ -152,7 +152,8 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 	})
 }
 
-// An agent that fails is an exception in the manager's code, and no end of its run.
+// TestAgentFails checks that an agent that fails is an exception in the manager's code, and
+// does not end the manager's run.
 func TestAgentFails(t *testing.T) {
 	t.Parallel()
 	members := newTeam(t, sandboxtest.New(t))

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// What the agents are told beside their tools.
+// What the agents are told in addition to their tools.
 const (
 	managerRole = `You lead a team and check nothing yourself. Have the programmer find the answer, then the checker judge it; when the checker disagrees, have it done again. They know only what you write to them.`
 
@@ -29,16 +29,16 @@ var budget = agent.Budget{Depth: -1, Calls: 10, Time: 5 * time.Minute, Tokens: 5
 type team struct {
 	model *loop.Model
 	log   *log.Logger
-	// shared is where the manager and the programmer work: each with variables
-	// of its own, on the same files.
+	// shared is where the manager and the programmer work: with separate variables,
+	// but the same files.
 	shared *sandbox.Sandbox
-	// apart is the checker's own: nothing that the others left can mislead it.
+	// apart is the checker's own sandbox: nothing that the others left can mislead it.
 	apart *sandbox.Sandbox
 }
 
-// solve has the manager solve a task.
+// solve makes the manager solve a task.
 func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
-	// The code of who calls an agent waits for it, so it needs another context.
+	// The code that calls an agent waits for it, so the agent needs another context.
 	desk, err := t.shared.CreateContext(ctx, nil)
 	if err != nil {
 		return state.Value{}, err
@@ -54,7 +54,7 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 }
 
 // managed makes an agent callable. It keeps its variables from one call to the
-// next, so that one call waits for another.
+// next, so calls wait for each other.
 func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id
@@ -82,7 +82,7 @@ func (t *team) report(name string, result loop.Result, err error) {
 	t.log.Printf("%s: %d steps, %d errors, %d tokens: %s", name, m.Steps, m.Errors, m.Tokens, outcome)
 }
 
-// text shows a value as Go prints it.
+// text returns a value as Go prints it.
 func text(v state.Value) string {
 	var natural any
 	if err := v.Decode(&natural); err != nil {

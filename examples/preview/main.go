@@ -1,11 +1,11 @@
-// Command preview shows in the browser what a web program of strangers serves,
+// Command preview shows in the browser what a stranger's web program serves,
 // without running it on this machine: it copies a directory into a sandbox, starts
 // a server there, and passes requests on.
 //
 //	preview -local path/to/site
 //	preview -local -port 3000 path/to/app node server.js
 //
-// Without -local the service is the one that E2B_API_KEY and its like name.
+// Without -local, E2B_API_KEY and the other E2B_ variables name the service to use.
 package main
 
 import (
@@ -49,8 +49,8 @@ func main() {
 	}
 }
 
-// preview serves until ctx ends, which is no error, or the server in the sandbox
-// does. It closes listener.
+// preview serves until ctx ends, which is not an error, or until the server in the
+// sandbox ends. It closes listener.
 func preview(ctx context.Context, listener net.Listener, here bool, dir, command string, port int, log io.Writer) (err error) {
 	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
 	if dir == "" {
@@ -92,8 +92,8 @@ func preview(ctx context.Context, listener net.Listener, here bool, dir, command
 	return err
 }
 
-// relay passes requests on to a port of the sandbox, which is not there yet when
-// its server still starts.
+// relay passes requests on to a port of the sandbox, which is not open yet while
+// its server is still starting.
 func relay(sb *sandbox.Sandbox, port int) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: sb.Transport(port),

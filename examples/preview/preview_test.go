@@ -45,7 +45,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// page is what is shown, "" as long as the server starts.
+// page returns what is shown; "" while the server is starting.
 func page(t *testing.T, address string) string {
 	t.Helper()
 	response, err := http.Get(address)
@@ -63,7 +63,7 @@ func page(t *testing.T, address string) string {
 	return string(body)
 }
 
-// A server that ends is the end of the preview, and says why.
+// TestPreviewEnds checks that the preview ends when its server does, and says why.
 func TestPreviewEnds(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	err := preview(t.Context(), listen(t), true, t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)

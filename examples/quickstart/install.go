@@ -11,8 +11,8 @@ import (
 // wheel is built by wheels/build.go.
 const wheel = "quickstart_numbers-1.0-py3-none-any.whl"
 
-// install installs a package from the index or, where that is out of reach, the
-// wheel that this program carries.
+// install installs a package from the index or, if that cannot be reached, the
+// wheel that is embedded in this program.
 func install(ctx context.Context, do *steps, sb *sandbox.Sandbox) error {
 	installed, err := sb.Packages.Install(ctx, "humanize==4.*")
 	if err != nil && ctx.Err() == nil {

@@ -1,9 +1,9 @@
 // Command quickstart does one real job in a sandbox: it reads the packages of
 // this machine's Go installation, has them analysed and plotted by Python in a
-// sandbox, and gets typed values and a picture back.
+// sandbox, and gets back typed values and a picture.
 //
 //	quickstart -local          in a local cloud, started in this process
-//	quickstart                 on the service that E2B_API_KEY and its like name
+//	quickstart                 on the service named by the E2B_ variables (E2B_API_KEY …)
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 //go:embed snippets/*.py wheels/*.whl
 var files embed.FS
 
-// summary is what the snippet of that name leaves in the variable summary.
+// summary is the content of the variable summary after the snippet of that name.
 type summary struct {
 	Packages     int     `py:"packages"`
 	Lines        int     `py:"lines"`

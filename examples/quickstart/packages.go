@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// goPackage is what the quickstart knows of one package of the Go installation.
+// goPackage is what the quickstart knows about one package of the Go installation.
 // In the sandbox it is a dict.
 type goPackage struct {
 	Name    string   `py:"name"`
@@ -34,8 +34,8 @@ func standardLibrary(ctx context.Context) ([]goPackage, error) {
 	return readPackages(os.DirFS(filepath.Join(strings.TrimSpace(string(output)), "src")))
 }
 
-// readPackages reads the packages below a source directory, without commands,
-// tests and what is vendored.
+// readPackages reads the packages below a source directory, except commands,
+// tests and vendored packages.
 func readPackages(source fs.FS) ([]goPackage, error) {
 	var packages []goPackage
 	at := map[string]int{} // by name

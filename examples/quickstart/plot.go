@@ -10,7 +10,7 @@ import (
 )
 
 // plot saves the picture that snippets/plot.py shows. Without matplotlib it says
-// so, which is no failure.
+// so, which is not an error.
 func plot(ctx context.Context, do *steps, sb *sandbox.Sandbox, out string) error {
 	execution, err := sb.RunCode(ctx, snippet("plot"), nil)
 	if exception := (*sandbox.ExecutionError)(nil); errors.As(err, &exception) && exception.Name == "ModuleNotFoundError" {

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestLocal is what make demo does.
+// TestLocal does what make demo does.
 func TestLocal(t *testing.T) {
 	out := t.TempDir()
 	var printed strings.Builder
@@ -28,7 +28,7 @@ func TestLocal(t *testing.T) {
 	check(t, printed.String(), out)
 }
 
-// TestService runs the same program against a service that it only knows by its
+// TestService runs the same program against a service that it knows only from its
 // settings: in the environment, and in a .env file.
 func TestService(t *testing.T) {
 	cloud := sandboxtest.New(t)

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// steps tells what was done and how long it took.
+// steps reports what was done and how long it took.
 type steps struct {
 	w     io.Writer
-	since time.Time // the end of the step before
+	since time.Time // the end of the previous step
 }
 
-// done reports a step that has ended now.
+// done reports a step that has just ended.
 func (s *steps) done(format string, arguments ...any) {
 	took := time.Since(s.since)
 	s.since = s.since.Add(took)
 	fmt.Fprintf(s.w, "%9s  %s\n", took.Round(100*time.Microsecond), fmt.Sprintf(format, arguments...))
 }
 
-// note says something that is not a step.
+// note writes something that is not a step.
 func (s *steps) note(format string, arguments ...any) {
 	fmt.Fprintf(s.w, "%9s  %s\n", "", fmt.Sprintf(format, arguments...))
 }
 
-// output is where the sandbox's output goes, as it comes.
+// output returns where the sandbox's output goes, as it comes.
 func (s *steps) output() io.Writer { return &indented{w: s.w, start: true} }
 
-// indented writes each line behind a bar under the steps.
+// indented writes each line after a bar below the steps.
 type indented struct {
 	w     io.Writer
-	start bool // of a line
+	start bool // at the start of a line
 }
 
 func (i *indented) Write(data []byte) (int, error) {

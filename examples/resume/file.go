@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// load reads what save wrote; where there is no such file, it is the beginning.
+// load reads what save wrote; if there is no such file, it returns the beginning.
 func load(file string) (*state.State, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,7 +25,7 @@ func load(file string) (*state.State, error) {
 }
 
 // save replaces the file as a whole, so that whenever this program ends the file
-// is that of some save.
+// is complete and has the state of some save.
 func save(file string, st *state.State) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {
@@ -49,8 +49,8 @@ type point struct {
 	Y float64 `py:"y"`
 }
 
-// beginning is the state before the first epoch: points about y = 3x - 1, and a
-// line that knows nothing of them.
+// beginning returns the state before the first epoch: points near y = 3x - 1, and a
+// line that is not fitted to them yet.
 func beginning() (*state.State, error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	points := make([]point, 10_000)

@@ -1,12 +1,12 @@
-// Command resume works in a sandbox that may go away at any time: after every
-// few epochs it saves the state of its run to a file, and with that file another
-// sandbox, of another process, continues where it stopped.
+// Command resume works in a sandbox that may go away at any time: every few
+// epochs it saves the state of its run to a file, and with that file another
+// process continues in another sandbox where it stopped.
 //
 //	resume -local -epochs 30 -state run.state
-//	resume -local -epochs 60 -state run.state      has 30 more to do
+//	resume -local -epochs 60 -state run.state      does 30 more
 //
-// It fits a line through points by gradient descent. The points are a table of
-// pandas, the line an array of numpy.
+// It fits a line to points by gradient descent. The points are a pandas
+// table, the line is a numpy array.
 package main
 
 import (
@@ -62,8 +62,8 @@ func resume(ctx context.Context, here bool, file string, goal int) (err error) {
 	}, options...)
 }
 
-// fit has ten epochs done after the other, until it is as many as the goal, and
-// saves after each ten.
+// fit runs epochs in groups of ten until their number reaches goal, and saves after
+// each group.
 func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State, goal int, save func() error) (err error) {
 	if err := st.Set("goal", goal); err != nil {
 		return err

@@ -42,7 +42,7 @@ func outcomeOf(t *testing.T, st *state.State) outcome {
 	return o
 }
 
-// without is what comes of so many epochs without a stop.
+// without returns the outcome of goal epochs without a stop.
 func without(t *testing.T, cloud *sandboxtest.Cloud, goal int) outcome {
 	t.Helper()
 	st, err := beginning()
@@ -65,8 +65,9 @@ func check(t *testing.T, got, want outcome) {
 	}
 }
 
-// A sandbox that is killed in the middle of a run costs what came after the last
-// save, and what another continues with ends in the same to the last bit.
+// TestKilled checks that a sandbox that is killed in the middle of a run loses only what
+// came after the last save, and that the result of another sandbox that continues is the
+// same to the last bit.
 func TestKilled(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	file := filepath.Join(t.TempDir(), "run.state")
@@ -102,7 +103,7 @@ func TestKilled(t *testing.T) {
 	check(t, outcomeOf(t, saved), without(t, cloud, 50))
 }
 
-// Two processes, each with a sandbox of its own, do what one does.
+// TestProcesses checks that two processes, each with its own sandbox, do what one does.
 func TestProcesses(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	file := filepath.Join(t.TempDir(), "run.state")
@@ -123,7 +124,7 @@ func TestProcesses(t *testing.T) {
 	check(t, outcomeOf(t, st), without(t, cloud, 35))
 }
 
-// What cannot be read is neither continued nor overwritten.
+// TestDamaged checks that a file that cannot be read is neither continued nor overwritten.
 func TestDamaged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.state")
 	st, err := beginning()

@@ -1,15 +1,15 @@
-// Command secrettool lets code of a model work on the issues of a repository
+// Command secrettool lets a model's code work on the issues of a repository
 // without giving it the token: the code runs in a sandbox and calls two functions
-// of this program, which alone has it.
+// of this program, and only this program has the token.
 //
 //	secrettool -local
 //	GITHUB_TOKEN=… secrettool -local owner/repository
 //	secrettool -api https://issues.example.com owner/repository step1.py step2.py
 //
-// Without a repository and a token the issues are made up: this process serves them,
-// for a token of its own. Without files it runs the snippets of this example. Before a comment is written
-// it asks at the terminal. The sandbox has no network at all: the tools are its
-// one way out.
+// Without a repository and a token the issues are made up: this process serves them.
+// Without files it runs the snippets of this example. Before a comment is written
+// it asks at the terminal. The sandbox has no network at all: the tools are the
+// only way out.
 package main
 
 import (
@@ -87,7 +87,7 @@ func secrettool(ctx context.Context, here bool, address string, arguments []stri
 	}, options...)
 }
 
-// code reads the files, or the example's own.
+// code reads the files, or returns the example's own snippets.
 func code(files []string) ([]string, error) {
 	read := os.ReadFile
 	if len(files) == 0 {
@@ -104,12 +104,12 @@ func code(files []string) ([]string, error) {
 	return steps, nil
 }
 
-// work runs the steps, one after the other, until one gives the final answer.
+// work runs the steps, one after another, until one gives the final answer.
 func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker, approve approval, steps []string) (err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{
 		Tools:  issues.tools(approve),
 		Limits: agent.Limits{StepTimeout: 5 * time.Minute},
-		// The tools give no token away. Should an answer of the API ever repeat it,
+		// The tools do not reveal the token. If an answer of the API ever repeats it,
 		// the code gets "[redacted]" in its place.
 		Redact: []string{issues.token},
 	})
@@ -130,10 +130,11 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 	return errors.New("the code gave no final answer")
 }
 
-// approval agrees to what a question names, or is the error that says why not.
+// approval returns nil if the answer to a question is yes, or else an error that says
+// why not.
 type approval func(ctx context.Context, question string) error
 
-// ask lets who sits at the terminal decide, about one thing at a time.
+// ask lets the person at the terminal decide, one question at a time.
 func ask(in io.Reader, out io.Writer) approval {
 	var asking sync.Mutex
 	lines := bufio.NewReader(in)

@@ -20,7 +20,7 @@ import (
 
 var token = leak.New("ghp_")
 
-// service is an API of issues on this machine, for who has the token.
+// service is an API for issues on this machine, for clients that have the token.
 type service struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -69,8 +69,8 @@ func newIssues(t *testing.T, s *service) *tracker {
 	return issues
 }
 
-// The code works with what only the token opens, and the token is nowhere in the
-// sandbox: not while a tool is called, and not afterwards.
+// TestToken checks that the code works with what only the token can reach, and that the
+// token is nowhere in the sandbox: not while a tool is called, and not afterwards.
 func TestToken(t *testing.T) {
 	s, sb := newService(t), leak.Cloud(t).Create(t, sandbox.WithInternet(false))
 	var asked []string
@@ -118,7 +118,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// The code cannot do more than the tools offer, nor more often, and learns why.
+// TestBounds checks that the code cannot do more than the tools offer, nor more often, and
+// is told why.
 func TestBounds(t *testing.T) {
 	s, sb := newService(t), sandboxtest.New(t).Create(t, sandbox.WithInternet(false))
 	yes := func(context.Context, string) error { return nil }
@@ -154,7 +155,7 @@ final_answer(None)`})
 	}
 }
 
-// The whole example, on a service that it knows by its environment.
+// TestSecrettool runs the whole example, on a service that it knows from its environment.
 func TestSecrettool(t *testing.T) {
 	s := newService(t)
 	sandboxtest.New(t).Setenv(t)
@@ -186,7 +187,7 @@ func TestMadeUp(t *testing.T) {
 	}
 }
 
-// Whoever is asked may say yes, no, or nothing until the run ends.
+// TestAsk checks that the person who is asked may say yes, no, or nothing until the run ends.
 func TestAsk(t *testing.T) {
 	var out strings.Builder
 	approve := ask(strings.NewReader("y\nn\n"), &out)

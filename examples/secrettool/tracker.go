@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// tracker has the issues of one repository. Which one, and what may be done
-// there, is not for the code in the sandbox to choose: the token could do more.
+// tracker has the issues of one repository. The code in the sandbox cannot choose
+// which one, or what may be done there, because the token allows more.
 type tracker struct {
 	repository *url.URL // of the API
 	token      string
@@ -38,7 +38,7 @@ func newTracker(address, repository, token string) (*tracker, error) {
 	return &tracker{base.JoinPath("repos", repository), token}, nil
 }
 
-// issue is what code gets of an issue.
+// issue is what the code gets of an issue.
 type issue struct {
 	Number int      `py:"number"`
 	Title  string   `py:"title"`
@@ -46,7 +46,7 @@ type issue struct {
 	Labels []string `py:"labels"`
 }
 
-// tools are what code may do. approve is asked before anything is written.
+// tools are what the code may do. approve is asked before anything is written.
 func (t *tracker) tools(approve approval) []agent.Tool {
 	return []agent.Tool{
 		agent.NewTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
@@ -58,7 +58,7 @@ func (t *tracker) tools(approve approval) []agent.Tool {
 				if err := call.Arguments.Decode(&c); err != nil {
 					return err
 				}
-				// Quoted, so that the text plays no tricks on who reads it.
+				// Quoted, so that the text cannot trick the person who reads it.
 				return approve(ctx, fmt.Sprintf("comment on #%d: %q", c.Number, c.Text))
 			})),
 	}
@@ -103,10 +103,10 @@ func (t *tracker) comment(ctx context.Context, c newComment) (struct{}, error) {
 	return struct{}{}, t.call(ctx, http.MethodPost, t.repository.JoinPath("issues", fmt.Sprint(c.Number), "comments"), body, nil)
 }
 
-// maxAnswer is more than a page of issues has.
+// maxAnswer is more than a page of issues needs.
 const maxAnswer = 16 << 20
 
-// call makes one call of the API. What it fails with is for the code to see.
+// call makes one call of the API. Its errors are for the code to see.
 func (t *tracker) call(ctx context.Context, method string, where *url.URL, body []byte, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
 	if err != nil {

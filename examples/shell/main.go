@@ -1,11 +1,11 @@
 //go:build unix
 
 // Command shell connects this terminal to a shell in a sandbox: its keys, its size,
-// its colours. The sandbox is a new one, gone when the shell ends, or with -id one
-// that is there.
+// its colours. The sandbox is a new one, which is removed when the shell ends, or
+// with -id an existing one.
 //
-// With -local the sandbox is one of a local cloud, which ends with it; else the
-// service is the one that E2B_API_KEY and its like name.
+// With -local it starts a local cloud, which ends with the shell; otherwise
+// E2B_API_KEY and the other E2B_ variables name the service to use.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	id := flag.String("id", "", "`id` of the sandbox to use; without it, a new one")
 	flag.Parse()
-	// In a raw terminal Ctrl-C is a key, for the program inside.
+	// In a raw terminal Ctrl-C is a key, meant for the program inside.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	err := open(ctx, *here, *id, os.Stdin)
 	stop()
@@ -88,7 +88,7 @@ func open(ctx context.Context, here bool, id string, tty *os.File) (err error) {
 	return terminal.Wait(ctx)
 }
 
-// follow gives the terminal every new size of tty, until the returned function is
+// follow passes every new size of tty to the terminal, until the returned function is
 // called.
 func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop func()) {
 	changed := make(chan os.Signal, 1)
@@ -98,7 +98,7 @@ func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop
 		defer close(done)
 		for range changed {
 			if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
-				_ = terminal.Resize(ctx, cols, rows) // when it fails, the copying does, too
+				_ = terminal.Resize(ctx, cols, rows) // if it fails, the copying fails, too
 			}
 		}
 	}()

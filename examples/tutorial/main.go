@@ -1,10 +1,10 @@
-// Command tutorial solves three tasks step by step, as an agent does, with what a
-// model might have written in place of the model: sales figures, statistics of a
-// text, and a binary search. In each the first step goes wrong, the message says
-// why, and the next one mends it.
+// Command tutorial solves three tasks step by step, as an agent does, with prepared
+// snippets in place of a model's answers: sales figures, statistics of a
+// text, and a binary search. In each of them the first step fails, the message says
+// why, and the next step corrects it.
 //
 //	tutorial -local            in a local cloud, started in this process
-//	tutorial                   on the service that E2B_API_KEY and its like name
+//	tutorial                   on the service named by the E2B_ variables (E2B_API_KEY …)
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run solves the tasks one after the other in one sandbox.
+// run solves the tasks one after another in one sandbox.
 func run(ctx context.Context, w io.Writer, here bool) (err error) {
 	options := []sandbox.Option{sandbox.WithInternet(false)}
 	if here {

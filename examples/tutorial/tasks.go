@@ -80,7 +80,7 @@ type position struct {
 	Comparisons int `py:"comparisons"`
 }
 
-// odd gives the first n odd numbers.
+// odd returns the first n odd numbers.
 func odd(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -89,7 +89,7 @@ func odd(n int) []int {
 	return list
 }
 
-// snippets are what a model would answer to the task and the observations.
+// snippets returns what a model would answer to the task and the observations.
 func (t task) snippets() ([]string, error) {
 	names, err := fs.Glob(files, "snippets/"+t.name+"-*.py")
 	if err != nil {

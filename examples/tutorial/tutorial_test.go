@@ -60,7 +60,7 @@ func TestTasks(t *testing.T) {
 	})
 }
 
-// Every task is run under a guard and with an end of its steps.
+// TestSafeguards checks that every task runs under a guard and with a limit of its steps.
 func TestSafeguards(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
@@ -84,7 +84,7 @@ func TestSafeguards(t *testing.T) {
 			}
 		}
 	}
-	// numpy belongs to the preset of one of them.
+	// numpy belongs to the preset of one of the tasks.
 	for name, allowed := range map[string]bool{"sales": true, "search": false} {
 		run, err := map[string]task{"sales": sales, "search": search}[name].begin(t.Context(), sb)
 		if err != nil {

@@ -1,8 +1,8 @@
-// Command wholeagent runs an agent as a whole in a sandbox: the loop, the agents
-// that it calls, and what they all execute. The way that keeps the key out of the
-// sandbox is a run with tools; here it goes in, for an agent that exists already
-// and for one that is not to run on this machine at all. See
-// sandbox.Sandbox.RunProgram for the price.
+// Command wholeagent runs a whole agent in a sandbox: the loop, the agents
+// that it calls, and everything that they execute. To keep the key out of the sandbox,
+// use a run with tools; here the key goes in, for an agent that exists already
+// or that must not run on this machine at all. See
+// sandbox.Sandbox.RunProgram for what that costs.
 //
 //	wholeagent -local
 //	export OPENAI_API_KEY=… OPENAI_MODEL=…
@@ -10,8 +10,10 @@
 //	echo "…" | wholeagent -dir path/to/agent -package openai python3 -m agent
 //
 // Without OPENAI_API_KEY and OPENAI_MODEL the agent of this example solves a task of
-// its own, with answers that are written down. The agent reads the task from its standard input. It is given the variables
-// OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, and reaches nothing but the
+// its own, with scripted answers.
+//
+// The agent reads the task from its standard input. It receives the variables
+// OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, and reaches only the
 // host of that address.
 package main
 
@@ -36,7 +38,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// agent is an agent of the standard library alone, with one that it may call.
+// agent is an agent that needs only the standard library, and another one that it may call.
 //
 //go:embed agent
 var agent embed.FS
@@ -57,7 +59,7 @@ func main() {
 	})
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		os.Exit(failed.Result.ExitCode) // what it had to say was shown as it came
+		os.Exit(failed.Result.ExitCode) // its output was shown as it came
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wholeagent:", err)
@@ -87,8 +89,8 @@ func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.Pr
 	}, options...)
 }
 
-// complete adds what every agent gets: the variables, and files where there is no
-// directory.
+// complete adds what every agent needs: the variables, and this example's files if
+// there is no directory.
 func complete(p *sandbox.ProgramParams) error {
 	p.Envs = map[string]string{"OPENAI_BASE_URL": cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1")}
 	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_MODEL"} {
@@ -132,7 +134,7 @@ func script(p *sandbox.ProgramParams) error {
 	return addAgent(p)
 }
 
-// run runs the agent in a network that has nothing but its model. Packages come
+// run runs the agent in a network that reaches only its model. Packages are installed
 // before that, from the index.
 func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox.ProgramParams) error {
 	model, err := url.Parse(p.Envs["OPENAI_BASE_URL"])

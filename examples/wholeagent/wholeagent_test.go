@@ -22,14 +22,14 @@ import (
 
 var key = leak.New("sk-")
 
-// model is a model whose answers are written down, at http://model.test/v1 of a
+// model is a scripted model, at http://model.test/v1 as seen from a
 // sandbox: a proxy of this machine leads there.
 type model struct {
 	*httptest.Server
-	// answers are what it says, in order; what it was asked goes to asked.
+	// answers are its answers, in order; the questions are added to asked.
 	answers []string
 	asked   []string
-	// during is called in each question, which is the last of asked.
+	// during is called during each question, which is then the last of asked.
 	during func(*http.Request)
 }
 
@@ -42,7 +42,7 @@ func newModel(t *testing.T, answers ...string) (*model, *sandboxtest.Cloud) {
 	t.Setenv("OPENAI_API_KEY", key.Text)
 	t.Setenv("OPENAI_BASE_URL", "http://model.test/v1")
 	t.Setenv("OPENAI_MODEL", "written-down")
-	return m, leak.Cloud(t, local.WithProxyNames()) // nobody else knows model.test
+	return m, leak.Cloud(t, local.WithProxyNames()) // no other resolver knows model.test
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +71,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// connect is the proxy: whatever it is asked for is this server.
+// connect is the proxy: whatever address it is asked for, it leads to this server.
 func (m *model) connect(w http.ResponseWriter, r *http.Request) {
 	far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", m.Listener.Addr().String())
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *model) connect(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(near, far)
 }
 
-// program is the agent of this example with a task.
+// program returns the agent of this example with a task.
 func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramParams {
 	t.Helper()
 	p := &sandbox.ProgramParams{Command: "python3 main.py", Stdin: strings.NewReader(task), Stdout: out, Stderr: errOut}
@@ -99,8 +99,8 @@ func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramP
 	return p
 }
 
-// A manager and the agent that it calls solve a task in the sandbox. They reach
-// the model and nothing else, and the key is nowhere but in their own process.
+// TestAgents checks that a manager and the agent that it calls solve a task in the sandbox,
+// that they reach only the model, and that the key is only in their own process.
 func TestAgents(t *testing.T) {
 	m, cloud := newModel(t,
 		"import os\nprint(os.getpid())",
@@ -115,7 +115,7 @@ func TestAgents(t *testing.T) {
 		if len(m.asked) != 2 {
 			return
 		}
-		// The agent has told which process it is, as what its code printed.
+		// The agent has told which process it is, in the output of its code.
 		pid := strings.TrimSpace(m.asked[1])
 		want := []string{"environ of " + pid, "memory of " + pid}
 		if found, err := key.Everywhere(t.Context(), sb); err != nil || !slices.Equal(found, want) {
@@ -144,7 +144,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// A status of the agent is that of the call.
+// TestStatus checks that the exit status of the agent is that of the call.
 func TestStatus(t *testing.T) {
 	_, cloud := newModel(t)
 	var errOut strings.Builder
@@ -154,7 +154,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// An agent that is given up in the middle of a question asks no more.
+// TestCancel checks that an agent that is cancelled in the middle of a question asks no more.
 func TestCancel(t *testing.T) {
 	m, cloud := newModel(t, "final_answer(1)")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -183,8 +183,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// Another agent comes with its directory and its packages, on a service that is
-// known by its settings.
+// TestDirectory runs another agent, with its own directory and packages, on a service that
+// is known from its settings.
 func TestDirectory(t *testing.T) {
 	_, cloud := newModel(t)
 	cloud.Setenv(t)

@@ -30,12 +30,12 @@ func openRoot(t *testing.T, dir string) *os.Root {
 	return root
 }
 
-// into unpacks with generous bounds.
+// into returns an Unpacker with generous limits.
 func into(root *os.Root, skipped func(name, why string)) *Unpacker {
 	return &Unpacker{Root: root, MaxBytes: 1 << 20, MaxFiles: 100, Skipped: skipped}
 }
 
-// listing describes a tree: path to kind and content.
+// listing describes a tree as a map from paths to kind and content.
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -90,7 +90,7 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 	defer socket.Close()
 
-	// Twice into the same place: what is there is replaced.
+	// Twice into the same directory: existing entries are replaced.
 	for range 2 {
 		var archive bytes.Buffer
 		var skipped []string
@@ -117,7 +117,8 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 }
 
-// A directory that nothing can be put into comes after what it holds.
+// TestArchiveOfClosedDirectories checks that a directory into which nothing can be put
+// is written after its contents.
 func TestArchiveOfClosedDirectories(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -175,8 +176,8 @@ func TestArchiveStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestUnpackHostile feeds archives that a sandbox could make up. Nothing may
-// ever be read or written outside of the target.
+// TestUnpackHostile unpacks archives that a sandbox could make up. Nothing may
+// ever be read or written outside the target.
 func TestUnpackHostile(t *testing.T) {
 	t.Parallel()
 	file := func(name string) tar.Header {
@@ -252,8 +253,8 @@ func TestUnpackHostile(t *testing.T) {
 	}
 }
 
-// A tree that is deeper than what is held open at a time, with something to write
-// on the way down and on the way up again.
+// TestUnpackDeep unpacks a tree that is deeper than the number of directories held open
+// at a time, with entries to write on the way down and on the way up again.
 func TestUnpackDeep(t *testing.T) {
 	t.Parallel()
 	const depth = 3*maxOpenDirs + 1
@@ -306,8 +307,8 @@ func TestUnpackDeep(t *testing.T) {
 	}
 }
 
-// BenchmarkUnpack is a tree as a sandbox may make it up: each entry at the end of a
-// path of 2,000 parts.
+// BenchmarkUnpack unpacks a tree as a sandbox may make it up: each entry is at the end
+// of a path of 2,000 parts.
 func BenchmarkUnpack(b *testing.B) {
 	const depth, entries = 2000, 100
 	var archive bytes.Buffer
@@ -356,7 +357,7 @@ func TestUnpackBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_ = tw.Flush() // what is claimed is not there
+		_ = tw.Flush() // the content that the header promises is missing
 		return &b
 	}
 	dirs := make([]tar.Header, 101)

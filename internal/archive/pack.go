@@ -1,5 +1,5 @@
 // Package archive packs directories into tar streams and unpacks them safely:
-// the streams of a sandbox may hold anything.
+// a stream that comes from a sandbox may contain anything.
 package archive
 
 import (
@@ -15,17 +15,17 @@ import (
 )
 
 // Packer writes a directory as a tar stream: directories, files and symbolic
-// links, with modes and times and without owners, which mean nothing in a sandbox.
+// links, with modes and times but without owners, which mean nothing in a sandbox.
 type Packer struct {
 	Root    *os.Root
 	Exclude func(name string, entry fs.DirEntry) bool // what to leave out; may be nil
-	Skipped func(name, why string)                    // is told what is neither of these
+	Skipped func(name, why string)                    // is called for entries of any other kind
 
 	tar *tar.Writer
 
-	// closed are the directories on the way to the last entry that nothing could be
-	// put into: they are written after what they hold. Where a tar is root without
-	// root's rights, as in some sandboxes, it would not get into them otherwise.
+	// closed are the directories on the way to the last entry into which nothing could
+	// be put: they are written after their contents. Where tar runs as root without
+	// root's rights, as in some sandboxes, it could not write into them otherwise.
 	closed []*tar.Header
 }
 
@@ -58,7 +58,7 @@ func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
 	return errors.Join(p.leave(""), p.tar.Close())
 }
 
-// leave writes the closed directories that name is not in; "" is in none.
+// leave writes the closed directories that do not contain name; "" is in none.
 func (p *Packer) leave(name string) error {
 	for len(p.closed) > 0 {
 		last := p.closed[len(p.closed)-1]
@@ -115,7 +115,7 @@ func (p *Packer) addFile(header *tar.Header) error {
 	if err := p.tar.WriteHeader(header); err != nil {
 		return err
 	}
-	// A file that grows is sent as long as it was; one that shrinks is an error.
+	// Of a file that grows, the size in its header is sent; one that shrinks is an error.
 	_, err = io.CopyN(p.tar, file, header.Size)
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s became shorter while it was read", header.Name)

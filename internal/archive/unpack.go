@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// maxArchiveName bounds a path in an archive, as the system bounds its own.
+	// maxArchiveName bounds a path in an archive, as the system bounds its own paths.
 	maxArchiveName = 4096
-	// maxOpenDirs bounds the directories that are held open.
+	// maxOpenDirs bounds how many directories are held open.
 	maxOpenDirs = 64
 )
 
-// ErrTooLarge: the archive has more than it may.
+// ErrTooLarge means that the archive has more than it may.
 var ErrTooLarge = errors.New("the download is too large")
 
-// Unpacker writes a tar stream, which a sandbox made and which may therefore hold
-// anything, below root. Nothing is written outside of Root: names that leave it
-// are an error, and links that do are skipped, as are devices and the like. What
-// stands in the way of an entry is replaced, a link in the way of a directory too:
-// none is ever followed. Modes lose their setuid and setgid bits.
+// Unpacker writes a tar stream, which a sandbox made and which may therefore contain
+// anything, below Root. Nothing is written outside of Root: names that leave it
+// are an error; links that lead out of it are skipped, as are devices and the like.
+// Whatever is in the way of an entry is replaced, including a link in the way of a
+// directory: links are never followed. Modes lose their setuid and setgid bits.
 type Unpacker struct {
 	Root     *os.Root
-	MaxBytes int64                  // of all files together; less than 0: no bound
-	MaxFiles int64                  // of all kinds; less than 0: no bound
-	Skipped  func(name, why string) // is told what is not written
+	MaxBytes int64                  // of all files together; less than 0: no limit
+	MaxFiles int64                  // of all kinds; less than 0: no limit
+	Skipped  func(name, why string) // is called for what is not written
 
 	bytes, files int64
-	// path are the directories on the way to the last entry: what comes next is near
-	// it, and to go there from the root takes a call for every part of a name.
+	// path are the directories on the way to the last entry. The next entry is likely
+	// near it, and going there from the root takes a call for every part of its name.
 	path []pathDir
 }
 
 // pathDir is a directory on the way to an entry.
 type pathDir struct {
-	name string   // from root
+	name string   // path from root
 	open *os.Root // nil until something is put in, and while maxOpenDirs below it are open
 
-	// Of one that has an entry, mode and time are set when it is left: nothing could
-	// be put in with the one, and that would change the other.
+	// The mode and time of a directory that has an entry of its own are set when it is
+	// left: its mode could prevent writing into it, and writing would change its time.
 	listed  bool
 	mode    fs.FileMode
 	modTime time.Time
@@ -79,7 +79,7 @@ func (u *Unpacker) Unpack(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// entry checks one entry against what is allowed, and writes it.
+// entry checks one entry against the limits, and writes it.
 func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if len(header.Name) > maxArchiveName || len(header.Linkname) > maxArchiveName {
 		return fmt.Errorf("the archive has a name of %d bytes: the bound is %d", max(len(header.Name), len(header.Linkname)), maxArchiveName)
@@ -91,7 +91,7 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if err := u.count(); err != nil {
 		return err
 	}
-	// As claimed, before anything of it is written: holes count as well.
+	// The size in the header, before anything is written: holes count as well.
 	if u.MaxBytes >= 0 && header.Size > u.MaxBytes-u.bytes {
 		return fmt.Errorf("%w: with %q its files have more than %d bytes, which MaxBytes allows", ErrTooLarge, header.Name, u.MaxBytes)
 	}
@@ -106,7 +106,7 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 }
 
 // count counts one file, directory or link. Directories that the archive only
-// implies are counted, too: one name of it can hold thousands.
+// implies are counted, too: a single name can contain thousands of them.
 func (u *Unpacker) count() error {
 	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
 		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.MaxFiles)
@@ -116,7 +116,7 @@ func (u *Unpacker) count() error {
 
 func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error {
 	if name == "." && header.Typeflag == tar.TypeDir {
-		return nil // the target itself, which is the caller's
+		return nil // the target itself, which belongs to the caller
 	}
 	parent, err := u.enter(filepath.Dir(name))
 	if err != nil {
@@ -128,7 +128,7 @@ func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 		if _, err := makeDir(parent, base); err != nil {
 			return err
 		}
-		// Whatever its mode is to be, it can be written into until then.
+		// Until its final mode is set, it must be possible to write into it.
 		if err := parent.Chmod(base, mode|0o700); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	return nil
 }
 
-// leave finishes the directories that dir is not in or the same as; "." is in none.
+// leave finishes the directories that neither are dir nor contain it; "." is in none.
 func (u *Unpacker) leave(dir string) error {
 	for len(u.path) > 0 {
 		i := len(u.path) - 1
@@ -170,8 +170,8 @@ func (u *Unpacker) leave(dir string) error {
 	return nil
 }
 
-// enter returns a directory to put something in, made where it is missing. It is the
-// last one of the path, or below that.
+// enter returns a directory to put something into, and makes it if it is missing. It is
+// the last one of the path, or below that.
 func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	parent, err := u.at(len(u.path) - 1)
 	if err != nil || dir == "." {
@@ -199,8 +199,8 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	return parent, nil
 }
 
-// at opens the directory at place i of the path, -1 being root, and as many above
-// it as may be open: who goes up needs them next.
+// at opens the directory at index i of the path, -1 being root, and as many above
+// it as may be open: they are needed next on the way up.
 func (u *Unpacker) at(i int) (*os.Root, error) {
 	first := i
 	for first >= 0 && u.path[first].open == nil {
@@ -223,7 +223,7 @@ func (u *Unpacker) at(i int) (*os.Root, error) {
 
 func (u *Unpacker) close(i int) {
 	if i >= 0 && u.path[i].open != nil {
-		_ = u.path[i].open.Close() // it was a place to work in, and holds nothing
+		_ = u.path[i].open.Close() // it was only used to work in, and there is nothing to flush
 		u.path[i].open = nil
 	}
 }
@@ -240,8 +240,8 @@ func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) err
 }
 
 // leadsOut reports whether a link that is in dir may lead out of root. No part of dir
-// is a link, so that what goes up from there can be counted. Behind a name it cannot:
-// that may be a link, with another directory above it.
+// is a link, so steps upwards from there can be counted. After a name in target they
+// cannot: it may be a link, with another directory above it.
 func leadsOut(dir, target string) bool {
 	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
 		return true
@@ -258,8 +258,8 @@ func countUp(target string) (n int) {
 	return n
 }
 
-// hardLink adds to a file another name. Of a symbolic link that would be one that
-// leads elsewhere, so it is made anew.
+// hardLink gives a file another name. A hard link to a symbolic link would lead
+// elsewhere, so a new symbolic link is made instead.
 func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(path.Clean(header.Linkname))
 	if !filepath.IsLocal(target) {
@@ -296,7 +296,7 @@ func makeDir(parent *os.Root, base string) (made bool, err error) {
 
 func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modTime time.Time) error {
 	var file *os.File
-	// Created anew: opening what is there could follow a link or write into
+	// Always create a new file: opening an existing one could follow a link or write to
 	// every name of a hard link.
 	err := replace(parent, base, func() (err error) {
 		file, err = parent.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -306,14 +306,14 @@ func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modT
 		return err
 	}
 	_, err = io.Copy(file, r)
-	// The umask is for what this machine makes, not for what it copies.
+	// The umask is for files that this machine makes, not for those that it copies.
 	if err := errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
 		return err
 	}
 	return parent.Chtimes(base, modTime, modTime)
 }
 
-// replace runs create, once more after removing what stands in its way.
+// replace runs create, and once more after removing what is in its way.
 func replace(parent *os.Root, base string, create func() error) error {
 	err := create()
 	if !errors.Is(err, fs.ErrExist) {

@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// The rows start this program, as bench; as a test it is another.
+// The rows start this program again, as bench; in a test that is the test
+// binary.
 func TestMain(m *testing.M) {
 	if flags := os.Args[1:]; len(flags) > 0 && (flags[0] == "-serve" || flags[0] == "-get") {
 		main()
@@ -24,9 +25,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Every row can be measured, and the table arrives where it is read.
+// Every row can be measured, and the table ends up in the file where people
+// read it.
 func TestRows(t *testing.T) {
-	sandboxtest.New(t) // skips where this machine cannot have one
+	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
 	t.Setenv("HTTPS_PROXY", "")
 	readme := filepath.Join(t.TempDir(), "README.md")
 	if err := os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
@@ -53,7 +55,7 @@ func TestRows(t *testing.T) {
 	t.Log("\n" + printed.String())
 }
 
-// A file without the lines keeps what it has.
+// A file without the marker lines is left unchanged.
 func TestReplaceNothing(t *testing.T) {
 	t.Parallel()
 	for i, content := range []string{"", "text\n", begin, end, end + begin} {

@@ -21,7 +21,7 @@ func onePlusOne(ctx context.Context, sb *sandbox.Sandbox) error { return two(ctx
 
 func onePlusOneInPandas(ctx context.Context, sb *sandbox.Sandbox) error { return two(ctx, sb, pandas) }
 
-// two runs a cell whose value is 2.
+// two runs a cell whose value must be 2.
 func two(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	execution, err := sb.RunCode(ctx, code, nil)
 	if err == nil && execution.Text() != "2" {
@@ -30,7 +30,7 @@ func two(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	return err
 }
 
-// printBulk prints bulk bytes in lines of 64 KiB.
+// printBulk returns code that prints bulk bytes in lines of 64 KiB.
 func (b *bench) printBulk() string {
 	return fmt.Sprintf("for _ in range(%d): print('x' * 65535)", b.bulk>>16)
 }
@@ -41,7 +41,7 @@ func (b *bench) codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
 	return errors.Join(err, b.complete(int64(got)))
 }
 
-// printMany prints as many lines as it is told.
+// printMany returns code that prints the number of lines that the sizes say.
 func (b *bench) printMany() string { return fmt.Sprintf("for i in range(%d): print(i)", b.prints) }
 
 func (b *bench) manyPrints(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -64,7 +64,8 @@ func (c *lineCounter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// failures runs cells that fail, each followed by one that must not be skipped.
+// failures runs cells that fail, each followed by a cell that must not be
+// skipped.
 func (b *bench) failures(ctx context.Context, sb *sandbox.Sandbox) error {
 	for i := range b.errors {
 		_, err := sb.RunCode(ctx, failing, nil)

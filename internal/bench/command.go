@@ -28,8 +28,8 @@ func echo(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// daemon is a service with one sandbox whose commands all print hello, at once
-// and without being run.
+// daemon is a service with one sandbox, in which every command prints hello at
+// once without being run.
 type daemon struct {
 	processconnect.UnimplementedProcessHandler
 }
@@ -47,8 +47,8 @@ func (daemon) Start(_ context.Context, _ *connect.Request[process.StartRequest],
 	return nil
 }
 
-// clientEcho measures what a command costs apart from running it. The other side
-// is in this process, so its share is in the figure.
+// clientEcho measures what a command costs apart from running it. The other
+// side is in this process, so the figure includes its share.
 func clientEcho(ctx context.Context, runs int) (_ result, err error) {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(daemon{}))
@@ -66,7 +66,7 @@ func clientEcho(ctx context.Context, runs int) (_ result, err error) {
 	return repeat(ctx, runs, whole(func(ctx context.Context) error { return echo(ctx, sb) }))
 }
 
-// plainEcho is a request with an answer of that size.
+// plainEcho measures a request with an answer of the same size.
 func plainEcho(ctx context.Context, runs int) (result, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }))
 	defer server.Close()
@@ -76,7 +76,7 @@ func plainEcho(ctx context.Context, runs int) (result, error) {
 	})(ctx, runs)
 }
 
-// waiting is a command that says when it runs.
+// waiting is a command that prints a line when it runs.
 const waiting = "echo; exec sleep 1000"
 
 func (b *bench) cancelled(ctx context.Context, runs int) (r result, err error) {
@@ -104,7 +104,7 @@ func cancelOnHost(ctx context.Context, runs int) (result, error) {
 	})
 }
 
-// cancels measures from the cancelling of a command that runs to its return.
+// cancels measures the time from cancelling a running command to its return.
 func cancels(ctx context.Context, runs int, run func(context.Context, io.Writer) error) (result, error) {
 	return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -118,7 +118,7 @@ func cancels(ctx context.Context, runs int, run func(context.Context, io.Writer)
 	})
 }
 
-// writerFunc is called for what is written.
+// writerFunc is called for each write.
 type writerFunc func()
 
 func (f writerFunc) Write(p []byte) (int, error) {

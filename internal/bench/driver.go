@@ -20,8 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// driver is what kernels run, in the Python that sandboxes have, but on the host
-// and asked over its socket: what code costs without a sandbox around it.
+// driver is the program that runs in kernels, with the Python that sandboxes
+// have, but on the host and asked over its socket: it shows what code costs
+// without a sandbox around it.
 type driver struct {
 	cmd       *exec.Cmd
 	directory string
@@ -52,13 +53,15 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
 	d.socket = socket
 	d.lines = bufio.NewReaderSize(d.socket, 1<<20)
-	d.cmd = exec.CommandContext(ctx, python.Path, script, d.directory)
+	d.cmd = exec.CommandContext(ctx, python.Path, script)
+	d.cmd.Env = append(os.Environ(), "E2BCTL_KERNEL_DIRECTORY="+d.directory)
 	d.cmd.ExtraFiles = []*os.File{theirs}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err = d.cmd.Start(); err != nil {
+	err = d.cmd.Start()
+	theirs.Close() // so that its end is noticed
+	if err != nil {
 		return nil, errors.Join(err, d.socket.Close())
 	}
 	if _, err = d.until("ready"); err != nil {
@@ -67,7 +70,7 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 	return d, nil
 }
 
-// run runs a cell and gives its reply.
+// run runs a cell and returns its reply.
 func (d *driver) run(code string) (reply []byte, err error) {
 	d.asked++
 	line, err := json.Marshal(map[string]any{"type": "execute_request", "id": d.asked, "content": map[string]any{"code": code}})
@@ -80,8 +83,8 @@ func (d *driver) run(code string) (reply []byte, err error) {
 	return d.until("reply")
 }
 
-// until reads lines up to one of a type. No line that the cells here make it
-// write is longer than the buffer.
+// until reads lines up to the first of a type. No line that the cells here make
+// it write is longer than the buffer.
 func (d *driver) until(kind string) ([]byte, error) {
 	for want := []byte(`{"type":"` + kind + `"`); ; {
 		line, err := d.lines.ReadSlice('\n')
@@ -92,12 +95,13 @@ func (d *driver) until(kind string) ([]byte, error) {
 }
 
 func (d *driver) close() error {
-	err := d.socket.Close() // by which it ends
-	_ = d.cmd.Wait()        // with whatever status
+	err := d.socket.Close() // which makes it end
+	_ = d.cmd.Wait()        // its status does not matter
 	return errors.Join(err, os.RemoveAll(d.directory))
 }
 
-// driverStart measures from the start of a driver to the end of its first cell.
+// driverStart measures the time from the start of a driver to the end of its
+// first cell.
 func driverStart(code string) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -113,7 +117,7 @@ func driverStart(code string) measurement {
 	}
 }
 
-// driverRuns measures what is done with a driver that runs.
+// driverRuns measures what do does with a running driver.
 func driverRuns(do func(*driver) error) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		d, err := startDriver(ctx)
@@ -125,7 +129,7 @@ func driverRuns(do func(*driver) error) measurement {
 	}
 }
 
-// cell measures a cell.
+// cell measures running a cell.
 func cell(code string) measurement {
 	return driverRuns(func(d *driver) error { return d.succeed(code) })
 }
@@ -138,7 +142,7 @@ func (d *driver) succeed(code string) error {
 	return err
 }
 
-// errors fails and runs in turns.
+// errors alternates cells that fail and cells that run.
 func (d *driver) errors(pairs int) error {
 	for range pairs {
 		if _, err := d.run(failing); err != nil {

@@ -20,11 +20,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// outside is an address for documentation: the proxy leads it to the origin.
+// outside is an address reserved for documentation; the proxy leads it to the
+// origin.
 const outside = "http://203.0.113.1"
 
-// out measures what this program, as a client in a sandbox that knows of no proxy,
-// measures of getting something from outside.
+// out measures fetching something from outside. The client is this program, run
+// in a sandbox without being told of a proxy.
 func (b *bench) out(path string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -42,7 +43,8 @@ func (b *bench) out(path string, bytes int64) measurement {
 	}
 }
 
-// outFromHost is the same client on the host, which leads through the same proxy.
+// outFromHost is the same client on the host, which connects through the same
+// proxy.
 func (b *bench) outFromHost(path string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		program, err := os.Executable()
@@ -57,8 +59,8 @@ func (b *bench) outFromHost(path string, bytes int64) measurement {
 	}
 }
 
-// getAgain is what this program does as the client: it gets url, with a connection
-// of its own each time, and prints how long that took.
+// getAgain is what this program does as that client: it fetches url, with a new
+// connection each time, and prints how long each fetch took.
 func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if through != "" {
@@ -76,7 +78,7 @@ func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) e
 	return err
 }
 
-// measured reads what getAgain printed.
+// measured parses what getAgain printed.
 func measured(text string, bytes int64) (result, error) {
 	r := result{bytes: bytes}
 	for line := range strings.Lines(text) {
@@ -100,7 +102,7 @@ func dialThrough(ctx context.Context, proxy, address string) (net.Conn, error) {
 	}
 	_, err = fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", address, address)
 	if err == nil {
-		// Nothing comes after the answer before it is asked for.
+		// Nothing is sent after the answer until the next request.
 		answer := textproto.NewReader(bufio.NewReader(conn))
 		var status string
 		if status, err = answer.ReadLine(); err == nil && !strings.HasPrefix(status, "HTTP/1.1 200 ") {
@@ -116,7 +118,7 @@ func dialThrough(ctx context.Context, proxy, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// leadTo is a proxy that connects everything to one address.
+// leadTo returns a proxy that connects everything to one address.
 func leadTo(address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command bench measures what users wait for, and prints a table: beside each
-// number is the floor, where there is one, which is what the same costs without
-// us, measured in the same run.
+// Command bench measures what users wait for, and prints a table. Beside each
+// number is its floor, where there is one: what the same thing costs without
+// this project, measured in the same run.
 //
 // With -readme the table replaces the one in that file.
 package main
@@ -56,37 +56,37 @@ func main() {
 	}
 }
 
-// sizes say how much is measured.
+// sizes says how much is measured.
 type sizes struct {
-	scale  float64       // times as many runs as a row has
+	scale  float64       // multiplies the number of runs of each row
 	pause  time.Duration // between sandboxes: enough for the cloud to have the next one ready
-	bulk   int64         // bytes that the rows about throughput move
-	crowd  int           // sandboxes
-	storm  int           // commands
-	prints int           // of a line each
-	errors int           // of cells
+	bulk   int64         // number of bytes that the rows about throughput move
+	crowd  int           // number of sandboxes
+	storm  int           // number of commands
+	prints int           // number of printed lines
+	errors int           // number of cells that fail
 }
 
-// bench is what the rows measure.
+// bench is what the rows measure with.
 type bench struct {
 	sizes
 	client  *sandbox.Client
-	options []sandbox.Option // of that, for clients of a row's own
-	egress  string           // what Report says of it
-	origin  string           // address of a server outside
-	proxy   string           // address of a proxy that leads everything there
+	options []sandbox.Option // for that cloud, for rows with a client of their own
+	egress  string           // what Report says about egress
+	origin  string           // address of a server outside of the sandboxes
+	proxy   string           // address of a proxy that leads everything to origin
 	command string           // path of e2bctl, or ""
 }
 
 // run starts a local cloud and measures the rows one after the other, so that
-// none disturbs another. One that fails does not keep the others from it.
+// they do not disturb each other. If one fails the others are still measured.
 func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes) (err error) {
 	origin := httptest.NewServer(answers(sizes.bulk))
 	defer origin.Close()
 	proxy := httptest.NewServer(leadTo(origin.Listener.Addr().String()))
 	defer proxy.Close()
-	// A sandbox reaches no address of this machine, so that its way out leads
-	// through a proxy of ours, as it does on a machine that needs one.
+	// A sandbox cannot reach any address of this machine, so its connections leave
+	// through a proxy of ours, as they do on a machine that needs a proxy.
 	if err := os.Setenv("HTTPS_PROXY", proxy.URL); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// machine says when and on what it was measured, and how busy that was.
+// machine says when and on what machine it was measured, and how busy that was.
 func machine() string {
 	var system unix.Utsname
 	var info unix.Sysinfo_t
@@ -139,10 +139,10 @@ func machine() string {
 		time.Now().Format(time.DateOnly), release, runtime.GOARCH, runtime.NumCPU(), float64(info.Loads[0])/(1<<16))
 }
 
-// The lines of the README that the table is between.
+// The lines of the README that enclose the table.
 const begin, end = "<!-- numbers -->\n", "<!-- end of numbers -->\n"
 
-// replace puts the table into a file.
+// replace writes the table into a file.
 func replace(path, table string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

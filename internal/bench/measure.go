@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// measurement runs something so many times.
+// measurement runs something a number of times.
 type measurement func(ctx context.Context, runs int) (result, error)
 
 // result is what a measurement found.
 type result struct {
-	took  []time.Duration // each run's, sorted
-	bytes int64           // that each run moved, where it is about throughput
-	size  int64           // in bytes, where it is about memory; there are no runs then
+	took  []time.Duration // the time of each run, sorted
+	bytes int64           // bytes that each run moved, if it is about throughput
+	size  int64           // in bytes, if it is about memory; then there are no runs
 	notes []string
 }
 
@@ -26,7 +26,7 @@ func (r result) median() time.Duration { return r.percentile(50) }
 
 func (r result) percentile(p int) time.Duration { return r.took[min(len(r.took)*p/100, len(r.took)-1)] }
 
-// value is what is compared: the less the better.
+// value is the number to compare: less is better.
 func (r result) value() float64 {
 	if r.size > 0 {
 		return float64(r.size)
@@ -59,8 +59,8 @@ func format(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// repeat runs once, uncounted, to warm up, and then as often as asked. timed
-// returns what counts of one run.
+// repeat runs timed once, uncounted, to warm up, and then as often as asked.
+// timed returns the part of a run's time that counts.
 func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
 		return result{}, err
@@ -76,7 +76,7 @@ func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Dur
 	return result{took: took}, nil
 }
 
-// whole counts all of a call.
+// whole counts all of a call's time.
 func whole(call func(context.Context) error) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		start := time.Now()
@@ -90,8 +90,8 @@ func calls(call func(context.Context) error) measurement {
 	return func(ctx context.Context, runs int) (result, error) { return repeat(ctx, runs, whole(call)) }
 }
 
-// moving says how many bytes each run moves, and measures the most memory that
-// this process, which is client and server at once, needs for it.
+// moving sets how many bytes each run moves, and measures the most memory that
+// this process, which is both client and server, needs for it.
 func moving(n int64, measure measurement) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		if err := resetPeak(); err != nil {
@@ -108,11 +108,11 @@ func moving(n int64, measure measurement) measurement {
 	}
 }
 
-// rounds is in how many parts a row and its floor are measured, in turns: where
-// the machine is slow for a while it is so for both.
+// rounds is the number of parts in which a row and its floor are measured, in
+// turns: if the machine is slow for a while, it is slow for both.
 const rounds = 5
 
-// inTurns measures a row and its floor, which may be nil.
+// inTurns measures a row and its floor; the floor may be nil.
 func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err error) {
 	parts := 1
 	if row.floor != nil && runs >= rounds {
@@ -136,7 +136,7 @@ func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err err
 	return got, bare, nil
 }
 
-// with adds the runs of another result of the same measurement.
+// with returns r with the runs of another result of the same measurement added.
 func (r result) with(other result) result {
 	other.took = append(slices.Clone(r.took), other.took...)
 	slices.Sort(other.took)

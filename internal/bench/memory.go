@@ -15,18 +15,19 @@ import (
 	"strings"
 )
 
-// resetPeak makes peak("self") count from now.
+// resetPeak makes peak("self") start again from now.
 func resetPeak() error {
 	debug.FreeOSMemory()
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 }
 
-// peak returns the most memory that a process had resident, in bytes.
+// peak returns the most memory that a process has had resident, in bytes.
 func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") }
 
-// usage returns what of its memory is a process's own, and its share of all: what
-// is shared counts in parts. Where this user may not know, both are the pages that
-// are no file's.
+// usage returns the memory that belongs only to the process, and its share of
+// all its memory, for which shared pages count in part. If this user may not
+// know these, both are the number of bytes in pages that do not belong to a
+// file.
 func usage(pid string) (own, share int64, err error) {
 	share, err = procField(pid, "smaps_rollup", "Pss")
 	if errors.Is(err, fs.ErrPermission) {
@@ -40,7 +41,7 @@ func usage(pid string) (own, share int64, err error) {
 	return own, share, err
 }
 
-// procField reads a number of kB from a file of /proc, as bytes.
+// procField reads a number of kB from a file in /proc and returns it in bytes.
 func procField(pid, file, name string) (int64, error) {
 	path := filepath.Join("/proc", pid, file)
 	content, err := os.ReadFile(path)
@@ -56,8 +57,9 @@ func procField(pid, file, name string) (int64, error) {
 	return kilobytes << 10, err
 }
 
-// family gives the processes that this one started, and those that they did, and
-// which of them are the first of a sandbox: pid 1 in a namespace of the room's.
+// family returns the processes that this one started, directly or through
+// others, and those of them that are the first of a sandbox: pid 1 in a
+// namespace of the room's.
 func family() (all, agents []string, err error) {
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -96,7 +98,8 @@ func family() (all, agents []string, err error) {
 	return all, agents, nil
 }
 
-// agentPeak is the most that the first process of any sandbox had resident.
+// agentPeak returns the most memory that the first process of any sandbox has
+// had resident.
 func agentPeak() (most int64, err error) {
 	_, agents, err := family()
 	for _, pid := range agents {
@@ -106,7 +109,8 @@ func agentPeak() (most int64, err error) {
 	return most, err
 }
 
-// inAll is what this process and all that it started need together.
+// inAll returns the memory that this process and all that it started use
+// together.
 func inAll() (sum int64, err error) {
 	all, _, err := family()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// serve is what this program does as the server of a row, in a sandbox or not. It
-// says where it listens.
+// serve is what this program does as the server of a row, in a sandbox or not.
+// It prints the address on which it listens.
 func serve(ctx context.Context, w io.Writer, address string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -34,7 +34,7 @@ func serve(ctx context.Context, w io.Writer, address string) error {
 	return nil
 }
 
-// bring puts this program into a sandbox, as ./bench.
+// bring copies this program into a sandbox, as ./bench.
 func bring(ctx context.Context, sb *sandbox.Sandbox) error {
 	path, err := os.Executable()
 	if err != nil {

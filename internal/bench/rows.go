@@ -7,10 +7,10 @@ type row struct {
 	name    string
 	runs    int
 	measure measurement
-	// floor may be nil; floorName says what it is.
+	// floor may be nil; floorName says what the floor is.
 	floor     measurement
 	floorName string
-	// elsewhere is what others have measured. The README says who and when.
+	// elsewhere is what others have measured; the README says who and when.
 	elsewhere string
 }
 
@@ -111,7 +111,8 @@ func (b *bench) rows() []row {
 			floor: calls(bare("/bin/true")), floorName: "`/bin/true`", elsewhere: "267 ms [7]",
 		})
 	}
-	// Last, because what these leave in pools counts as memory of what comes after.
+	// These come last, because the memory that they leave in pools would count as
+	// that of later rows.
 	return append(rows, []row{
 		{
 			name: count(b.storm, "commands at once"), runs: 1, measure: b.stormed,

@@ -67,7 +67,7 @@ func (b *bench) runRows() []row {
 	}
 }
 
-// begun lends a run.
+// begun begins a run, calls do with it, and closes it.
 func begun(ctx context.Context, sb *sandbox.Sandbox, p *agent.Params, do func(*agent.Run) error) error {
 	r, err := agent.Begin(ctx, sb, p)
 	if err != nil {
@@ -87,9 +87,10 @@ func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 
 var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
-// toolCalls measures one of many calls that code makes, of so many threads.
+// toolCalls measures one of many tool calls that code makes from that many
+// threads.
 func (b *bench) toolCalls(threads int) measurement {
-	const calls = 200 // of each thread
+	const calls = 200 // per thread
 	code := fmt.Sprintf("for i in range(%d): add(i, 1)", calls)
 	if threads > 1 {
 		code = fmt.Sprintf(`import threading
@@ -116,7 +117,8 @@ for t in threads: t.join()`, calls, threads)
 	}
 }
 
-// pipedLines is a question and its answer between Python and this process.
+// pipedLines measures a question and its answer between Python and this
+// process.
 func pipedLines(ctx context.Context, runs int) (_ result, err error) {
 	python, err := local.FindPython(ctx)
 	if err != nil {
@@ -145,7 +147,7 @@ func pipedLines(ctx context.Context, runs int) (_ result, err error) {
 	})(ctx, 100*runs)
 }
 
-// floats are so many bytes of them, in a list.
+// floats returns a list of floats of size bytes.
 func floats(size int64) []float64 {
 	list := make([]float64, size/8)
 	for i := range list {
@@ -154,7 +156,7 @@ func floats(size int64) []float64 {
 	return list
 }
 
-// stateUp measures Begin with a variable that the sandbox has not.
+// stateUp measures Begin with a variable that the sandbox does not have.
 func (b *bench) stateUp(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		list := floats(size)
@@ -178,7 +180,7 @@ func (b *bench) stateUp(size int64) measurement {
 	}
 }
 
-// stateDown measures Pull of what code made.
+// stateDown measures Pull of a value that code made.
 func (b *bench) stateDown(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -205,20 +207,20 @@ func (b *bench) stateDown(size int64) measurement {
 	}
 }
 
-// stateOf is a state of one variable.
+// stateOf returns a state with one variable.
 func stateOf(name string, v any) (*state.State, error) {
 	st := state.New()
 	return st, st.Set(name, v)
 }
 
-// setAgain sets what the state has, and setOne one of its variables to another
-// value.
+// setAgain sets what the state already has; setOne sets one of its variables to
+// another value.
 func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
 
-// begunAgain measures Begin with a state and packages that the sandbox has, after
-// a change. It counts what goes over the wire.
+// begunAgain measures Begin with a state and packages that the sandbox has,
+// after a change. It counts the bytes that are sent.
 func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error, packages ...string) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		var sent atomic.Int64
@@ -266,7 +268,7 @@ func (b *bench) begunAgain(size int64, change func(st *state.State, list []float
 	}
 }
 
-// counting is a client that counts what it sends.
+// counting returns a client that counts the bytes it sends.
 func (b *bench) counting(sent *atomic.Int64) (*sandbox.Client, error) {
 	var dialer net.Dialer
 	return sandbox.NewClient(append(b.options, sandbox.WithTransport(&http.Transport{
@@ -288,7 +290,7 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hashed is the time that a hash of so many bytes takes.
+// hashed measures how long a hash of size bytes takes.
 func hashed(size int64) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		data := make([]byte, size)
@@ -296,7 +298,7 @@ func hashed(size int64) measurement {
 	}
 }
 
-// computeWith runs code that computes in a run.
+// computeWith runs code that computes, in a run with this guard.
 func computeWith(g *agent.Guard) call {
 	const code = `import math
 def sieve(n):

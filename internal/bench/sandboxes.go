@@ -29,7 +29,7 @@ func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
 }
 
 // created measures from before a sandbox is created to the end of its first
-// call; to close it does not count, nor does the pause before.
+// call. Closing it does not count, and neither does the pause before.
 func (b *bench) created(pause time.Duration, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -61,7 +61,7 @@ func (b *bench) inOne(do call) measurement {
 	}
 }
 
-// with lends a sandbox.
+// with creates a sandbox, calls do with it, and closes it.
 func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error {
 	sb, err := b.client.Create(ctx)
 	if err != nil {
@@ -70,13 +70,14 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 	return errors.Join(do(sb), sb.Close())
 }
 
-// crowded measures until something was done in each of many sandboxes, all being
-// there by then; so many are created at once. To close them does not count.
+// crowded measures until something has been done in each of many sandboxes, all
+// of which exist by then; atOnce of them are created at a time. Closing them
+// does not count.
 func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		var r result
 		for range runs {
-			debug.FreeOSMemory() // what other rows left here is not the sandboxes'
+			debug.FreeOSMemory() // what other rows left here does not belong to the sandboxes
 			sandboxes := make([]*sandbox.Sandbox, b.crowd)
 			start := time.Now()
 			failed := tally(each(atOnce, b.crowd, func(i int) (err error) {
@@ -97,7 +98,7 @@ func (b *bench) crowded(atOnce int, do call) measurement {
 	}
 }
 
-// idle measures what the first process of a sandbox needs that does nothing.
+// idle measures the memory of the first process of a sandbox that does nothing.
 func (b *bench) idle(ctx context.Context, _ int) (result, error) {
 	sandboxes := make([]*sandbox.Sandbox, b.crowd/5+1)
 	err := errors.Join(each(1, len(sandboxes), func(i int) (err error) {
@@ -127,8 +128,8 @@ func closeAll(sandboxes []*sandbox.Sandbox) error {
 	return errors.Join(each(len(sandboxes), len(sandboxes), func(i int) error { return sandboxes[i].Close() })...)
 }
 
-// stormed measures commands that all run at once, spread over sandboxes; to
-// create these does not count.
+// stormed measures commands that all run at once, spread over sandboxes;
+// creating the sandboxes does not count.
 func (b *bench) stormed(ctx context.Context, _ int) (r result, err error) {
 	sandboxes := make([]*sandbox.Sandbox, max(1, b.crowd/2))
 	defer func() { err = errors.Join(err, closeAll(sandboxes)) }()
@@ -141,13 +142,13 @@ func (b *bench) stormed(ctx context.Context, _ int) (r result, err error) {
 	return b.storms(func(i int) error { return echo(ctx, sandboxes[i%len(sandboxes)]) })
 }
 
-// stormOnHost is the same number of processes of the host.
+// stormOnHost measures the same number of processes on the host.
 func (b *bench) stormOnHost(ctx context.Context, _ int) (result, error) {
 	run := bare("/bin/bash", "-c", "echo hello")
 	return b.storms(func(int) error { return run(ctx) })
 }
 
-// storms measures so many calls, all at once, until the last has ended.
+// storms measures that many calls, all at once, until the last has ended.
 func (b *bench) storms(do func(i int) error) (result, error) {
 	took := make([]time.Duration, b.storm)
 	start := time.Now()
@@ -160,7 +161,7 @@ func (b *bench) storms(do func(i int) error) (result, error) {
 	return result{took: []time.Duration{all}, notes: []string{"half of them in " + format(took[b.storm/2]), failed}}, nil
 }
 
-// each calls do for 0 to n-1, so many at once, and gives the errors.
+// each calls do for 0 to n-1, atOnce of them at a time, and returns the errors.
 func each(atOnce, n int, do func(i int) error) []error {
 	var group errgroup.Group
 	var mu sync.Mutex
@@ -176,11 +177,11 @@ func each(atOnce, n int, do func(i int) error) []error {
 			return nil
 		})
 	}
-	_ = group.Wait() // they are in errs
+	_ = group.Wait() // the errors are in errs
 	return errs
 }
 
-// tally counts failures, and tells of the first.
+// tally counts failures and names the first one.
 func tally(errs []error) string {
 	if len(errs) > 0 {
 		fmt.Fprintln(os.Stderr, "bench: the first of", len(errs), "failures:", errs[0])
@@ -196,13 +197,13 @@ func count(n int, what string) string {
 	return digits + " " + what
 }
 
-// bare runs a program of the host.
+// bare runs a program on the host.
 func bare(name string, arguments ...string) func(context.Context) error {
 	return func(ctx context.Context) error { return exec.CommandContext(ctx, name, arguments...).Run() }
 }
 
 // namespaces runs a program in new namespaces of all the kinds that a sandbox
-// has, with nothing prepared in them.
+// has, with nothing else prepared in them.
 var namespaces = calls(func(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{

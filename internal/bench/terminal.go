@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// reader shows in a terminal what is typed at once, after it has said so.
+// reader shows what is typed in a terminal at once, after it has said that it
+// is ready.
 const (
 	reader = "stty raw; echo ready; exec cat >/dev/null"
 	ready  = "ready\n"
@@ -47,7 +48,7 @@ func typedOnHost(ctx context.Context, runs int) (result, error) {
 	return r, errors.Join(err, terminal.Close())
 }
 
-// types measures from a key to its echo.
+// types measures the time from a key to its echo.
 func types(ctx context.Context, runs int, terminal io.ReadWriter) (result, error) {
 	var shown []byte
 	buffer := make([]byte, 1024)

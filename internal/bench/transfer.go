@@ -13,10 +13,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// megabytes names a row about throughput.
+// megabytes returns the name of a row about throughput.
 func (b *bench) megabytes(what string) string { return fmt.Sprintf("%d MiB %s", b.bulk>>20, what) }
 
-// transfer measures calls that move much, and the memory that both ends need.
+// transfer measures calls that move much data, and the memory that both ends
+// need.
 func (b *bench) transfer(do call) measurement {
 	return moving(b.bulk, func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
@@ -43,7 +44,7 @@ func (b *bench) uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
 	return sb.Files.WriteFrom(ctx, "bulk", zeros(b.bulk), nil)
 }
 
-// withFile makes the file bulk before the first call.
+// withFile creates the file bulk before the first call.
 func (b *bench) withFile(do call) call {
 	made := ""
 	return func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -76,7 +77,7 @@ func (b *bench) signedDownload(ctx context.Context, sb *sandbox.Sandbox) error {
 	return errors.Join(err, b.complete(n))
 }
 
-// download and upload are their floors: bulk bytes on the loopback.
+// download and upload are their floors: bulk bytes over the loopback.
 func (b *bench) download(ctx context.Context, runs int) (result, error) {
 	server := httptest.NewServer(answers(b.bulk))
 	defer server.Close()
@@ -102,7 +103,8 @@ func (b *bench) complete(n int64) error {
 	return nil
 }
 
-// answers is a server with bulk bytes at /bulk, and one byte everywhere else.
+// answers returns a server with bulk bytes at /bulk, and one byte everywhere
+// else.
 func answers(bulk int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int64(1)
@@ -113,7 +115,7 @@ func answers(bulk int64) http.Handler {
 	})
 }
 
-// fetch makes a request and counts what comes.
+// fetch makes a request and counts the bytes of the answer.
 func fetch(ctx context.Context, client *http.Client, method, url string, body io.Reader) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -137,7 +139,7 @@ func (c *counter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// zeros gives so many zero bytes.
+// zeros returns a reader of n zero bytes.
 func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
 
 type zero struct{}

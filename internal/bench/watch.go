@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// watched measures from before a file is written to when a watch tells of it.
+// watched measures from before a file is written until a watch reports it.
 func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 	err = b.with(ctx, func(sb *sandbox.Sandbox) error {
 		if err := sb.Files.MakeDir(ctx, "watched", nil); err != nil {
@@ -67,7 +67,7 @@ func watchOnHost(ctx context.Context, runs int) (_ result, err error) {
 		})
 }
 
-// watches writes one new file a run; next gives the name in the next event.
+// watches writes one new file per run; next returns the name in the next event.
 func watches(ctx context.Context, runs int, write func(name string) error, next func() (string, error)) (result, error) {
 	n := 0
 	return calls(func(context.Context) error {

@@ -1,5 +1,6 @@
-// Package boundjson reads JSON of strangers. Three bytes of it ("{},") can become
-// a struct of hundreds, so a bound on its size is none on the memory it takes.
+// Package boundjson reads JSON that comes from untrusted sources. Three bytes of it
+// ("{},") can become a struct of hundreds, so limiting its size does not limit the
+// memory that it takes.
 package boundjson
 
 import (
@@ -8,16 +9,16 @@ import (
 	"fmt"
 )
 
-// TooManyError is a document with more values than were allowed.
+// TooManyError reports a document with more values than were allowed.
 type TooManyError struct{ Max int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("the JSON has more than %d values", e.Max) }
 
-// Unmarshal is [json.Unmarshal] for a document of at most a number of values, or
-// else a [*TooManyError], for which nothing of it was decoded. Counted are the
-// document and what is nested in it down to depth, of which 1 are the elements of
-// an array or the members of an object: deeper than the type of to looks, where a
-// [json.RawMessage] keeps what there is, values cost nothing.
+// Unmarshal is [json.Unmarshal] for a document of at most the given number of values. If
+// there are more, it decodes nothing and returns a [*TooManyError]. It counts the
+// document and what is nested in it down to depth, where depth 1 means the elements of
+// an array or the members of an object. Values nested deeper than the type of to, where a
+// [json.RawMessage] keeps the text, cost nothing.
 func Unmarshal(data []byte, to any, values, depth int) error {
 	if exceeds(data, values, depth) {
 		return &TooManyError{values}
@@ -26,7 +27,7 @@ func Unmarshal(data []byte, to any, values, depth int) error {
 }
 
 // exceeds counts what begins a value: a bracket or a brace, or a comma. An empty
-// container counts as if it had a value. What is not JSON is found later.
+// container counts as if it had a value. Invalid JSON is found later.
 func exceeds(data []byte, values, depth int) bool {
 	n, level := 1, 0
 	for i := 0; i < len(data); i++ {
@@ -51,7 +52,7 @@ func exceeds(data []byte, values, depth int) bool {
 	return n > values
 }
 
-// endOfString returns where the quotation mark is that ends the string which
+// endOfString returns the position of the quotation mark that ends the string which
 // begins at start.
 func endOfString(data []byte, start int) int {
 	for i := start + 1; ; i++ {

@@ -39,8 +39,8 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-// What is accepted has no more values than it may, and is read as encoding/json
-// reads it.
+// FuzzUnmarshal checks that an accepted document has no more values than allowed, and is
+// read as encoding/json reads it.
 func FuzzUnmarshal(f *testing.F) {
 	for _, text := range []string{`{"a":[1,"\"",{}],"b":null}`, `[[],[],[]]`, `"\\`, `,,,`, `[]]]]]]]]`, strings.Repeat("[", 100)} {
 		f.Add([]byte(text), 3, 2)

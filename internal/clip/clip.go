@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s, or its first limit bytes with an ellipsis where it is longer.
-// It cuts between characters. What is not UTF-8 becomes U+FFFD.
+// Text returns s, or its first limit bytes with an ellipsis if it is longer.
+// It cuts between characters. Bytes that are not UTF-8 become U+FFFD.
 func Text(s string, limit int) string {
 	if len(s) > limit {
 		s = WithoutCutRune(s[:limit]) + "…"
@@ -17,8 +17,8 @@ func Text(s string, limit int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// Line is [Text] for one line of a terminal: without space around it, and with a
-// space in place of each control character.
+// Line is [Text] for one line of a terminal: it removes space around it and replaces
+// each control character by a space.
 func Line(s string, limit int) string {
 	return Text(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -28,13 +28,13 @@ func Line(s string, limit int) string {
 	}, strings.TrimSpace(s)), limit)
 }
 
-// LastLine returns the last line of s that is not empty, as [Line].
+// LastLine returns the last line of s that is not empty, treated as by [Line].
 func LastLine(s string, limit int) string {
 	s = strings.TrimSpace(s)
 	return Line(s[strings.LastIndexByte(s, '\n')+1:], limit)
 }
 
-// WithoutCutRune returns s without a character at its end of which bytes are
+// WithoutCutRune returns s without a character at its end some of whose bytes are
 // missing.
 func WithoutCutRune[T string | []byte](s T) T {
 	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
@@ -48,7 +48,7 @@ func WithoutCutRune[T string | []byte](s T) T {
 	return s
 }
 
-// WithoutRestOfRune returns s without the bytes at its beginning that belong to
+// WithoutRestOfRune returns s without bytes at its beginning that belong to
 // a character before it.
 func WithoutRestOfRune[T string | []byte](s T) T {
 	for i := 0; i < utf8.UTFMax-1 && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {

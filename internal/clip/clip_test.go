@@ -41,8 +41,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// What comes out is UTF-8, no longer than the limit and the ellipsis, and what
-// was cut off at the end is a prefix.
+// FuzzText checks that the result is UTF-8, no longer than the limit and the ellipsis,
+// and that what remains of a shortened text is a prefix of it.
 func FuzzText(f *testing.F) {
 	f.Add("a\U0001F600b", 4)
 	f.Add("\xf0\x9f\x98", 2)

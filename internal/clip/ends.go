@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// Ends keeps the head and the tail of a row of things and counts the rest. It is
+// Ends keeps the head and the tail of a sequence and counts the rest. It is
 // not safe for concurrent use.
 type Ends[T any] struct {
-	half  int // of the limit: what head may have, and what tail may have
+	half  int // half of the limit: the maximum length of head, and of tail
 	head  []T
-	tail  []T // a ring once it is full
-	next  int // where the ring goes on
+	tail  []T // a ring buffer once it is full
+	next  int // where the next item goes in the ring
 	total int64
 }
 
-// NewEnds keeps at most limit things, half of them of the head. A limit of 1 or
-// less keeps nothing.
+// NewEnds returns an Ends that keeps at most limit items, half of them for the head. A
+// limit of 1 or less keeps nothing.
 func NewEnds[T any](limit int) Ends[T] { return Ends[T]{half: max(limit, 0) / 2} }
 
-// Add puts things at the end.
+// Add appends items.
 func (e *Ends[T]) Add(p ...T) {
 	e.total += int64(len(p))
 	n := min(e.half-len(e.head), len(p))
 	e.head = append(e.head, p[:n]...)
 	p = p[n:]
-	// What fills the ring more than once leaves only its end.
+	// If there are more items than the ring holds, only the last ones remain.
 	p = p[max(len(p)-e.half, 0):]
 	n = min(e.half-len(e.tail), len(p))
 	e.tail = append(e.tail, p[:n]...)
@@ -37,33 +37,33 @@ func (e *Ends[T]) Add(p ...T) {
 	}
 }
 
-// Head is what is kept of the beginning.
+// Head returns what is kept of the beginning.
 func (e *Ends[T]) Head() []T { return e.head }
 
-// Tail is what is kept of the end, in order; it does not overlap the head.
+// Tail returns what is kept of the end, in order; it does not overlap the head.
 func (e *Ends[T]) Tail() []T {
 	return append(append(make([]T, 0, len(e.tail)), e.tail[e.next:]...), e.tail[:e.next]...)
 }
 
-// Total is how many there were.
+// Total returns how many items were added.
 func (e *Ends[T]) Total() int64 { return e.total }
 
-// Dropped is how many are not kept.
+// Dropped returns how many items are not kept.
 func (e *Ends[T]) Dropped() int64 { return e.total - int64(len(e.head)+len(e.tail)) }
 
 // Output keeps the head and the tail of a stream of text.
 type Output struct{ Ends[byte] }
 
-// NewOutput keeps limit bytes.
+// NewOutput returns an Output that keeps limit bytes.
 func NewOutput(limit int) *Output { return &Output{NewEnds[byte](limit)} }
 
-// Write never fails.
+// Write adds p. It never fails.
 func (o *Output) Write(p []byte) (int, error) {
 	o.Add(p...)
 	return len(p), nil
 }
 
-// Text is what is kept, with a line that says how much is left out. Bytes that
+// Text returns what is kept, with a line that says how much is left out. Bytes that
 // are not UTF-8 become U+FFFD.
 func (o *Output) Text() string {
 	tail := o.Tail()

@@ -32,29 +32,29 @@ import (
 
 // Bounds of the listener.
 const (
-	headerDeadline = 10 * time.Second  // of a request, and of the first that is admitted on a connection
-	idleDeadline   = 620 * time.Second // longer than the load balancers that clients are made for
+	headerDeadline = 10 * time.Second  // for a request's head, and until a new connection's first request is admitted
+	idleDeadline   = 620 * time.Second // longer than that of the load balancers clients are built for
 	maxHeader      = 64 << 10
-	maxStreams     = 1000 // of one HTTP/2 connection
+	maxStreams     = 1000 // on one HTTP/2 connection
 )
 
-// Options configure a cloud. The zero value is a working one.
+// Options configure a cloud. The zero value is usable.
 type Options struct {
-	Address      string         // loopback host:port to listen on; "" is a free port of 127.0.0.1
-	Key          string         // API key; "" is a fresh one
-	Dir          string         // private directory that instances live in; "" is one in the user's cache
-	Isolation    room.Isolation // "" is the best the machine gives
-	Agent        string         // program to run as agent; "" is this one
-	Python       *pyenv.Env     // what kernels run; nil looks for one
-	Limits       room.Limits    // of each sandbox; zero fields are defaults
+	Address      string         // loopback host:port to listen on; "": a free port on 127.0.0.1
+	Key          string         // API key; "": a new one
+	Dir          string         // private directory that holds the instances; "": one in the user's cache
+	Isolation    room.Isolation // "": the best this machine supports
+	Agent        string         // program to run as agent; "": this one
+	Python       *pyenv.Env     // what kernels run; nil: search for one
+	Limits       room.Limits    // of each sandbox; zero fields: defaults
 	MaxSandboxes int            // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Policy       network.Policy // what sandboxes may reach
 	ProxyNames   bool           // see network.Dialer
 	Logger       *slog.Logger   // nil: no log
 }
 
-// Cloud is an E2B-compatible service inside this process. It is safe for
-// concurrent use. Close ends it.
+// Cloud is an E2B-compatible service that runs inside this process. It is safe
+// for concurrent use. Call Close to end it.
 type Cloud struct {
 	options   Options
 	python    *pyenv.Env
@@ -71,7 +71,7 @@ type Cloud struct {
 	close     func() error
 }
 
-// engine is what sandboxes run on. Tests replace it.
+// engine runs the sandboxes. Tests replace it.
 type engine interface {
 	newSandbox(ctx context.Context, o room.SandboxOptions) (instance, error)
 	report() room.Report
@@ -79,7 +79,7 @@ type engine interface {
 	close() error
 }
 
-// instance is a sandbox of a room.
+// instance is a sandbox of an engine.
 type instance interface {
 	Done() <-chan struct{}
 	Err() error
@@ -88,9 +88,9 @@ type instance interface {
 	SetEgress(e room.Egress)
 }
 
-// Start makes a cloud and serves it. ctx bounds the start only. Errors are
-// room.ErrNoIsolation when the machine cannot isolate sandboxes, and
-// pyenv.ErrNoPython when it has nothing to run kernels with.
+// Start creates a cloud and serves it. ctx bounds only the start. Its errors
+// include room.ErrNoIsolation, when the machine cannot isolate sandboxes, and
+// pyenv.ErrNoPython, when there is no Python to run kernels with.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
@@ -109,7 +109,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
-	var undo []func() error // of what is there when a later step fails
+	var undo []func() error // undoes the steps done so far when a later one fails
 	defer func() {
 		for _, step := range slices.Backward(undo) {
 			err = errors.Join(err, step())
@@ -163,13 +163,13 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	c.server.Protocols.SetHTTP1(true)
 	c.server.Protocols.SetUnencryptedHTTP2(true)
-	c.serving.Go(func() { _ = c.server.Serve(listener) }) // it ends by Close only
+	c.serving.Go(func() { _ = c.server.Serve(listener) }) // only Close ends it
 	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
 	return c, nil
 }
 
-// Close ends every sandbox, every connection and the cloud. Nothing of it is
-// left when it returns. It is idempotent.
+// Close ends every sandbox and connection, and the cloud itself. Nothing of it
+// is left when it returns. Close is idempotent.
 func (c *Cloud) Close() error { return c.close() }
 
 func (c *Cloud) shutDown(dir string) error {
@@ -180,27 +180,28 @@ func (c *Cloud) shutDown(dir string) error {
 	return errors.Join(err, c.engine.close(), os.RemoveAll(dir))
 }
 
-// URL is where both the API and the sandboxes are served.
+// URL returns the address at which both the API and the sandboxes are served.
 func (c *Cloud) URL() string { return "http://" + c.address.String() }
 
-// Domain is the host of port P of sandbox I as P-I.Domain.
+// Domain returns the host name under which sandboxes are reached: port P of
+// sandbox I is at P-I.Domain.
 func (c *Cloud) Domain() string {
 	return net.JoinHostPort("localhost", strconv.Itoa(c.address.(*net.TCPAddr).Port))
 }
 
-// Key is the API key. It is a secret.
+// Key returns the API key. It is a secret.
 func (c *Cloud) Key() string { return c.options.Key }
 
-// Isolation is the rung that sandboxes run on.
+// Isolation returns the isolation level that sandboxes run at.
 func (c *Cloud) Isolation() room.Isolation { return c.engine.report().Isolation }
 
-// Report says what the machine gave.
+// Report returns what this machine provides for isolation.
 func (c *Cloud) Report() room.Report { return c.engine.report() }
 
-// Python is what kernels run.
+// Python returns the Python environment that kernels run.
 func (c *Cloud) Python() *pyenv.Env { return c.python }
 
-// Requests gives the last requests that were answered, the oldest first.
+// Requests returns the most recently answered requests, oldest first.
 func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 
 // Inject makes a later request fail, for tests.
@@ -209,12 +210,13 @@ func (c *Cloud) Inject(f Fault) { c.faults.add(f) }
 // Advance moves the clock of the sandboxes' lifetimes forward, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 
-// Done is closed when the cloud can have no sandboxes any more, which happens
-// when something outside killed their room. It still has to be closed.
+// Done returns a channel that is closed when the cloud can no longer have
+// sandboxes, which happens when something outside it kills their supervisor.
+// The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.engine.done() }
 
-// listen opens the one listener. It is for this machine only: whoever reaches
-// it may run programs here.
+// listen opens the only listener. It accepts connections from this machine
+// alone, because anyone who reaches it can run programs here.
 func listen(ctx context.Context, o Options) (*connlimit.Listener, error) {
 	limit, err := connections()
 	if err != nil {
@@ -231,15 +233,16 @@ func listen(ctx context.Context, o Options) (*connlimit.Listener, error) {
 	return connlimit.New(listener.(*net.TCPListener), connlimit.Options{Max: limit, Patience: headerDeadline, Logger: o.Logger}), nil
 }
 
-// newKey has the form of the service's keys, which old clients check.
+// newKey returns a key in the format of the service's keys, which old clients
+// check.
 func newKey() string {
 	var key [20]byte
 	_, _ = rand.Read(key[:]) // never fails
 	return "e2b_" + hex.EncodeToString(key[:])
 }
 
-// handlers counts those that run, so that Close can wait for them: the HTTP
-// server only cuts their connections.
+// handlers counts the HTTP handlers that are running, so that Close can wait
+// for them: closing the HTTP server only cuts their connections.
 type handlers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -260,7 +263,7 @@ func (h *handlers) counted(next http.Handler) http.Handler {
 	})
 }
 
-// wait refuses later requests and waits for those that run.
+// wait refuses new requests and waits for the running ones to finish.
 func (h *handlers) wait() {
 	h.mu.Lock()
 	h.closed = true

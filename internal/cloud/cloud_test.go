@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeRoom is a room whose sandboxes are HTTP servers of this process.
+// fakeRoom is a supervisor whose sandboxes are HTTP servers in this process.
 type fakeRoom struct {
 	options room.Options
 	ended   chan struct{}
@@ -197,7 +197,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// What a room says about a port keeps its meaning.
+// The supervisor's errors about a port keep their meaning for the client.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{room.ErrPortClosed: edge.ErrPortClosed, room.ErrGone: edge.ErrGone, room.ErrTooMany: edge.ErrTooMany} {
@@ -265,7 +265,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	id := create(t, c, `{"templateID":"base"}`)
-	// The client repeats a GET itself when the connection is cut, so ask with POST.
+	// The client itself repeats a GET when the connection is cut, so use POST.
 	if status, text := do(t, c, "POST", "/sandboxes/"+id, "x"); status != 0 {
 		t.Errorf("not cut: %d %s", status, text)
 	}
@@ -274,7 +274,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Close does not wait for clients, and leaves no handler.
+// Close does not wait for clients, and leaves no handler running.
 func TestCloseWithOpenRequests(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})

@@ -19,10 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitVariable makes TestIdleConnections a server that may open this many files.
+// limitVariable, when set, makes TestIdleConnections act as a server that may open
+// this number of files.
 const limitVariable = "E2BCTL_TEST_OPEN_FILES"
 
-// serveWithFewFiles is the server of TestIdleConnections, in a process of its own.
+// serveWithFewFiles is the server side of TestIdleConnections, in a process of its
+// own.
 func serveWithFewFiles(t *testing.T, text string) {
 	t.Helper()
 	limit, err := strconv.ParseUint(text, 10, 64)
@@ -56,8 +58,8 @@ func (w flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// However many connections a client without a key keeps open, the server answers
-// others, and what is in use stays.
+// No matter how many connections a client without a key keeps open, the server
+// answers others, and connections in use stay open.
 func TestIdleConnections(t *testing.T) {
 	if text := os.Getenv(limitVariable); text != "" {
 		serveWithFewFiles(t, text)
@@ -121,7 +123,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	toSandbox := "Host: 49983-" + id + ".localhost\r\n"
 
-	// One that is in use: a conversation.
+	// A connection that is in use: a conversation.
 	stream := dial()
 	fmt.Fprintf(stream, "POST /echo HTTP/1.1\r\n%sTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n", toSandbox)
 	fromStream := bufio.NewReader(stream)
@@ -140,9 +142,9 @@ func TestIdleConnections(t *testing.T) {
 	heard("one")
 
 	for _, text := range []string{
-		"GET / HTTP/1.1\r\nHost: ",                                                    // half a head
+		"GET / HTTP/1.1\r\nHost: ",                                                    // half a request head
 		"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",                             // idle after a request
-		"POST /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", // refused, and its body awaited
+		"POST /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", // refused while its body is still awaited
 		http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",                  // with settings
 	} {
 		for range files {

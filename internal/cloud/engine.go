@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
-// roomEngine is the engine that isolates by namespaces.
+// roomEngine is the engine that isolates sandboxes with namespaces.
 type roomEngine struct{ *room.Room }
 
 func openRoom(ctx context.Context, o room.Options) (engine, error) {

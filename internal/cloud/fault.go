@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// A Fault is an answer that a request gets instead of its own, for tests of
-// programs that should survive it.
+// A Fault is an answer that a request receives instead of its real one, for
+// testing programs that should survive it.
 type Fault struct {
 	Method  string // "" is any
-	Path    string // pattern of path.Match, such as "/sandboxes/*"; "" is any
+	Path    string // pattern for path.Match, such as "/sandboxes/*"; "": any
 	Status  int    // 0 cuts the connection without an answer
 	Message string
 	Header  http.Header // sent with the answer
-	Times   int         // how often; 0 is once
+	Times   int         // how many times; 0: once
 }
 
 func (f *Fault) matches(r *http.Request) bool {
@@ -27,7 +27,7 @@ func (f *Fault) matches(r *http.Request) bool {
 	return f.Path == "" || err == nil && matched
 }
 
-// faults are those not yet spent.
+// faults holds the faults that have not been used up.
 type faults struct {
 	mu   sync.Mutex
 	list []*Fault
@@ -40,7 +40,7 @@ func (fs *faults) add(f Fault) {
 	fs.list = append(fs.list, &f)
 }
 
-// take gives the first fault for a request, if there is one.
+// take returns the first fault that matches a request, if there is one.
 func (fs *faults) take(r *http.Request) (Fault, bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// newInstanceDir makes the directory of one cloud below parent, which must be
-// the user's own: what a crash leaves there is found and removed by the next
-// cloud with the same parent.
+// newInstanceDir creates the directory of one cloud below parent, which must
+// belong to the user. If the cloud crashes, the next one with the same parent
+// finds and removes what was left there.
 func newInstanceDir(parent string) (string, error) {
 	if parent == "" {
 		if cache, err := os.UserCacheDir(); err == nil {

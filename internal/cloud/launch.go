@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 )
 
-// maxConfig is what a room hands to an agent at most.
+// maxConfig is the largest configuration the supervisor passes to an agent.
 const maxConfig = 1 << 20
 
 // launch starts a sandbox and makes its ports reachable.
@@ -34,7 +34,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
-	// Denials come for as long as the sandbox lives.
+	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
 	sandbox, err := c.engine.newSandbox(ctx, room.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
@@ -51,18 +51,19 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return &reachable{instance: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
 }
 
-// tellDenial logs what a sandbox may not reach.
+// tellDenial logs that a sandbox was denied a connection.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
 	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
-// warmConfig is the configuration of what kernels are forked from.
+// warmConfig returns the configuration of the process that kernels are forked
+// from.
 func (c *Cloud) warmConfig() (json.RawMessage, error) {
 	return json.Marshal(reexec.Config{System: c.system(), Python: []string{c.python.Python}})
 }
 
-// system are the variables that every process of a sandbox has.
+// system returns the variables that every process of a sandbox has.
 func (c *Cloud) system() map[string]string {
 	system := map[string]string{}
 	for _, v := range c.python.Vars {
@@ -82,14 +83,15 @@ func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 	}
 }
 
-// needsProxy tells whether programs are told of the proxy: where nothing else
-// leads out, where names of the outside are known to another proxy only, and
-// where most is denied, which a proxy can say and a refused connection cannot.
+// needsProxy reports whether programs are told of the proxy. They are where
+// there is no other egress path, where only another proxy can resolve outside
+// names, and where most traffic is denied: a proxy can explain that, a refused
+// connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules) bool {
 	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != room.EgressTransparent
 }
 
-// edgeError says what the room said in the edge's words.
+// edgeError translates an error of the supervisor into one of package edge.
 func edgeError(err error) error {
 	switch {
 	case errors.Is(err, room.ErrPortClosed):
@@ -102,7 +104,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// reachable is a sandbox that the router knows until it is closed.
+// reachable is a sandbox that the router knows until the sandbox is closed.
 type reachable struct {
 	instance
 	cloud   *Cloud
@@ -124,8 +126,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.instance.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
 }
 
-// searchPath is the PATH inside: what kernels run comes first, so that pip in a
-// command installs for them.
+// searchPath returns the PATH inside the sandbox. The Python that kernels run
+// comes first, so that pip in a command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
 	return filepath.Dir(env.Python) + ":" + room.DefaultPath
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
-// maxConnections is how many connections of clients a cloud has at most, and
-// clientShare the part of the open files of this process that they are at most:
-// each needs a second one to a sandbox, and half of all files are for the
-// connections out of sandboxes.
+// maxConnections is the largest number of client connections a cloud accepts,
+// and clientShare the fraction of this process's open files they may take: each
+// client connection needs a second one to a sandbox, and half of all files are
+// reserved for connections out of sandboxes.
 const (
 	maxConnections = 4096
 	clientShare    = 4
 )
 
-// connections returns how many connections of clients there may be at once.
+// connections returns the number of client connections allowed at once.
 func connections() (int, error) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -31,7 +31,7 @@ func connections() (int, error) {
 	return int(min(files.Cur/clientShare, maxConnections)), nil
 }
 
-// resources are limits in the API's units.
+// resources returns the limits in the API's units.
 func resources(l room.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// A run that is cancelled deep within agents of agents ends them all, with the
-// code of each, and leaves nothing: every context works at once.
+// A run that is cancelled deep within nested agents ends all of them, and the
+// code of each, and leaves nothing behind: every context works at once.
 func TestCancelledInANestedAgent(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -53,7 +53,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 		t.Errorf("%+v, %v", step, err)
 	}
 	cancel()
-	if err := r.Close(); err != nil { // which waits for the agents
+	if err := r.Close(); err != nil { // this waits for the agents
 		t.Error(err)
 	}
 	close(cancelled)

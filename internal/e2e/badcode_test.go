@@ -14,12 +14,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Whatever code does, what it did is told, and the context answers afterwards.
+// Whatever code does, what it did is reported, and the context answers
+// afterwards.
 func TestBadCode(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		for _, tt := range []struct {
 			name, code string
-			exception  string // "" is none, "died" a kernel that did
+			exception  string // "" is none, "died" a kernel that died
 			check      func(t *testing.T, e *sandbox.Execution)
 		}{
 			{"syntax", "x = = 1", "SyntaxError", func(t *testing.T, e *sandbox.Execution) {
@@ -28,7 +29,7 @@ func TestBadCode(t *testing.T) {
 				}
 			}},
 			{"indentation", "if True:\nx = 1", "IndentationError", nil},
-			{"a NUL", "x = '\x00'", "", nil}, // what a version of Python makes of it is its own
+			{"a NUL", "x = '\x00'", "", nil}, // what happens depends on the version of Python
 			{"exit", "import sys; sys.exit(3)", "SystemExit", nil},
 			{"exit of the process", "import os; os._exit(3)", "died", nil},
 			{"exit in a thread", "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()", "", nil},
@@ -114,7 +115,8 @@ func TestBadCode(t *testing.T) {
 			{"interrupt of itself", "raise KeyboardInterrupt", "KeyboardInterrupt", nil},
 			{"builtins deleted", "import builtins; printing = print; del builtins.print, __builtins__", "", nil},
 			{"builtins back", "builtins.print = printing; print(1)", "", nil},
-			// The last: from here on commands of this kernel have nowhere to write to.
+			// This one is last: commands that this kernel starts afterwards have nowhere
+			// to write to.
 			{"descriptors closed", "import os, sys\nos.close(1); os.close(2); sys.stdout.write('on')\nNone", "", func(t *testing.T, e *sandbox.Execution) {
 				if e.Stdout != "on" {
 					t.Errorf("printed %q", e.Stdout)
@@ -176,7 +178,7 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// What happens to an idle kernel is told to the next call.
+// The next call reports what happened to an idle kernel.
 func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -210,7 +212,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 		if !errors.Is(told, sandbox.ErrKernelRestarted) && !errors.Is(told, sandbox.ErrKernelDied) && !isException(told, "NameError") {
 			t.Errorf("%s: %v", how, told)
 		}
-		// At most one notice is left.
+		// At most one report is pending.
 		_, _ = sb.RunCode(t.Context(), "x = 2", nil)
 		if got := evaluate(t, sb, "6 * 7"); got != "42" {
 			t.Errorf("%s: afterwards %q", how, got)
@@ -257,7 +259,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Events are what RunCode gives, in order, over either way.
+// StreamCode yields what RunCode returns, in order, over either transport.
 func TestStreamCode(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		const code = `import sys
@@ -324,12 +326,12 @@ func TestErrorThenRun(t *testing.T) {
 	}
 }
 
-// Two handles at one kernel, of which each has two calls under way, take turns
-// and see only what is theirs.
+// Two handles use one kernel, each with two calls under way. They take turns,
+// and each sees only its own output.
 func TestTwoClients(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
-	apart := cloud.Create(t) // another sandbox: nothing of it is here
+	apart := cloud.Create(t) // another sandbox: nothing from this one is there
 	evaluate(t, apart, "n = 'theirs'")
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
@@ -365,7 +367,8 @@ func TestTwoClients(t *testing.T) {
 	}
 }
 
-// A result that is too large for a message is left out, and that is said.
+// A result that is too large for a message is left out, and the execution says
+// so.
 func TestLargeResult(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)

@@ -14,8 +14,8 @@ import (
 )
 
 // Code that forks without end is stopped with all its children, and its context
-// goes on: in the same kernel where an interrupt helps, else in a fresh one.
-// The agent, which could not start a thread either, is not lost.
+// goes on: in the same kernel if an interrupt helps, otherwise in a fresh one.
+// Envd, which cannot start a thread either meanwhile, survives.
 func TestBombsOfCode(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{Processes: 128}))
@@ -55,7 +55,8 @@ def bomb():
 	}
 }
 
-// What code takes too much of it is refused, as commands are, and it goes on.
+// Code that takes too much of something is refused more, as commands are, and can
+// go on.
 func TestLimitsOfCode(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{DiskBytes: 32 << 20}))
@@ -67,7 +68,7 @@ func TestLimitsOfCode(t *testing.T) {
 		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
 		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",
 		"import socket\nwhile True: kept += socket.socketpair()":                           "Too many open files",
-		"import os\nwhile True: kept += os.openpty()":                                      "", // whichever is first
+		"import os\nwhile True: kept += os.openpty()":                                      "", // whichever limit is reached first
 	} {
 		evaluate(t, sb, "kept = []")
 		_, err := sb.RunCode(t.Context(), code, nil)

@@ -14,7 +14,7 @@ import (
 )
 
 // forBothHandles runs a test with two handles on one sandbox, as two programs
-// have them, on each transport.
+// would have, on each transport.
 func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.Sandbox)) {
 	t.Parallel()
 	cloud := shared(t)
@@ -33,8 +33,8 @@ func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.San
 
 const untilTold = "import os\nwhile not os.path.exists('/tmp/go'): pass"
 
-// Code of several clients runs one after the other, each hears what is its own,
-// and who waits is told how many are before it.
+// Code of several clients runs one after the other, each client receives only
+// its own output, and a client that waits is told how many are ahead of it.
 func TestClientsOfOneKernel(t *testing.T) {
 	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
 		evaluate(t, sb, "ran = []")
@@ -76,8 +76,9 @@ func TestClientsOfOneKernel(t *testing.T) {
 	})
 }
 
-// What another client does to a context is told to who runs code in it, and the
-// next call works, where there is something to work with.
+// What another client does to a context is reported to the client that runs
+// code in it, and the next call works if there is still something for it to
+// use.
 func TestContextEndedByAnotherClient(t *testing.T) {
 	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
 		for name, test := range map[string]struct {
@@ -104,7 +105,7 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			_, err = sb.RunCode(t.Context(), "1", in)
-			if errors.Is(err, sandbox.ErrKernelRestarted) { // once
+			if errors.Is(err, sandbox.ErrKernelRestarted) { // reported once
 				_, err = sb.RunCode(t.Context(), "1", in)
 			}
 			if (err == nil) != (test.after == nil) {
@@ -134,7 +135,8 @@ func isOneOf(err error, all []error) bool {
 	return false
 }
 
-// Whenever a call is given up, its code does not go on, and the next one works.
+// Whenever a call is given up, its code does not go on, and the next call
+// works.
 func TestGivenUpAtAnyTime(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		evaluate(t, sb, "x = 41")
@@ -152,8 +154,8 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 	})
 }
 
-// A question that is asked while the connection is cut is answered all the same,
-// each once.
+// A question that is asked while the connection is cut is still answered, and
+// only once.
 func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

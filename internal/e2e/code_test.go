@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// transports are the two ways to the kernel: what fails must fail alike.
+// transports are the two ways to reach the kernel: failures must look the same
+// on both.
 var transports = []sandbox.CodeTransport{sandbox.CodeTransportWebsocket, sandbox.CodeTransportHTTP}
 
 func onBothTransports(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)) {
@@ -61,8 +62,8 @@ func TestExceptions(t *testing.T) {
 	})
 }
 
-// A kernel that is killed in the middle is told at once, and the next call
-// finds a fresh one.
+// The death of a kernel in the middle of a call is reported at once, and the
+// next call finds a fresh one.
 func TestKernelKilled(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		evaluate(t, sb, "x = 1")
@@ -119,11 +120,11 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// checkKept checks what is kept of much: bounded, and nothing dropped that is
-// not counted.
+// checkKept checks what is kept of a large output: it is bounded, and every
+// byte that was dropped is counted.
 func checkKept(t *testing.T, kept string, dropped int64) {
 	t.Helper()
-	notice := 256 // bytes at most, for the line that says that bytes are missing
+	notice := 256 // at most this many bytes for the line that says that bytes are missing
 	if n := len(kept); n > sandbox.DefaultMaxOutput+notice || int64(n)+dropped < muchPrinted || int64(n)+dropped > muchPrinted+int64(notice) {
 		t.Errorf("%d bytes are kept, %d dropped", n, dropped)
 	}
@@ -197,7 +198,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// Without a websocket the code runs, and what it lacks is said when it asks.
+// Without a websocket code runs, and is told what is missing when it asks for
+// input.
 func TestStdinOverHTTP(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
@@ -214,8 +216,8 @@ func TestStdinOverHTTP(t *testing.T) {
 	}
 }
 
-// A plot finds the list of fonts that was made with the Python environment: to
-// make it takes seconds, and every process of a sandbox would.
+// A plot finds the list of fonts that was made with the Python environment.
+// Making it takes seconds, and every process of a sandbox would have to.
 func TestFontsAreKnown(t *testing.T) {
 	t.Parallel()
 	python, err := local.FindPython(t.Context())

@@ -62,7 +62,7 @@ func TestCancelCommand(t *testing.T) {
 	}
 }
 
-// Big files stream: neither side holds them in memory.
+// Large files are streamed: neither side holds them in memory.
 func TestBigFile(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -81,7 +81,8 @@ func TestBigFile(t *testing.T) {
 		t.Errorf("%d bytes came back, %v", n, err)
 	}
 
-	// Given up in the middle, nothing is left of it, and the rest is not read.
+	// An upload that is given up in the middle leaves nothing behind, and the rest
+	// is not read.
 	broken := errors.New("source broke")
 	err = sb.Files.WriteFrom(t.Context(), "half", io.MultiReader(io.LimitReader(pattern{}, 1<<20), failing{broken}), nil)
 	if !errors.Is(err, broken) {

@@ -77,7 +77,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// What code left running ends with its kernel, and holds up no restart.
+// What code left running ends with its kernel, and does not hold up a restart.
 func TestRestartEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// relay passes connections on, until they are cut.
+// relay passes connections on until they are cut.
 type relay struct {
 	listener net.Listener
 	to       string
@@ -71,7 +71,7 @@ func (r *relay) serve() {
 	}
 }
 
-// cut ends all connections; new ones are passed on.
+// cut ends all connections; new ones are still passed on.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *relay) cut() {
 	clear(r.conns)
 }
 
-// onWrite does something once a byte comes.
+// onWrite calls a function when a byte arrives.
 type onWrite struct {
 	once sync.Once
 	do   func()
@@ -93,8 +93,8 @@ func (w *onWrite) Write(p []byte) (int, error) {
 	return w.out.Write(p)
 }
 
-// However the connection is cut under it, code runs once, and what it said is
-// either complete or said not to be.
+// However the connection is cut during a call, code runs once, and its output
+// is either complete or reported as incomplete.
 func TestConnectionCut(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

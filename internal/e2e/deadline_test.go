@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// When its time is over code is interrupted and keeps its variables. Code that
-// heeds no interrupt costs its context the kernel, and the next call is told.
+// When its time is over, code is interrupted and keeps its variables. Code that
+// ignores the interrupt has its kernel replaced, and the next call is told.
 func TestDeadline(t *testing.T) {
 	const setup = "import collections, functools, itertools, os, signal, socket, time\nbegun = functools.partial(os.write, 1, b'begun'); x = 42\n"
 	t.Parallel()
@@ -31,7 +31,8 @@ func TestDeadline(t *testing.T) {
 		"a lock":    {"import threading; l = threading.Lock(); l.acquire(); begun(); l.acquire()", false},
 		"an await":  {"import asyncio; begun(); await asyncio.sleep(1000)", false},
 		"a repr":    {"class A:\n    def __repr__(self): begun(); time.sleep(1000)\nA()", false},
-		// In these two nothing is Python's own code from begun on, where an interrupt could strike.
+		// From begun on, these two run no Python code in which an interrupt could be
+		// noticed.
 		"a loop in C": {"collections.deque(itertools.chain(itertools.starmap(begun, [()]), itertools.repeat(0)), maxlen=0)", true},
 		"a sum":       {"sum(itertools.chain(itertools.starmap(begun, [()]), range(10 ** 14)))", true},
 

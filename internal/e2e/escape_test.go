@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestEscapeFromKernel has code try what commands must not be able to do: a
-// kernel was forked outside of its sandbox, or its user is another one.
+// TestEscapeFromKernel runs code that tries what commands must not be able to
+// do: a kernel is forked outside of its sandbox, or runs as another user.
 func TestEscapeFromKernel(t *testing.T) {
 	t.Parallel()
 	escapes := escapetest.List(t, os.Getpid())
@@ -46,7 +46,7 @@ func TestEscapeFromKernel(t *testing.T) {
 				}
 				code := "import subprocess; print(subprocess.run(" + string(script) + ", shell=True, stdin=-3, stdout=-1, stderr=-2).stdout.decode(errors='replace'))"
 				execution, err := sb.RunCode(t.Context(), code, nil)
-				// What did not run proves nothing.
+				// Code that did not run proves nothing.
 				if err != nil || strings.Contains(execution.Stdout, "ESCAPED") || !strings.HasSuffix(strings.TrimSpace(execution.Stdout), "tried") {
 					t.Errorf("%s: %s\n%+v, %v", e.Name, e.Command, execution, err)
 				}

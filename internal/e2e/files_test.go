@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Not parallel: what others allocate would count.
+// This test is not parallel, because what others allocate would count.
 func TestFileMemoryIsConstant(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 256 << 20
@@ -42,7 +42,7 @@ func TestFileMemoryIsConstant(t *testing.T) {
 		t.Errorf("%d bytes came back, %v", n, err)
 	}
 	runtime.ReadMemStats(&after)
-	// The edge of the cloud is in this process, too.
+	// The cloud's edge is also in this process.
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 48<<20 {
 		t.Errorf("%d MiB were allocated for 2 x %d MiB", allocated>>20, size>>20)
 	}
@@ -88,13 +88,13 @@ func TestFilesystem(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"source": "a test"}, info.Metadata); diff != "" {
 			t.Errorf("metadata (-want +got):\n%s", diff)
 		}
-	} // else this kernel's disks in memory have no such attributes
+	} // otherwise this kernel's in-memory file systems have no such attributes
 	for path, want := range map[string]bool{"d/broken": true, "d": true, "none": false, "d/sub/" + name + "/x": false} {
 		if got, err := files.Exists(ctx, path, nil); err != nil || got != want {
 			t.Errorf("%q exists: %v, %v", path, got, err)
 		}
 	}
-	for range 2 { // there already the second time
+	for range 2 { // the second time it already exists
 		if err := files.MakeDir(ctx, "made/deep", nil); err != nil {
 			t.Error(err)
 		}
@@ -102,7 +102,7 @@ func TestFilesystem(t *testing.T) {
 	if err := files.Rename(ctx, "d/sub/"+name, "made/other/x", nil); err != nil {
 		t.Error(err)
 	}
-	for range 2 { // gone already the second time
+	for range 2 { // the second time it is already gone
 		if err := files.Remove(ctx, "d", nil); err != nil {
 			t.Error(err)
 		}
@@ -112,8 +112,9 @@ func TestFilesystem(t *testing.T) {
 	}
 }
 
-// TestTenWriters: of ten who write one file at once one is there in the end, as
-// a whole, whoever reads meanwhile.
+// TestTenWriters: when ten writers write one file at once, one of their
+// versions is there in the end, complete, and every reader in between sees a
+// complete one.
 func TestTenWriters(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -137,8 +138,8 @@ func TestTenWriters(t *testing.T) {
 	}
 }
 
-// TestBadNames: a name that is not UTF-8 neither hides the directory it is in nor
-// keeps it from being copied or removed.
+// TestBadNames: a name that is not UTF-8 neither hides its directory nor keeps
+// the directory from being copied or removed.
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -170,8 +171,8 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 	}
 }
 
-// TestWriteToPipe: a pipe gets what is written; one that nobody reads is an error,
-// not a wait.
+// TestWriteToPipe: a pipe receives what is written; if nobody reads it, the
+// write is an error and does not wait.
 func TestWriteToPipe(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -238,7 +239,7 @@ func TestFileFailures(t *testing.T) {
 			t.Errorf("%s as an unknown user: %v", name, err)
 		}
 	}
-	// Names that are not UTF-8 pass where the URL carries them.
+	// Names that are not UTF-8 work where they are sent in the URL.
 	if err := files.WriteText(ctx, "raw\xff", "raw", nil); err != nil {
 		t.Error(err)
 	}
@@ -343,7 +344,7 @@ func TestDirectories(t *testing.T) {
 	}
 	run(t, sb, `cd ~/*here && ln -s /etc/passwd away && mkfifo pipe`)
 	var skipped []string
-	for range 2 { // over what is there, too
+	for range 2 { // also over an existing file
 		skipped = nil
 		if err := sb.Files.DownloadDir(t.Context(), dir, dst, &sandbox.DownloadDirParams{Skipped: func(name, _ string) { skipped = append(skipped, name) }}); err != nil {
 			t.Fatal(err)
@@ -428,7 +429,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	// A file that is there when its new directory is looked into is told of; one that
+	// A file that is there when its new directory is read is reported; one that
 	// has gone again by then is not.
 	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
 	seen := map[string]bool{}
@@ -451,7 +452,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("no %q in %v", want, seen)
 		}
 	}
-	for _, err := range w.Events() { // the end stays
+	for _, err := range w.Events() { // the end is kept
 		if !errors.Is(err, sandbox.ErrWatchRemoved) {
 			t.Errorf("again: %v", err)
 		}
@@ -491,7 +492,7 @@ func TestWatchEnds(t *testing.T) {
 		t.Errorf("after a cancel: %v", err)
 	}
 
-	// More than the stream and the kernel's queue hold.
+	// This is more than the stream and the kernel's queue hold.
 	slow := watch(t.Context())
 	run(t, sb, `python3 -c '
 import os

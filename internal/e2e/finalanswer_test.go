@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// From wherever the final answer is given, the first one is it. Code that goes
-// on after it is interrupted.
+// Wherever a final answer is given, the first one counts. Code that continues
+// after it is interrupted.
 func TestFinalAnswer(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -38,7 +38,7 @@ func TestFinalAnswer(t *testing.T) {
 	}
 }
 
-// What only looks like a final answer is none.
+// What only looks like a final answer is not one.
 func TestForgedFinalAnswer(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

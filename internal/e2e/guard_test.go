@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// A guard in the kernel of a real sandbox, where IPython keeps more of its own
-// in the user's names than in a bare shell.
+// A guard works in the kernel of a real sandbox, where IPython keeps more names
+// of its own among the user's than in a bare shell.
 func TestGuardInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -57,7 +57,7 @@ func TestGuardInASandbox(t *testing.T) {
 	}
 }
 
-// pandas draws, groups and prints under a guard as without.
+// pandas draws, groups and prints under a guard as it does without one.
 func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

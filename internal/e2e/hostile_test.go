@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Code may make the kernel answer what it likes: the host refuses it, has
-// nothing of it in its state, and goes on.
+// Code may make the kernel answer anything: the host refuses the answer, puts
+// none of it into its state, and goes on.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -35,7 +35,7 @@ func TestHostileKernel(t *testing.T) {
 		observe(t, r, "class Answer:\n    def __init__(self, text): self.text = text\n    def _repr_mimebundle_(self, include=None, exclude=None): return {s.MIME: self.text}\ns._send = lambda *a: Answer("+document+")")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		st := state.New()
-		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // to pull, which is no error
+		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // there is nothing to pull, which is not an error
 		if err := r.Pull(ctx, st); (err == nil) != nothing || ctx.Err() != nil || len(st.Names()) != 0 {
 			t.Errorf("pull %.80s: %v, %q", document, err, st.Names())
 		}
@@ -53,7 +53,8 @@ func TestHostileKernel(t *testing.T) {
 	}
 }
 
-// frame is Python for an answer with that frame, whose first line is the head.
+// frame returns Python code that answers with this frame; its first line is the
+// head.
 func frame(text string) string {
 	head, _, _ := strings.Cut(text, "\n")
 	quoted := "'" + strings.ReplaceAll(text, "\n", `\n`) + "'"

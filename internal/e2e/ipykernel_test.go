@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// A run works the same on the kernel that other services have, also when threads
-// call its tools at odd times.
+// A run works the same on ipykernel, which other services use, even when
+// threads call its tools at odd times.
 func TestRunOnIPykernel(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

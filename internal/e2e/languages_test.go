@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// A kernel that is installed in the sandbox runs its language there.
+// A kernel that is installed in the sandbox runs code of its language there.
 func TestInstalledLanguage(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
@@ -38,7 +38,7 @@ func TestInstalledLanguage(t *testing.T) {
 	if got := execution.Stdout; !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
 		t.Errorf("%q", got)
 	}
-	// Variables of a call are set in the same context.
+	// The variables of a call are set in the same context.
 	if execution, err := run("echo $GREETING $x", map[string]string{"GREETING": "hi"}); err != nil || execution.Stdout != "hi here\n" {
 		t.Errorf("with a variable of the call: %+v, %v", execution, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// wire counts what goes over the connections of a client.
+// wire counts the bytes on the connections of a client.
 type wire struct{ sent, received atomic.Int64 }
 
 func (w *wire) transport() *http.Transport {
@@ -44,14 +44,15 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// of counts what a call sends and receives.
+// of returns the bytes that a call sends and receives.
 func (w *wire) of(call func()) (sent, received int64) {
 	sent, received = w.sent.Load(), w.received.Load()
 	call()
 	return w.sent.Load() - sent, w.received.Load() - received
 }
 
-// 64 MiB go up once and come down once; what did not change does not travel.
+// 64 MiB are sent once in each direction; what did not change is not sent
+// again.
 func TestLargeState(t *testing.T) {
 	t.Parallel()
 	var w wire
@@ -92,7 +93,7 @@ func TestLargeState(t *testing.T) {
 	if sent, _ := w.of(again); sent < size || sent > size+size/64 {
 		t.Errorf("up: %d bytes", sent)
 	}
-	again() // its tools are known from now on
+	again() // the sandbox knows its tools from now on
 	for name, change := range map[string]func(){
 		"nothing": func() {}, "the same again": func() { set("numbers", array) },
 		"what the code changed": func() { observe(t, r, "numbers[5] += 1\nsmall = 2") },
@@ -132,7 +133,7 @@ func TestLargeState(t *testing.T) {
 	}
 }
 
-// Values that are odd meet a limit, or arrive as they are, on both ways.
+// Odd values hit a limit or arrive unchanged, in both directions.
 func TestOddState(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

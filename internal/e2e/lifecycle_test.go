@@ -24,7 +24,8 @@ func client(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *san
 	return c
 }
 
-// gone checks that every way to use a sandbox tells that it is gone, and how.
+// gone checks that every way to use a sandbox reports that it is gone, and how
+// it ended.
 func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
 	t.Helper()
 	calls := map[string]func() error{
@@ -87,14 +88,14 @@ func TestExpiredSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	cloud.Advance(2 * time.Second)
-	// The handle goes by its own clock, which must reach the end too.
+	// The handle uses its own clock, which must reach the end too.
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	<-timer.C
 	gone(t, sb, "expired")
 }
 
-// What runs when the sandbox ends is told so at once.
+// Calls that are under way when the sandbox ends are told at once.
 func TestEndsDuringCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -143,7 +144,7 @@ func TestClose(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	cancel() // the context of Create says nothing about the sandbox's life
+	cancel() // the context of Create does not determine how long the sandbox lives
 	started := time.Now()
 	if err := sb.Close(); err != nil {
 		t.Error(err)
@@ -209,13 +210,13 @@ func TestDetachThenConnect(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
-	// A handle that was connected does not end the sandbox.
+	// A handle that was connected, not created, does not end the sandbox.
 	if _, err := client(t, cloud).API().Sandboxes.Get(t.Context(), sb.ID()); err != nil {
 		t.Error(err)
 	}
 }
 
-// The lease is renewed while the handle is open, and not any more afterwards.
+// The lease is renewed while the handle is open, and no longer afterwards.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

@@ -26,32 +26,32 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(withShared{m})
 }
 
-// sharedCloud is that of all tests that change nothing but their own sandboxes:
-// what a cloud loads for its kernels is more work than most tests are.
+// sharedCloud is the cloud of all tests that change nothing but their own
+// sandboxes: loading what its kernels need is more work than most tests are.
 var sharedCloud struct {
 	start sync.Once
 	cloud *local.Cloud
 	err   error
 }
 
-// shared is a cloud that others use, too. A test that moves its clock, lists its
-// sandboxes or reads its requests needs one of its own.
+// shared returns a cloud that other tests use too. A test that moves its clock,
+// lists its sandboxes or reads its requests needs a cloud of its own.
 func shared(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	sharedCloud.start.Do(func() {
-		// It outlives t, whose log and context are no use to it.
+		// The cloud outlives t, so it cannot use t's log and context.
 		logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 		sharedCloud.cloud, sharedCloud.err = local.Start(context.Background(), local.WithLogger(logger))
 	})
 	if sharedCloud.err != nil {
-		sandboxtest.New(t) // skips t where that is due
+		sandboxtest.New(t) // skips t if this machine cannot run a cloud
 		t.Fatal(sharedCloud.err)
 	}
 	return &sandboxtest.Cloud{Cloud: sharedCloud.cloud}
 }
 
 // withShared runs the tests and then closes the cloud that they shared, before
-// anybody looks for what is left.
+// the check for leftovers.
 type withShared struct{ *testing.M }
 
 func (m withShared) Run() int {
@@ -63,7 +63,7 @@ func (m withShared) Run() int {
 	return code
 }
 
-// run runs a command that has to succeed and returns what it printed.
+// run runs a command that must succeed and returns what it printed.
 func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), command, nil)
@@ -73,7 +73,7 @@ func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	return result.Stdout
 }
 
-// evaluate runs code that has to succeed and returns its value as text.
+// evaluate runs code that must succeed and returns its value as text.
 func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
 	t.Helper()
 	execution, err := sb.RunCode(t.Context(), code, nil)
@@ -83,8 +83,8 @@ func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
 	return execution.Text()
 }
 
-// eventually waits until what a background goroutine or another process brings
-// about is so.
+// eventually waits until so returns true, which a background goroutine or
+// another process brings about.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -100,7 +100,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// whenWritten cancels a context as soon as something is written to it.
+// whenWritten cancels a context as soon as anything is written to it.
 type whenWritten struct{ cancel context.CancelFunc }
 
 func (w whenWritten) Write(p []byte) (int, error) {

@@ -16,21 +16,21 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// withMemory is a cloud that bounds the memory of a sandbox.
+// withMemory returns a cloud that limits the memory of a sandbox.
 func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
 	t.Helper()
 	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{MemoryBytes: bytes}))
 	if enforced := cloud.Report().Memory; !strings.HasPrefix(enforced, "control group") {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
-			t.Fatal(enforced) // root's own groups are there, or something is broken
+			t.Fatal(enforced) // as root cgroups are available, or something is broken
 		}
 		t.Skip(enforced)
 	}
 	return cloud
 }
 
-// TestOutOfMemory: what was killed because of the sandbox's limit says so, and
-// what was killed by somebody does not.
+// TestOutOfMemory: a process that was killed because of the sandbox's limit is
+// reported as such, and one that was killed in another way is not.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, 256<<20).Create(t)
@@ -60,8 +60,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestMoreOutputThanMemory: what is printed goes through, and is kept nowhere on
-// its way. The sandbox would be out of memory if it were.
+// TestMoreOutputThanMemory: output is passed through, and is not kept anywhere
+// on its way. If it were, the sandbox would run out of memory.
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, littleMemory).Create(t)
@@ -75,8 +75,8 @@ func TestMoreOutputThanMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryMetrics: what the daemon says of memory is the sandbox's, and counts
-// the files that are kept there.
+// TestMemoryMetrics: the memory that envd reports is the sandbox's, and
+// includes the files that are kept in memory.
 func TestMemoryMetrics(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, 256<<20).Create(t)

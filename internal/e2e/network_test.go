@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// Without internet there is nothing but the loopback, and whoever tries is told
-// so at once.
+// Without internet access there is only the loopback, and programs that try to
+// connect get an error at once.
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithInternet(false))
@@ -51,8 +51,8 @@ func TestInternetOff(t *testing.T) {
 	}
 }
 
-// The rules of a sandbox bind what it does without a proxy as well as with one,
-// and change while it runs. What connects for this machine is a proxy of its
+// The rules of a sandbox apply to what it does with and without a proxy, and
+// change while it runs. The cloud connects through a proxy named in the
 // environment, which leads everything to one server.
 func TestNetworkRules(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
@@ -60,7 +60,7 @@ func TestNetworkRules(t *testing.T) {
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy knows these names
+	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
 	if got := cloud.Report().Egress; got != "transparent" {
 		t.Skip(got)
 	}
@@ -75,7 +75,7 @@ func TestNetworkRules(t *testing.T) {
 			}
 			said := result.Stdout + result.Stderr
 			if want == "reset" && strings.Contains(said, "Failed to connect") {
-				continue // it was reset before curl looked
+				continue // the connection was reset before curl looked
 			}
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: curl %s: %q %q, want %q", when, arguments, result.Stdout, result.Stderr, want)
@@ -131,10 +131,11 @@ func TestNetworkRules(t *testing.T) {
 	}
 }
 
-// A proxy on this machine reaches what sandboxes must not. Names that it would read
-// as an address of the machine, and names that only it resolves, do not get to it,
-// on any way: by the proxy of the sandbox, plain or with CONNECT, and by a connection
-// to an allowed address that names another host.
+// A proxy on this machine can reach what sandboxes must not. Names that it
+// would read as an address of the machine, and names that only it can resolve,
+// do not get to it in any way: through the sandbox's proxy, plain or with
+// CONNECT, or through a connection to an allowed address that names another
+// host.
 func TestProxyOfTheHost(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret of the host") }))
 	defer secret.Close()
@@ -185,7 +186,7 @@ func TestProxyOfTheHost(t *testing.T) {
 	}
 	asked = nil
 	mu.Unlock()
-	// The same proxy serves what may be reached.
+	// The same proxy serves what the sandbox may reach.
 	if got := ask(inside, "GET http://203.0.113.9/ HTTP/1.1\r\nConnection: close\r\nHost: 203.0.113.9\r\n\r\n"); !strings.Contains(got, "secret of the host") {
 		t.Errorf("an address that may be reached: %q", got)
 	}
@@ -196,7 +197,7 @@ func TestProxyOfTheHost(t *testing.T) {
 	}
 }
 
-// leadTo is an HTTP proxy that connects everything to one address.
+// leadTo returns an HTTP proxy that connects everything to one address.
 func leadTo(t *testing.T, address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect {
@@ -221,7 +222,7 @@ func leadTo(t *testing.T, address string) http.Handler {
 	})
 }
 
-// Sandboxes see nothing of each other: files, processes, ports, variables.
+// Sandboxes see nothing of each other: no files, processes, ports or variables.
 func TestTwoSandboxes(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

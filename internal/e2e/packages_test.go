@@ -29,13 +29,13 @@ import (
 )
 
 // index is a package index on this machine's loopback. Sandboxes reach it as
-// index.test: what connects for them is a proxy of the environment, which leads
-// everything to it.
+// index.test: their connections leave through a proxy from the environment,
+// which leads everything to the index.
 type index struct {
-	proxy *httptest.Server // the way to it
+	proxy *httptest.Server // through which sandboxes reach it
 
 	mu       sync.Mutex
-	wheels   map[string][]byte // by file
+	wheels   map[string][]byte // by file name
 	pages    map[string]func(http.ResponseWriter, *http.Request)
 	requests []string
 }
@@ -53,7 +53,8 @@ func newIndex(t *testing.T) *index {
 	return x
 }
 
-// cloud is one whose sandboxes reach the index, whose name only the proxy knows.
+// cloud returns a cloud whose sandboxes reach the index by its name, which only
+// the proxy can resolve.
 func (x *index) cloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	return sandboxtest.New(t, local.WithProxyNames())
@@ -69,7 +70,8 @@ func (x *index) add(t *testing.T, name, version, code string, requires ...string
 	x.wheels[file] = content
 }
 
-// asked tells how many requests for paths with a prefix came, and forgets all.
+// asked returns the number of requests for paths with a prefix, and forgets all
+// of them.
 func (x *index) asked(prefix string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -139,7 +141,8 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Error("nobody asked the index")
 	}
 
-	// The same again asks nobody, until something else installs or removes.
+	// The same installation again makes no request, until another one installs or
+	// removes something.
 	install(one, "greeting==1.*")
 	install(one, "greeting==1.*")
 	if n := x.asked("/"); n != 0 {
@@ -153,7 +156,8 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Error("what was removed did not come back from the index")
 	}
 
-	// What cannot be imported is told, and so is what was taken for what.
+	// What cannot be imported is reported, and so is a name that was taken for
+	// another package.
 	install(&sandbox.Installation{
 		Packages:      []sandbox.Package{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
@@ -177,7 +181,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	}
 }
 
-// Installations wait for each other, as long as their contexts last.
+// Installations wait for each other, as long as their contexts allow.
 func TestInstallTakesTurns(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "words", "1.5", "n = 1\n")
@@ -217,7 +221,7 @@ func TestInstallTakesTurns(t *testing.T) {
 	}
 }
 
-// A run whose packages are there already begins without pip.
+// A run whose packages are already installed begins without pip.
 func TestRunWithPackages(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words")
@@ -268,8 +272,8 @@ func TestRunWithPackages(t *testing.T) {
 	}
 }
 
-// A lock of another Python fails where the index has other files, or none, for
-// the sandbox's, and the error says what the lock is for.
+// A lock from another Python fails if the index has other files, or none, for
+// the sandbox's Python, and the error says which one the lock is for.
 func TestLockOfAnotherPython(t *testing.T) {
 	x := newIndex(t)
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
@@ -287,7 +291,7 @@ func TestLockOfAnotherPython(t *testing.T) {
 		if !ok || failed.HashMismatch != mismatch || !strings.Contains(err.Error(), `the lock says "For CPython 2.7 on win32 x86.": another Python`) {
 			t.Errorf("mismatch %v: %v", mismatch, err)
 		}
-		x.add(t, "words", "1.0", "n = 1\n") // one for any Python
+		x.add(t, "words", "1.0", "n = 1\n") // a wheel for any Python
 	}
 }
 
@@ -310,7 +314,7 @@ func TestLock(t *testing.T) {
 		return []string{hex.EncodeToString(s[:])}
 	}
 	const greeting, words = "greeting-1.0-py3-none-any.whl", "words-1.5-py3-none-any.whl"
-	want := []sandbox.LockedPackage{ // numpy is there already
+	want := []sandbox.LockedPackage{ // numpy is already installed
 		{Name: "greeting", Version: "1.0", SHA256: sum(greeting), File: greeting},
 		{Name: "words", Version: "1.5", SHA256: sum(words), File: words},
 	}
@@ -329,7 +333,7 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	x.add(t, "words", "1.6", "n = 2\n") // the lock does not move
+	x.add(t, "words", "1.6", "n = 2\n") // the lock keeps the version
 	x.asked("")
 	installed := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	for i, sb := range []*sandbox.Sandbox{
@@ -359,8 +363,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// What an index gives under another content, and what a sandbox says a wheel is,
-// changes nothing for anybody else.
+// An index that serves other content, or a sandbox that lies about a wheel,
+// changes nothing for other sandboxes.
 func TestLockIsKept(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")
@@ -381,7 +385,8 @@ func TestLockIsKept(t *testing.T) {
 		t.Errorf("another content: %v", err)
 	}
 
-	// A sandbox whose pip lies: it "downloads" another wheel, and is content.
+	// The pip of this sandbox lies: it "downloads" another wheel, and reports
+	// success.
 	hostile := cloud.Create(t, options...)
 	evil := wheel(t, "greeting", "1.0", "text = 'evil'\n")
 	if err := hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil); err != nil {
@@ -418,8 +423,8 @@ if "download" in sys.argv:
 	}
 }
 
-// Credentials of an index are in no argument, log or error, and go along only
-// when asked for.
+// Credentials of an index appear in no argument, log or error, and are sent
+// only when they are asked for.
 func TestIndexCredentials(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")
@@ -458,7 +463,7 @@ func TestIndexCredentials(t *testing.T) {
 	}
 }
 
-// An index that cannot be reached is said to be just that, soon.
+// An unreachable index is soon reported as unreachable.
 func TestIndexUnreachable(t *testing.T) {
 	x := newIndex(t)
 	x.proxy.Close()
@@ -473,7 +478,7 @@ func TestIndexUnreachable(t *testing.T) {
 	}
 }
 
-// With the context pip ends, in the sandbox, too.
+// When the context ends, pip ends too, also in the sandbox.
 func TestInstallIsCancelled(t *testing.T) {
 	x := newIndex(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// A machine whose Python has no IPython runs code as well, on the standard
-// library alone, and over both transports.
-func TestWithoutIPython(t *testing.T) { // not in parallel: it sets a variable of the process
+// A machine whose Python has no IPython can run code as well, with only the
+// standard library, and over both transports.
+func TestWithoutIPython(t *testing.T) { // not in parallel: it sets an environment variable of the process
 	const system = "/usr/bin/python3"
 	if exec.CommandContext(t.Context(), system, "-c", "import IPython").Run() == nil || exec.CommandContext(t.Context(), system, "-c", "").Run() != nil {
 		t.Skipf("%s is none without IPython", system)

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// lines gives what is written to it line by line.
+// lines returns a writer, and a scanner of the lines written to it.
 func lines() (io.Writer, *bufio.Scanner) {
 	r, w := io.Pipe()
 	return w, bufio.NewScanner(r)
@@ -101,7 +101,7 @@ func TestSignalCommand(t *testing.T) {
 	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
 }
 
-// A command outlives its handle; another finds it, by pid and by tag.
+// A command outlives its handle; another handle finds it, by pid and by tag.
 func TestConnectToCommand(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -175,7 +175,7 @@ func TestCommandEvents(t *testing.T) {
 	}
 }
 
-// The sandbox goes while commands run: each says so.
+// When the sandbox ends while commands run, each of them says so.
 func TestCommandsOfASandboxThatGoes(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -216,7 +216,7 @@ func TestManyCommands(t *testing.T) {
 	running.Wait()
 }
 
-// shown reads a terminal until it shows text.
+// shown reads from a terminal until it has shown text.
 func shown(t *testing.T, terminal *sandbox.Terminal, text string) {
 	t.Helper()
 	late := time.AfterFunc(30*time.Second, terminal.Disconnect)
@@ -256,7 +256,8 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is typed is shown, too: the answers must not look like the questions.
+	// The terminal also shows what is typed: the answers must not look like the
+	// questions.
 	typed(t, terminal, "echo $(stty size)-$A-$TERM-$PWD\n")
 	shown(t, terminal, "30 100-b-xterm-256color-/tmp")
 	if err := terminal.Resize(t.Context(), 132, 50); err != nil {
@@ -264,14 +265,14 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 	typed(t, terminal, "echo $(stty size)\n")
 	shown(t, terminal, "50 132")
-	// Said by what Ctrl-C is to end, so that it is there.
+	// The process that Ctrl-C is to end prints this, so it is running by then.
 	typed(t, terminal, "sh -c 'echo $((6*7))ready; exec sleep 1000'\n")
 	shown(t, terminal, "42ready")
 	typed(t, terminal, "\x03")
 	typed(t, terminal, "echo $((6*7))again\n")
 	shown(t, terminal, "42again")
 
-	// The shell outlives the handle, with its variables.
+	// The shell outlives the handle, and keeps its variables.
 	typed(t, terminal, "kept=K$((1+1)); echo $kept\n")
 	shown(t, terminal, "K2")
 	terminal.Disconnect()
@@ -296,8 +297,8 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 }
 
-// A terminal that nobody reads stops its program, not the sandbox; closing it
-// ends the program.
+// A terminal that nobody reads stops its program, not the sandbox; closing the
+// terminal ends the program.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -19,7 +19,8 @@ import (
 
 const credential = "credential-of-the-program"
 
-// programDir is a directory with a program and what is not to be uploaded.
+// programDir returns a directory with a program and with files that are not to
+// be uploaded.
 func programDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +37,8 @@ func programDir(t *testing.T) string {
 	return dir
 }
 
-// A program comes with its files and packages, gets its credentials, input and
-// status through, and leaves nothing behind.
+// A program arrives with its files and packages; it receives its credentials
+// and input, its status is returned, and it leaves nothing behind.
 func TestRunProgram(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -68,7 +69,7 @@ func TestRunProgram(t *testing.T) {
 	removed(t, sb)
 }
 
-// removed waits until nothing of programs is left in the home.
+// removed waits until nothing of the programs is left in the home directory.
 func removed(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	eventually(t, "the program's directory is removed", func() bool {
@@ -80,7 +81,7 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 	})
 }
 
-// A program that is given up is killed, with what it started, and removed.
+// A program that is given up is killed, with all that it started, and removed.
 func TestRunProgramCancelled(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -98,7 +99,7 @@ func TestRunProgramCancelled(t *testing.T) {
 	removed(t, sb)
 }
 
-// Without namespaces there is a home and no other place for files.
+// Without namespaces the home directory is the only place for a program's files.
 func TestRunProgramRestricted(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, local.WithIsolation(local.Restricted)).Create(t)

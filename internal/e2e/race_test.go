@@ -2,9 +2,10 @@
 
 package e2e
 
-// Less than without the race detector, under which all takes ten times as long.
+// The values are smaller than without the race detector, which makes everything
+// ten times as slow.
 const (
-	littleMemory = 128 << 20 // an agent with the race detector is larger
+	littleMemory = 128 << 20 // envd with the race detector is larger
 	muchOutput   = 256 << 20 // more than a sandbox of the test has memory
 	muchPrinted  = 16 << 20  // more than is kept
 	manyCalls    = 1_000

@@ -26,7 +26,7 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
-// A key that cannot be one is refused before anything is sent, and not told.
+// A malformed key is refused before anything is sent, and is not printed.
 func TestImpossibleKey(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -62,7 +62,7 @@ func TestUnknownTemplate(t *testing.T) {
 	}
 }
 
-// What the local cloud cannot do it refuses, naming the field.
+// The local cloud refuses what it cannot do, and names the field.
 func TestUnsupportedFields(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -136,7 +136,8 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// Code for what is not there is refused alike on both ways, and nothing is left.
+// Code that cannot run, such as code for a language or context that does not
+// exist, is refused in the same way on both transports, and nothing is left behind.
 func TestCodeThatCannotRun(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		evaluate(t, sb, "x = 41")
@@ -179,7 +180,7 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 		t.Errorf("in Go: %v", err)
 	}
 
-	// And on the way back.
+	// The same in the other direction.
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{})
 	if err != nil {
 		t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// Every representation of a value comes over both transports, and so do those
-// that have no name here.
+// Every representation of a value arrives over both transports, including those
+// that have no name in this package.
 func TestEveryFormOfAResult(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		execution, err := sb.RunCode(t.Context(), `
@@ -55,7 +55,7 @@ display({
 	})
 }
 
-// An execution tells the order, the number, the time and what is left out.
+// An execution reports the order, the number, the time and what is left out.
 func TestWhatAnExecutionTells(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		before := time.Now()
@@ -89,7 +89,7 @@ func TestWhatAnExecutionTells(t *testing.T) {
 	})
 }
 
-// What matplotlib draws comes as a typed chart beside its picture.
+// What matplotlib draws arrives as a typed chart beside its picture.
 func TestCharts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		const draw = "import matplotlib.pyplot as plt\n"

@@ -34,7 +34,7 @@ func begin(t *testing.T, sb *sandbox.Sandbox, p *agent.Params) *agent.Run {
 	return r
 }
 
-// decoded is what a value is in Go.
+// decoded returns a value as its Go type.
 func decoded[T any](t *testing.T, v state.Value) (x T) {
 	t.Helper()
 	if err := v.Decode(&x); err != nil {
@@ -45,7 +45,7 @@ func decoded[T any](t *testing.T, v state.Value) (x T) {
 
 var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
-// One sandbox has as many runs as one likes, each with its final answer.
+// A sandbox can have any number of runs, each with its own final answer.
 func TestTenRuns(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -69,7 +69,7 @@ func TestTenRuns(t *testing.T) {
 	}
 }
 
-// Runs in several contexts are under way at once; a context has one.
+// Runs in several contexts can be under way at once; a context has only one.
 func TestRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -104,8 +104,8 @@ func TestRunsAtOnce(t *testing.T) {
 	runs.Wait()
 }
 
-// warmUp runs code that raises: the first traceback of a kernel takes its time,
-// and what is tested is not that.
+// warmUp runs code that raises an exception: the first traceback of a kernel
+// takes a while, which is not what is tested.
 func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 	t.Helper()
 	_, err := sb.RunCode(t.Context(), code+"\n1/0", nil)
@@ -114,7 +114,8 @@ func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 	}
 }
 
-// However code overstays, the step ends as such and the kernel goes on.
+// However code overruns its time, the step ends as timed out and the kernel
+// goes on.
 func TestStepTimeouts(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -158,9 +159,9 @@ func TestStepTimeouts(t *testing.T) {
 	}
 }
 
-// Code that does not stop when its time is over costs the run its kernel: the step
-// after it begins in another one, with all that the run has, and says so. The
-// time that it waits is not its own.
+// Code that does not stop when its time is over costs the run its kernel: the
+// next step begins in another one, with all that the run has, and says so. The
+// time that it waits does not count as its own.
 func TestStepThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -186,8 +187,8 @@ func TestStepThatDoesNotStop(t *testing.T) {
 	}
 }
 
-// The guard's report of a step that ran into its limit is the step's; what it saw
-// in a step that was given up is in the audit, and not the next step's.
+// The guard's report of a step that hit its limit belongs to that step. What it
+// saw in a step that was given up is in the audit, and not in the next step.
 func TestGuardOfAStepThatWasCut(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -282,7 +283,7 @@ func TestLimitsInASandbox(t *testing.T) {
 	}
 }
 
-// Hooks see every step and every call of a tool, within one another.
+// Hooks see every step and every tool call, properly nested.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -322,7 +323,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// The kernel is killed under a step: the next step begins again with state,
+// The kernel is killed during a step: the next step begins again with state,
 // guard and tools, and so does the next run.
 func TestKernelKilledInARun(t *testing.T) {
 	t.Parallel()
@@ -359,7 +360,7 @@ func TestKernelKilledInARun(t *testing.T) {
 	}
 }
 
-// A kernel that heeds no interrupt is replaced: the step that waited behind it
+// A kernel that ignores the interrupt is replaced: the step that waited for it
 // is told before it runs, and the one after that begins again.
 func TestKernelReplacedInARun(t *testing.T) {
 	t.Parallel()
@@ -384,8 +385,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 	}
 }
 
-// A step keeps apart what was printed, displayed and raised, for a model to
-// read.
+// A step separates what was printed, displayed and raised, for a model to read.
 func TestObservationInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -415,7 +415,8 @@ plt.show()
 	}
 }
 
-// A sandbox that goes under a run ends its step, and the run can be closed.
+// A sandbox that ends during a run ends its step, and the run can still be
+// closed.
 func TestSandboxGoneUnderARun(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

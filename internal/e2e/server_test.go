@@ -25,7 +25,7 @@ import (
 
 const serverVariable = "E2BCTL_E2E_SERVER"
 
-// serve runs a cloud, tells its address and key on standard output, and waits
+// serve runs a cloud, prints its address and key to standard output, and waits
 // to be killed.
 func serve() {
 	cloud, err := local.Start(context.Background())
@@ -33,12 +33,12 @@ func serve() {
 		log.Fatal(err)
 	}
 	fmt.Fprintln(os.Stdout, cloud.URL(), string(cloud.APIKey()))
-	_, _ = io.Copy(io.Discard, os.Stdin) // should the test die
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends if the test dies
 	_ = cloud.Close()
 }
 
-// TestServerKilled kills the process of the cloud while a client of another
-// process works.
+// TestServerKilled kills the process of the cloud while a client in another
+// process is working.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	python, err := local.FindPython(t.Context())
@@ -139,13 +139,13 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// started is a process by its id and start: an id alone is used again.
+// started identifies a process by its id and start time: an id alone is reused.
 type started struct {
 	pid   int
 	start string
 }
 
-// descendants gives the processes below pid, without it.
+// descendants returns the processes below pid, without pid itself.
 func descendants(t *testing.T, pid int) []started {
 	t.Helper()
 	children := map[int][]started{}
@@ -174,8 +174,8 @@ func descendants(t *testing.T, pid int) []started {
 	return found
 }
 
-// status reads a process's parent, start and state; start is empty when there
-// is no such process.
+// status reads the parent, start time and state of a process; start is empty
+// when there is no such process.
 func status(pid int) (parent int, start, state string) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -186,8 +186,8 @@ func status(pid int) (parent int, start, state string) {
 	return parent, fields[19], fields[0]
 }
 
-// living gives those that still run. A zombie of the test's init, which may not
-// reap, does not.
+// living returns the processes that still run. A zombie that the test's init
+// has not reaped does not count.
 func living(all []started) (left []started) {
 	for _, p := range all {
 		if _, start, state := status(p.pid); start == p.start && state != "Z" {
@@ -197,8 +197,8 @@ func living(all []started) (left []started) {
 	return left
 }
 
-// cgroups gives the directories of the cgroups of processes, but for those
-// that the test itself is in.
+// cgroups returns the directories of the processes' cgroups, except those that
+// the test itself is in.
 func cgroups(all []started) (directories []string) {
 	own, _ := os.ReadFile("/proc/self/cgroup")
 	for _, p := range all {

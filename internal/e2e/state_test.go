@@ -15,7 +15,7 @@ type sale struct {
 	Amount float64 `py:"amount"`
 }
 
-// What one sandbox computed, another one continues with, by way of a file.
+// Another sandbox continues with what one sandbox computed, by way of a file.
 func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	t.Parallel()
 	c := client(t, shared(t))

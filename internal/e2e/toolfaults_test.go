@@ -78,8 +78,8 @@ func TestManyToolCalls(t *testing.T) {
 	}
 }
 
-// A thread may call a tool when its cell has ended: it is told so, and the next
-// step has its tools.
+// A thread may call a tool after its cell has ended: it gets an error, and the
+// next step has its tools.
 func TestToolCalledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -104,8 +104,8 @@ thread.start()`)
 	}
 }
 
-// The call of a thread that is under way when its step ends is an exception, as is
-// one that waits behind it, and the next step has its tools.
+// A thread's tool call that is under way when its step ends raises an
+// exception, as does one that waits behind it, and the next step has its tools.
 func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -191,9 +191,9 @@ func (c *remoteTools) tool(name string) agent.Tool {
 	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 1}))
 }
 
-// A tool with a live connection, as those of a tool server are, and one made
-// with a secret are called like any other. What they were made with is not in
-// the sandbox.
+// A tool with a live connection, such as those of a tool server, and one made
+// with a secret are called like any other. What they were made with does not
+// get into the sandbox.
 func TestToolsOfAServer(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
@@ -207,7 +207,8 @@ func TestToolsOfAServer(t *testing.T) {
 	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
 		t.Errorf("%+v", step)
 	}
-	// The search finds what is there: its own pattern is not, thanks to the brackets.
+	// The search finds what is there. Thanks to the brackets it does not find its
+	// own pattern.
 	observe(t, r, "import os\nos.environ['PLANTED'] = kept = 'constructor-' + 'control'\nopen('/tmp/planted', 'w').write(kept)")
 	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted\n"} {
 		if got := run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {

@@ -68,7 +68,8 @@ func TestToolsInASandbox(t *testing.T) {
 	if step := observe(t, r, "again()"); step.Error != nil {
 		t.Error(step.Error)
 	}
-	// A thread that calls when the step is over is told so, and the next works.
+	// A thread that calls a tool after the step is over gets an error, and the
+	// next step works.
 	observe(t, r, "late = []\ndef f():\n    try:\n        waits()\n    except Exception as e:\n        late.append(e)\nx = threading.Thread(target=f)\nx.start()")
 	if got := observe(t, r, "x.join()\n(len(late), add(2, 2))").Text(); got != "(1, 4)" {
 		t.Error(got)
@@ -76,7 +77,7 @@ func TestToolsInASandbox(t *testing.T) {
 	for len(entered) > 0 {
 		<-entered
 	}
-	// Cancelled within a tool.
+	// The step is cancelled within a tool.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
 	if _, err := r.Exec(ctx, "waits()"); !errors.Is(err, context.Canceled) {
@@ -85,7 +86,7 @@ func TestToolsInASandbox(t *testing.T) {
 	if got := observe(t, r, "add(20, 22)").Text(); got != "42" {
 		t.Error(got)
 	}
-	// The kernel dies within a tool.
+	// The kernel dies during a tool call.
 	if _, err := r.Exec(t.Context(), "import os\nthreading.Thread(target=lambda: (add(1, 1), os._exit(1))).start()\nwaits()"); !errors.Is(err, sandbox.ErrKernelDied) {
 		t.Errorf("the kernel died: %v", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// wheel makes a wheel with one module, or with none when code is empty.
+// wheel returns a wheel with one module, or with none when code is empty.
 func wheel(t *testing.T, name, version, code string, requires ...string) []byte {
 	t.Helper()
 	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
@@ -48,7 +48,7 @@ func wheel(t *testing.T, name, version, code string, requires ...string) []byte 
 	return content.Bytes()
 }
 
-// wheelFile is a wheel on this machine.
+// wheelFile returns the path of a wheel on this machine.
 func wheelFile(t *testing.T, name, version, code string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%s-py3-none-any.whl", name, version))
@@ -58,8 +58,8 @@ func wheelFile(t *testing.T, name, version, code string) string {
 	return path
 }
 
-// Commands of both users and cells have one Python, and see what any of them
-// installs.
+// The commands of both users and the cells share one Python, and each sees what
+// any of them installs.
 func TestOnePython(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -24,13 +24,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// forked tells in Python whether the kernel was forked from the zygote.
+// forked is a Python expression: whether the kernel was forked from the zygote.
 const forked = `b"--zygote" in open("/proc/self/cmdline", "rb").read()`
 
-// startsCold is a variable that keeps a kernel from being forked.
+// startsCold has a variable that keeps a kernel from being forked.
 var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
 
-// warmCloud is a cloud whose zygote is warm.
+// warmCloud returns a cloud whose zygote is warm.
 func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	python, err := local.FindPython(t.Context())
@@ -48,7 +48,7 @@ func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	return cloud
 }
 
-// awaitWarm waits until kernels are forked.
+// awaitWarm waits until kernels are being forked.
 func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
 	sb := cloud.Create(t)
@@ -75,9 +75,10 @@ func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context, code string) string 
 	return execution.Text()
 }
 
-// self is all that a process can tell of itself and that must not depend on how
-// it was started. Linear algebra has its threads from the fork on, not from the
-// import of numpy: they are not counted.
+// self collects everything that a process can find out about itself and that
+// must not depend on how it was started. In a forked kernel the threads of linear
+// algebra start with the fork, not with the import of numpy, so they are not
+// counted.
 const self = `
 import ctypes, gc, getpass, json, locale, os, resource, signal, site, stat, sys, tempfile, threading, warnings
 def read(name):
@@ -115,10 +116,10 @@ print(json.dumps({
 }))
 `
 
-// TestForkedKernel compares a kernel that was forked with one that was started.
+// TestForkedKernel compares a forked kernel with one that was started.
 func TestForkedKernel(t *testing.T) {
 	t.Parallel()
-	signal.Ignore(unix.SIGHUP, unix.SIGQUIT) // as nohup and a shell's background jobs have it
+	signal.Ignore(unix.SIGHUP, unix.SIGQUIT) // as under nohup and for a shell's background jobs
 	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGQUIT) })
 	cloud := warmCloud(t)
 	warm, cold := cloud.Create(t), cloud.Create(t, sandbox.WithEnvs(startsCold))
@@ -139,7 +140,7 @@ func TestForkedKernel(t *testing.T) {
 		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
 	}
 
-	// It shows values and figures as the other does.
+	// It displays values and figures as the other one does.
 	const show = `
 import matplotlib.pyplot as plt, numpy as np, pandas as pd
 plt.plot([1, 2, 3]); plt.show()
@@ -160,7 +161,7 @@ display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
 		t.Errorf("a forked kernel shows (-started +forked):\n%s", diff)
 	}
 
-	// What it belongs to is what commands of the sandbox belong to.
+	// It is in the same namespaces and cgroup as the sandbox's commands.
 	const places = "cat /proc/self/cgroup; for n in cgroup ipc mnt net pid pid_for_children user uts; do readlink /proc/self/ns/$n; done; hostname; id -u"
 	result, err := warm.Commands.Run(t.Context(), places, &sandbox.CommandParams{User: "root"})
 	if err != nil {
@@ -174,7 +175,8 @@ lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "m
 	}
 }
 
-// TestForkedKernelsDiffer has two kernels tell what must not be the same in both.
+// TestForkedKernelsDiffer checks that two kernels differ in what must not be
+// the same in both.
 func TestForkedKernelsDiffer(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
@@ -281,7 +283,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 }
 
 // TestZygoteKilled: kernels start without it, and it comes back.
-func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all clouds
+func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes of all clouds
 	cloud := warmCloud(t)
 	sb := cloud.Create(t)
 	if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
@@ -292,7 +294,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all 
 		t.Fatal("no zygote was found")
 	}
 	for _, pid := range pids {
-		// One of a cloud that is being closed may have gone by itself.
+		// The zygote of a cloud that is being closed may already have ended.
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			t.Error(err)
 		}
@@ -306,7 +308,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills those of all 
 	awaitWarm(t, cloud)
 }
 
-// TestForkedKernelDies: the next one is forked too.
+// TestForkedKernelDies: the next kernel is forked too.
 func TestForkedKernelDies(t *testing.T) {
 	t.Parallel()
 	sb := warmCloud(t).Create(t)
@@ -376,7 +378,7 @@ found`
 	}
 }
 
-// zygotes are the processes of the zygotes that this process's clouds have.
+// zygotes returns the processes of the zygotes of this process's clouds.
 func zygotes() (pids []int) {
 	return slices.DeleteFunc(below(os.Getpid()), func(pid int) bool {
 		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -385,7 +387,7 @@ func zygotes() (pids []int) {
 	})
 }
 
-// below are all processes below pid.
+// below returns all processes below pid.
 func below(pid int) (found []int) {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, task := range tasks {
@@ -452,7 +454,7 @@ func TestManyForkedKernels(t *testing.T) {
 	}
 }
 
-// proportionalMemory is that of all processes below pid.
+// proportionalMemory returns the memory of all processes below pid.
 func proportionalMemory(pid int) (sum int) {
 	for _, child := range below(pid) {
 		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", child))

@@ -1,5 +1,5 @@
-// Package httpwait bounds the time that the answer to an HTTP request may take. A
-// peer that sends a byte now and then would hold its caller as long as it likes.
+// Package httpwait bounds the time that the answer to an HTTP request may take.
+// Otherwise a peer that sends a byte now and then could hold its caller forever.
 package httpwait
 
 import (
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// How long the body of an answer that is read whole may take.
+// How long the body of an answer may take if it is not a stream.
 const (
-	// Idle is the longest time in which nothing comes.
+	// Idle is the longest time during which nothing may arrive.
 	Idle = 20 * time.Second
 	// Body is the time from the answer's head to its end.
 	Body = time.Minute
@@ -21,16 +21,16 @@ const (
 
 // Limits say how long an answer may take.
 type Limits struct {
-	// Head bounds the time from the request to the answer's head, the sending of
-	// the request included; 0 means that only the request's context does.
+	// Head bounds the time from the request to the head of the answer, including
+	// sending the request; 0 means that only the request's context bounds it.
 	Head time.Duration
 	// Stream means that the body of a 2xx answer may take any time. All other
 	// bodies are bounded by [Idle] and [Body].
 	Stream bool
 }
 
-// SlowError is an answer that did not come in time. It is a net.Error that timed
-// out, and not [context.DeadlineExceeded]: the caller has set no deadline.
+// SlowError reports an answer that did not arrive in time. It is a net.Error that timed
+// out, but not [context.DeadlineExceeded], because the caller set no deadline.
 type SlowError struct {
 	what  string
 	limit time.Duration
@@ -43,11 +43,11 @@ func (e *SlowError) Error() string {
 // Timeout returns true.
 func (e *SlowError) Timeout() bool { return true }
 
-// Temporary returns false: another attempt would take as long.
+// Temporary returns false: another attempt would take just as long.
 func (e *SlowError) Temporary() bool { return false }
 
-// Do sends a request with send. An answer that does not come within the limits is
-// a [*SlowError], of Do or of a Read of the body, and ends the request. As with
+// Do sends a request with send. If the answer does not arrive within the limits, Do, or a
+// Read of the body, returns a [*SlowError], and the request is ended. As with
 // any request, the body must be closed.
 func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limits Limits) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -69,12 +69,12 @@ func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limit
 	return response, nil
 }
 
-// after ends a request that is not complete in time.
+// after ends a request that is not complete within limit.
 func after(limit time.Duration, cancel context.CancelCauseFunc, what string) *time.Timer {
 	return time.AfterFunc(limit, func() { cancel(&SlowError{what, limit}) })
 }
 
-// orSlow returns the reason for which the request was ended here, or else err.
+// orSlow returns the reason why the request was ended here, or else err.
 func orSlow(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*SlowError](context.Cause(ctx)); ok {
 		return slow
@@ -88,13 +88,13 @@ type body struct {
 	ctx    context.Context //nolint:containedctx // the request's
 	cancel context.CancelCauseFunc
 
-	idle, whole *time.Timer // nil: it may take any time
+	idle, whole *time.Timer // nil if it may take any time
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.idle != nil {
 		b.idle.Reset(Idle)
-		defer b.idle.Stop() // what the caller does with it may take any time
+		defer b.idle.Stop() // the caller may take any time to use it
 	}
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF { //nolint:errorlint // a Reader returns io.EOF itself

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pipes is a listener whose connections are within this process, so that their
-// time can be that of a test.
+// pipes is a listener whose connections are within this process, so that they can use
+// the fake time of a test.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -69,7 +69,7 @@ func ask(ctx context.Context, t *testing.T, limits Limits, handler http.HandlerF
 	return string(text), took, err
 }
 
-// drip answers with a status and then a byte each time, n of them, until the
+// drip answers with a status and then n bytes, one after each interval, until the
 // request ends.
 func drip(status, n int, each time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +130,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// The caller's context ends a request as ever, and is the reason then.
+// TestDoHeedsItsContext checks that the caller's context still ends a request, and is then the reason.
 func TestDoHeedsItsContext(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{"no head": silent, "drips": drip(200, 1e6, time.Second)} {
@@ -148,7 +148,7 @@ func TestDoHeedsItsContext(t *testing.T) {
 	}
 }
 
-// A caller may take its time with what has come.
+// TestSlowReader checks that a caller may take its time to read what has arrived.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

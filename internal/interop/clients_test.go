@@ -13,16 +13,17 @@ import (
 	"time"
 )
 
-// generations are the folders of pins: the newest SDKs, which create by the
-// second version of the API, and the last that use the first.
+// generations are the folders of pinned SDKs: the newest, which create
+// sandboxes with the second version of the API, and the last ones that use the
+// first.
 var generations = []string{"newest", "2.45"}
 
-// patience is how long all cases of one client may take. They need seconds; it
-// ends a client that hangs, so that its case is named.
+// patience is how long all cases of one client may take. They take seconds; the
+// limit ends a client that hangs, so that its case is named.
 const patience = 4 * time.Minute
 
-// TestClients shares one cloud among all clients: they do not disturb each
-// other, or that is found here.
+// TestClients shares one cloud among all clients: if they disturb each other,
+// this test finds out.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	cloud := localUp(t)
@@ -58,14 +59,14 @@ func drivePython(t *testing.T, cloud []string, interpreter, packages, folder, st
 	t.Helper()
 	env := []string{
 		"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1",
-		"NO_PROXY=*", "no_proxy=*", // all that they talk to is this machine
+		"NO_PROXY=*", "no_proxy=*", // they only talk to this machine
 	}
 	drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), folder, style)
 }
 
 // javascript returns the script that runs the cases with the packages installed
-// in directory. Imports are looked for beside the file that imports, so the
-// cases are copied to where a link to the packages can stand.
+// in directory. Node looks for imports beside the file that imports them, so
+// the cases are copied to a place where a link to the packages can stand.
 func javascript(t *testing.T, directory string) string {
 	t.Helper()
 	copied := t.TempDir()

@@ -14,8 +14,8 @@ import (
 )
 
 // localUp builds the command and starts "e2bctl local up", as a user does, and
-// returns the variables that it prints. Its record is in a directory of its own,
-// so it neither meets nor disturbs a cloud that this user runs.
+// returns the variables that it prints. The cloud's record is in a directory of
+// its own, so it does not interfere with a cloud that this user runs.
 func localUp(t *testing.T) []string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -23,7 +23,7 @@ func localUp(t *testing.T) []string {
 	}
 	program := filepath.Join(t.TempDir(), "e2bctl")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, race detector or not
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, with or without the race detector
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, output)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// official is the official command, and the cloud that it is to use.
+// official is the official command, and the cloud that it uses.
 type official struct {
 	program string
 	cloud   []string
@@ -35,7 +35,7 @@ func (o official) command(t *testing.T, arguments ...string) *exec.Cmd {
 	return command
 }
 
-// run runs the command with stdin, which nil leaves empty.
+// run runs the command with stdin; nil means empty input.
 func (o official) run(t *testing.T, stdin io.Reader, arguments ...string) outcome {
 	t.Helper()
 	command := o.command(t, arguments...)
@@ -48,7 +48,7 @@ func (o official) run(t *testing.T, stdin io.Reader, arguments ...string) outcom
 	return outcome{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
 }
 
-// must runs the command, which has to succeed, and returns what it printed.
+// must runs the command, which must succeed, and returns what it printed.
 func (o official) must(t *testing.T, arguments ...string) string {
 	t.Helper()
 	got := o.run(t, nil, arguments...)
@@ -58,8 +58,8 @@ func (o official) must(t *testing.T, arguments ...string) string {
 	return got.stdout
 }
 
-// terminal runs the command in a terminal, types input once prompt has been
-// shown, and returns all that was shown.
+// terminal runs the command in a terminal, types input once prompt is shown,
+// and returns everything that was shown.
 func (o official) terminal(t *testing.T, prompt, input string, arguments ...string) string {
 	t.Helper()
 	command := o.command(t, arguments...)
@@ -92,7 +92,7 @@ func (o official) terminal(t *testing.T, prompt, input string, arguments ...stri
 // driveCommand makes the official command do each of its jobs with a sandbox.
 func driveCommand(t *testing.T, cloud []string, program string) {
 	o := official{program, cloud}
-	// The older command says more than the id.
+	// The older command prints more than the id.
 	created := o.must(t, "sandbox", "create", "-d")
 	id := regexp.MustCompile(`\b[a-z0-9]{21}\b`).FindString(created)
 	if id == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// installJS returns the directory whose node_modules has the packages pinned in
-// js/generation.
+// installJS returns the directory whose node_modules contains the packages
+// pinned in js/generation.
 func installJS(t *testing.T, generation string) string {
 	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {

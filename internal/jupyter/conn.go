@@ -15,17 +15,17 @@ import (
 
 const (
 	pingInterval = 15 * time.Second
-	// silence is how long a peer may leave pings unanswered while it is listened to.
+	// silence is how long a peer may leave pings unanswered while Receive waits.
 	silence = 45 * time.Second
-	// writeTimeout bounds one write: a peer that takes nothing for so long is
+	// writeTimeout bounds one write: a peer that accepts nothing for that long is
 	// lost.
 	writeTimeout = time.Minute
-	// MaxMessage is how large a message of the peer may be.
+	// MaxMessage is the largest size of a message from the peer.
 	MaxMessage = 128 << 20
 )
 
 // Conn is the client's end of a kernel's websocket. Send and Close are safe for
-// concurrent use; Receive is for one goroutine. Close must be called.
+// concurrent use; Receive must be called from one goroutine. Close must be called.
 type Conn struct {
 	socket *websocket.Conn
 	v1     bool
@@ -35,14 +35,14 @@ type Conn struct {
 	done    chan struct{}
 	pinging sync.WaitGroup
 
-	// Only Receive touches these.
+	// Only Receive uses these.
 	failed error // the first error of reading
 	buffer bytes.Buffer
 }
 
-// DialError is a websocket that the server refused to open.
+// DialError reports that the server refused to open a websocket.
 type DialError struct {
-	// StatusCode and Header are the answer's; Body is its beginning.
+	// StatusCode and Header are those of the answer; Body is its beginning.
 	StatusCode int
 	Header     http.Header
 	Body       []byte
@@ -52,12 +52,12 @@ func (e *DialError) Error() string {
 	return fmt.Sprintf("jupyter: open the kernel's websocket: %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 }
 
-// ErrTooBig: the peer does not take a message of the size that it was sent.
+// ErrTooBig means that the peer does not accept a message of the size that was sent.
 var ErrTooBig = errors.New("jupyter: the peer ended the connection over a message that is too big")
 
 // Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx
-// bounds the dialling alone. An answer other than the websocket is a
-// [*DialError].
+// bounds only the dialling. If the server answers with anything but a websocket,
+// the error is a [*DialError].
 func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http.Header) (*Conn, error) {
 	d := *dialer
 	d.Subprotocols = []string{SubprotocolV1}
@@ -85,7 +85,7 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	return c, nil
 }
 
-// ping keeps proxies from cutting a silent connection, and finds out that the
+// ping keeps proxies from cutting a silent connection, and detects that the
 // peer is lost.
 func (c *Conn) ping() {
 	ticker := time.NewTicker(pingInterval)
@@ -96,13 +96,13 @@ func (c *Conn) ping() {
 			return
 		case <-ticker.C:
 			if c.socket.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
-				return // Receive finds out
+				return // Receive will notice
 			}
 		}
 	}
 }
 
-// Send sends a message. After an error the connection is of no use any more.
+// Send sends a message. After an error the connection can no longer be used.
 func (c *Conn) Send(m *Message) error {
 	kind, frame := websocket.BinaryMessage, []byte(nil)
 	var err error
@@ -127,7 +127,7 @@ func (c *Conn) Send(m *Message) error {
 	return nil
 }
 
-// Receive waits for the next message. After an error it gives that error
+// Receive waits for the next message. After an error it returns the same error
 // again. Close makes it return.
 func (c *Conn) Receive() (*Message, error) {
 	if c.failed != nil {
@@ -154,13 +154,13 @@ func (c *Conn) Receive() (*Message, error) {
 	return m, nil
 }
 
-// keptBuffer is how large a buffer is kept for the next message.
+// keptBuffer is the largest size of a buffer that is kept for the next message.
 const keptBuffer = 1 << 20
 
-// receive reads a frame into memory of its own. On its way it is gathered in a
+// receive reads a frame into newly allocated memory. It is first gathered in a
 // buffer that has grown to the usual size.
 func (c *Conn) receive() (kind int, frame []byte, err error) {
-	// Who has not asked for a while has not seen the pongs either.
+	// If Receive was not called for a while, the pongs have not been seen either.
 	_ = c.socket.SetReadDeadline(time.Now().Add(silence))
 	kind, r, err := c.socket.NextReader()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// dial opens a connection to a server that does what serve says.
+// dial opens a connection to a server that runs serve.
 func dial(t *testing.T, subprotocols []string, serve func(*websocket.Conn)) *Conn {
 	t.Helper()
 	upgrader := websocket.Upgrader{Subprotocols: subprotocols}
@@ -40,7 +40,7 @@ func dial(t *testing.T, subprotocols []string, serve func(*websocket.Conn)) *Con
 	return c
 }
 
-// echo sends back what comes until the connection ends.
+// echo sends back what it receives until the connection ends.
 func echo(socket *websocket.Conn) {
 	for {
 		kind, frame, err := socket.ReadMessage()
@@ -93,7 +93,7 @@ func TestConnTakesManyWriters(t *testing.T) {
 	writers.Wait()
 }
 
-// A reader may let a message wait for as long as it likes.
+// TestConnWaitsForItsReader checks that a reader may let a message wait for any time.
 func TestConnWaitsForItsReader(t *testing.T) {
 	t.Parallel()
 	c := dial(t, nil, func(socket *websocket.Conn) {
@@ -104,7 +104,7 @@ func TestConnWaitsForItsReader(t *testing.T) {
 		_ = socket.WriteMessage(websocket.TextMessage, frame)
 		echo(socket)
 	})
-	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // which is what has passed by then
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // this deadline has passed by then
 	if m, err := c.Receive(); err != nil || m.Header.MsgType != "x" {
 		t.Errorf("%+v, %v", m, err)
 	}

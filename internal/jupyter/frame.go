@@ -8,11 +8,11 @@ import (
 )
 
 // SubprotocolV1 is the websocket subprotocol of the second framing. A client
-// offers it; a server that knows it picks it.
+// offers it; a server that knows it selects it.
 const SubprotocolV1 = "v1.kernel.websocket.jupyter.org"
 
-// maxParts bounds the offsets of a foreign frame: far more than any real
-// message has, far less than what would cost memory.
+// maxParts bounds the number of offsets in a frame of the peer: far more than any real
+// message has, far less than would cost much memory.
 const maxParts = 1024
 
 var errFrame = errors.New("jupyter: malformed frame")
@@ -31,8 +31,8 @@ type object struct {
 	MsgType string `json:"msg_type,omitempty"`
 }
 
-// Marshal gives a message in the default framing. binary tells that the frame
-// is binary, which it is when the message has buffers.
+// Marshal returns a message in the default framing. isBinary reports whether the frame
+// is binary, which is the case if the message has buffers.
 func Marshal(m *Message) (frame []byte, isBinary bool, err error) {
 	parent, err := marshalParent(m.Parent)
 	if err != nil {
@@ -59,8 +59,8 @@ func Marshal(m *Message) (frame []byte, isBinary bool, err error) {
 }
 
 // Unmarshal reads a frame of the default framing. The message refers to the
-// frame's memory. A frame without a channel is for the shell, as older clients
-// have it.
+// frame's memory. A frame without a channel, as older clients send it, is for the
+// shell.
 func Unmarshal(frame []byte, isBinary bool) (*Message, error) {
 	var buffers [][]byte
 	if isBinary {
@@ -71,7 +71,7 @@ func Unmarshal(frame []byte, isBinary bool) (*Message, error) {
 		frame, buffers = parts[0], parts[1:]
 	}
 	var o object
-	// Buffers of the object are placeholders only; what is in them is ignored.
+	// Buffers of the object are only placeholders; their content is ignored.
 	if err := json.Unmarshal(frame, &struct {
 		*object
 		Buffers json.RawMessage `json:"buffers"`
@@ -100,7 +100,7 @@ func splitDefault(frame []byte) ([][]byte, error) {
 	return slices(frame, append(offsets, uint64(len(frame))), uint64(4*(1+count)))
 }
 
-// slices cuts a frame at its offsets, which must not fall and not leave it.
+// slices cuts a frame at its offsets, which must not decrease and must lie within it.
 func slices(frame []byte, offsets []uint64, least uint64) ([][]byte, error) {
 	parts := make([][]byte, 0, len(offsets)-1)
 	for i, end := range offsets[1:] {
@@ -113,7 +113,7 @@ func slices(frame []byte, offsets []uint64, least uint64) ([][]byte, error) {
 	return parts, nil
 }
 
-// MarshalV1 gives a message in the framing of [SubprotocolV1]: always binary.
+// MarshalV1 returns a message in the framing of [SubprotocolV1], which is always binary.
 func MarshalV1(m *Message) ([]byte, error) {
 	header, err := json.Marshal(m.Header)
 	if err != nil {
@@ -142,8 +142,8 @@ func MarshalV1(m *Message) ([]byte, error) {
 }
 
 // UnmarshalV1 reads a frame of [SubprotocolV1]. The message refers to the
-// frame's memory. Whether Metadata and Content are JSON is for whoever reads
-// them to find out.
+// frame's memory. It does not check that Metadata and Content are JSON; the code that
+// reads them does.
 func UnmarshalV1(frame []byte) (*Message, error) {
 	if len(frame) < 8 {
 		return nil, fmt.Errorf("%w: %d bytes", errFrame, len(frame))

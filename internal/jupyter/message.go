@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
-// ProtocolVersion is the messaging protocol that headers of this package name.
+// ProtocolVersion is the version of the messaging protocol in headers of this package.
 const ProtocolVersion = "5.3"
 
 // The four channels of a kernel.
@@ -32,7 +32,7 @@ const (
 	StateDead       = "dead"
 )
 
-// Header identifies a message. Every answer carries the request's header as
+// Header identifies a message. Every answer carries the header of the request as
 // its parent.
 type Header struct {
 	MsgID    string `json:"msg_id"`
@@ -46,7 +46,7 @@ type Header struct {
 // Date is when a message was made, in ISO 8601. Some clients leave it out.
 type Date string
 
-// UnmarshalJSON takes what is no string for left out: Jupyter's own gateway
+// UnmarshalJSON treats anything that is not a string as left out: Jupyter's own gateway
 // client sends seconds.
 func (d *Date) UnmarshalJSON(data []byte) error {
 	*d = ""
@@ -61,15 +61,15 @@ type Message struct {
 	Channel string
 	Header  Header
 	// Parent is the header of the request that this message answers; it is
-	// zero for a request, and for what a server says of its own.
+	// zero for a request, and for messages that a server sends unasked.
 	Parent   Header
 	Metadata json.RawMessage
 	Content  json.RawMessage
-	// Buffers are the binary parts. They are nil for nearly all messages.
+	// Buffers are the binary parts. Nearly all messages have none (nil).
 	Buffers [][]byte
 }
 
-// NewID gives a random identifier in the form of a UUID, as message, session
+// NewID returns a random identifier in the form of a UUID, as message, session
 // and kernel ids are.
 func NewID() string {
 	var b [16]byte
@@ -80,8 +80,8 @@ func NewID() string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// SplitID takes an id of the form "prefix_17" apart. Servers and many kernels
-// number what they say like this, so that it shows when a message is missing.
+// SplitID splits an id of the form "prefix_17". Servers and many kernels
+// number their messages like this, so that a missing message can be noticed.
 func SplitID(id string) (prefix string, n int, ok bool) {
 	at := strings.LastIndexByte(id, '_')
 	if at < 0 || len(id) > 256 {
@@ -91,7 +91,7 @@ func SplitID(id string) (prefix string, n int, ok bool) {
 	return id[:at], n, err == nil && n >= 0 && n < 1<<53
 }
 
-// NewHeader gives a header with a fresh id and the present time.
+// NewHeader returns a header with a fresh id and the current time.
 func NewHeader(msgType, session, username string) Header {
 	return Header{
 		MsgID:    NewID(),
@@ -118,12 +118,12 @@ type ExecuteReply struct {
 	// Status is "ok", "error" or "aborted".
 	Status         string `json:"status"`
 	ExecutionCount int    `json:"execution_count"`
-	// UserExpressions holds one [ExpressionReply] a requested expression.
+	// UserExpressions holds one [ExpressionReply] for each requested expression.
 	UserExpressions map[string]ExpressionReply `json:"user_expressions,omitempty"`
 	ErrorContent
 }
 
-// ExpressionReply is the value of one user expression: display data when
+// ExpressionReply is the value of one user expression: display data if
 // Status is "ok", an error otherwise.
 type ExpressionReply struct {
 	Status   string                     `json:"status"`
@@ -141,10 +141,10 @@ type ErrorContent struct {
 
 // StatusContent is the content of status.
 type StatusContent struct {
-	// ExecutionState is "busy", "idle" or "starting"; a server also says
+	// ExecutionState is "busy", "idle" or "starting"; a server also sends
 	// "restarting" and "dead".
 	ExecutionState string `json:"execution_state"`
-	// Reason says why a kernel that died did, where that is known. It is an
+	// Reason says why a kernel died, if that is known. It is an
 	// addition of the local cloud.
 	Reason string `json:"reason,omitempty"`
 }
@@ -170,7 +170,7 @@ type DisplayData struct {
 	Data      map[string]json.RawMessage `json:"data"`
 	Metadata  json.RawMessage            `json:"metadata"`
 	Transient json.RawMessage            `json:"transient,omitempty"`
-	// ExecutionCount is set in execute_result alone.
+	// ExecutionCount is set only in execute_result.
 	ExecutionCount *int `json:"execution_count,omitempty"`
 }
 
@@ -185,8 +185,8 @@ type InputReply struct {
 	Value string `json:"value"`
 }
 
-// Encode is json.Marshal of content whose types can always be encoded; it panics
-// where they cannot, which is a mistake of the program.
+// Encode is json.Marshal for content whose types can always be encoded; if they
+// cannot, which is a mistake in this program, it panics.
 func Encode(content any) json.RawMessage {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -195,12 +195,12 @@ func Encode(content any) json.RawMessage {
 	return data
 }
 
-// MaxMembers bounds the members of what a kernel says, and those of its members:
-// lines of a traceback, MIME types. What a value of them holds is not counted, for
-// it stays JSON.
+// MaxMembers bounds the members of a kernel's content, and the members of those, such
+// as lines of a traceback or MIME types. What their values contain is not counted,
+// because it stays JSON.
 const MaxMembers = 100_000
 
-// Decode reads the content of a message into what to points to.
+// Decode reads the content of a message into the value that to points to.
 func (m *Message) Decode(to any) error {
 	if err := boundjson.Unmarshal(m.Content, to, MaxMembers, 2); err != nil {
 		return m.Malformed(err)
@@ -208,7 +208,7 @@ func (m *Message) Decode(to any) error {
 	return nil
 }
 
-// Malformed is the error of a message that cannot be read.
+// Malformed returns the error for a message that cannot be read.
 func (m *Message) Malformed(err error) error {
 	return fmt.Errorf("read the kernel's %.64s: %w", m.Header.MsgType, err)
 }

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Number is a number in JSON that a kernel made: NaN and the infinities, which
-// JSON has no form for, are the strings "nan", "inf" and "-inf" there, and what
-// is missing is null, here NaN.
+// Number is a number in JSON that a kernel wrote: NaN and the infinities, for which
+// JSON has no form, are the strings "nan", "inf" and "-inf" there, and a missing
+// number is null, which becomes NaN here.
 type Number float64
 
-// UnmarshalJSON refuses what is no number.
+// UnmarshalJSON refuses anything that is not a number.
 func (n *Number) UnmarshalJSON(data []byte) error {
 	number, text, err := ParseNumber(data)
 	if err != nil {
@@ -25,7 +25,7 @@ func (n *Number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseNumber reads what [Number] reads. Of a string that is no number it
+// ParseNumber reads what [Number] reads. For a string that is not a number it
 // returns the text.
 func ParseNumber(data []byte) (number float64, text string, err error) {
 	switch {
@@ -49,8 +49,8 @@ func ParseNumber(data []byte) (number float64, text string, err error) {
 	return 0, text, nil
 }
 
-// UnmarshalJSON is json.Unmarshal, but a []float64 takes what [Number] takes: null
-// among numbers stands for what is missing and is not to become 0.
+// UnmarshalJSON is json.Unmarshal, except that a []float64 accepts what [Number] accepts:
+// null among numbers means a missing number and must not become 0.
 func UnmarshalJSON(data json.RawMessage, to any) error {
 	floats, ok := to.(*[]float64)
 	if !ok {

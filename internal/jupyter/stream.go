@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// ParseStream reads the content of stream; text may refer to its memory. What
-// code prints is nearly all that a busy kernel says, and encoding/json would
-// look at each byte of it several times: an object of two strings, which is what
-// kernels write, is read here in one pass, anything else by encoding/json. The
+// ParseStream reads the content of stream; text may refer to its memory. Output of
+// code is nearly all that a busy kernel sends, and encoding/json would
+// look at each byte of it several times. An object of two strings, which is what
+// kernels write, is read here in one pass; encoding/json reads anything else. The
 // result is the same.
 func ParseStream(content []byte) (name string, text []byte, err error) {
 	if name, text, ok := parsePlainStream(content); ok {
@@ -44,7 +44,7 @@ func parsePlainStream(content []byte) (name string, text []byte, ok bool) {
 		case "text":
 			text = value
 		default:
-			return "", nil, false // encoding/json takes "TEXT" for text, too
+			return "", nil, false // encoding/json accepts "TEXT" for text, too
 		}
 		token = ','
 	}
@@ -66,7 +66,7 @@ func cutToken(data []byte, token byte) (rest []byte, ok bool) {
 	return data[1:], true
 }
 
-// plain marks the bytes that stand for themselves in a string of JSON.
+// plain marks the bytes that stand for themselves in a JSON string.
 var plain = func() (table [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		table[c] = c != '"' && c != '\\'
@@ -74,8 +74,8 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// cutString reads a string of JSON. The value is in data's memory when it has
-// no escapes.
+// cutString reads a JSON string. If it has no escapes, the value refers to the memory
+// of data.
 func cutString(data []byte) (value, rest []byte, ok bool) {
 	if data, ok = cutToken(data, '"'); !ok {
 		return nil, nil, false
@@ -84,7 +84,7 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 	if end < len(data) && data[end] == '"' {
 		return data[:end:end], data[end+1:], true
 	}
-	value = make([]byte, 0, len(data)) // of two strings at most
+	value = make([]byte, 0, len(data)) // there are at most two strings
 	for {
 		value = append(value, data[:end]...)
 		if data = data[end:]; len(data) == 0 {
@@ -100,15 +100,15 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 		case c < ' ':
 			return nil, nil, false
 		default:
-			r, size := utf8.DecodeRune(data) // U+FFFD for what is not UTF-8
+			r, size := utf8.DecodeRune(data) // U+FFFD for invalid UTF-8
 			value, data = utf8.AppendRune(value, r), data[size:]
 		}
 		end = plainPrefix(data)
 	}
 }
 
-// plainPrefix is how many bytes stand for themselves before the first that does
-// not: eight at a time, for it is what printing much waits for.
+// plainPrefix returns how many bytes stand for themselves before the first that does
+// not. It checks eight at a time, because the speed of large output depends on it.
 func plainPrefix(data []byte) int {
 	n := 0
 	for len(data)-n >= 8 && isPlain(binary.LittleEndian.Uint64(data[n:])) {
@@ -120,15 +120,15 @@ func plainPrefix(data []byte) int {
 	return n
 }
 
-// isPlain tells whether all eight bytes are plain. To take a number from each
-// byte sets the highest bit of those that are smaller and have it clear.
+// isPlain reports whether all eight bytes are plain. Subtracting a number from each
+// byte sets the highest bit of those bytes that are smaller and do not have it set.
 func isPlain(bytes uint64) bool {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := bytes^'"'*each, bytes^'\\'*each
 	return (bytes|(bytes-' '*each)|(quote-each)|(backslash-each))&high == 0
 }
 
-// unescape reads one escape, and the other half of a surrogate pair.
+// unescape reads one escape, and also the other half of a surrogate pair.
 func unescape(value, data []byte) (_, rest []byte, ok bool) {
 	if len(data) < 2 {
 		return nil, nil, false

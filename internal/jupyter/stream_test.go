@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ParseStream and encoding/json agree on everything.
+// FuzzParseStream checks that ParseStream and encoding/json agree on everything.
 func FuzzParseStream(f *testing.F) {
 	for _, content := range []string{
 		`{"name":"stdout","text":"hello\n"}`,
@@ -28,7 +28,7 @@ func FuzzParseStream(f *testing.F) {
 	})
 }
 
-// Every byte is seen wherever it is.
+// TestPlainPrefix checks that every byte is noticed at every position.
 func TestPlainPrefix(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {

@@ -1,7 +1,7 @@
 // Package lazyregexp has regular expressions that are compiled when they are first
-// used. A package's variables are made at every start of a process, and here each
-// sandbox starts one of this binary: compiling them all then took longer than the
-// rest of what comes before main.
+// used. A package's variables are initialised at every start of a process, and the local
+// cloud starts this binary again for each sandbox. Compiling all expressions then took
+// longer than everything else that runs before main.
 package lazyregexp
 
 import (
@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// New gives the expression compiled, and panics at its first use if it cannot be.
-// It is safe for concurrent use.
+// New returns a function that returns the compiled expression. Its first call panics if
+// the expression is invalid. It is safe for concurrent use.
 func New(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

@@ -1,6 +1,6 @@
-// Package pinned installs, for tests, the packages that a folder pins with their
-// hashes. They are kept in the user's cache directory, one copy for each content
-// of the folder, whatever number of tests and processes ask.
+// Package pinned installs, for tests, the packages that a folder pins with
+// their hashes. They are kept in the user's cache directory, one copy per
+// content of the folder, however many tests and processes use them.
 package pinned
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 // Python returns an interpreter, and the directory with the packages that the
-// requirements.txt of folder pins. name tells this folder from others.
+// folder's requirements.txt pins. name distinguishes this folder from others.
 func Python(t testing.TB, name string, folder fs.FS) (interpreter, packages string) {
 	t.Helper()
 	env, err := pyenv.Ensure(t.Context(), t.Output())
@@ -41,8 +41,8 @@ func Python(t testing.TB, name string, folder fs.FS) (interpreter, packages stri
 }
 
 // Install copies folder to the user's cache and runs command there, unless that
-// was done before, and returns the directory. When it fails the test is skipped
-// as [Skip] does.
+// has been done before, and returns the directory. When it fails, the test is
+// skipped as [Skip] does.
 func Install(t testing.TB, name string, folder fs.FS, command func(directory string) *exec.Cmd) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -104,8 +104,8 @@ func contents(folder fs.FS) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:6]), err
 }
 
-// Skip skips the test with its reason. What CI skips is not proven, so with
-// CI=true the test fails instead.
+// Skip skips the test with its reason. A test that CI skips proves nothing, so
+// with CI=true the test fails instead.
 func Skip(t testing.TB, format string, arguments ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -18,7 +18,7 @@ import (
 
 // Lock pins packages to versions and to the contents of their files.
 type Lock struct {
-	Comment  string // the lines at the head of the text, which bind nobody
+	Comment  string // the lines at the head of the text, which have no effect
 	Packages []Locked
 }
 
@@ -26,14 +26,14 @@ type Lock struct {
 type Locked struct {
 	Name, Version string
 	SHA256        []string // in hex, of the files that may be installed
-	File          string   // the name of the wheel; "" when it is not known
+	File          string   // the name of the wheel; "" if it is not known
 }
 
 const (
-	// maxReport bounds what is read of pip's report. It has the whole description
+	// maxReport bounds how much of pip's report is read. It has the whole description
 	// of each package.
 	maxReport = 64 << 20
-	// maxLocked bounds the packages of a lock.
+	// maxLocked bounds the number of packages in a lock.
 	maxLocked = 10_000
 )
 
@@ -86,7 +86,7 @@ func (l Locked) isWheel(file string) bool {
 	return match != nil && Normalize(match[1]) == Normalize(l.Name) && Normalize(match[2]) == Normalize(l.Version)
 }
 
-// Check refuses what pip must not be given. A lock may have been edited, or put
+// Check refuses what must not be passed to pip. A lock may have been edited, or put
 // together by the caller.
 func (l *Lock) Check() error {
 	if l == nil {
@@ -122,7 +122,7 @@ func (l *Lock) Check() error {
 	return nil
 }
 
-// Marshal writes the lock as a file of requirements.
+// Marshal returns the lock as a requirements file.
 func (l *Lock) Marshal() ([]byte, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (l *Lock) Marshal() ([]byte, error) {
 }
 
 // Unmarshal reads what Marshal wrote, edited or not, and files of the
-// same form by other programs. What it cannot take is a [*RefusedError] with
+// same form by other programs. A line that it cannot accept is a [*RefusedError] with
 // the number of the line.
 func (l *Lock) Unmarshal(text []byte) error {
 	read := Lock{Packages: []Locked{}}
@@ -186,10 +186,10 @@ func (l *Lock) Unmarshal(text []byte) error {
 	return nil
 }
 
-// IsSHA256 reports whether s is a SHA-256 as locks have it.
+// IsSHA256 reports whether s is a SHA-256 in the form used in locks.
 func IsSHA256(s string) bool { return lockedSum().MatchString(s) }
 
-// parseLocked reads a line; nil without error is one that says nothing.
+// parseLocked reads a line; it returns nil without an error for a line that says nothing.
 func parseLocked(line string) (*Locked, error) {
 	line, comment := cutComment(line)
 	fields := strings.Fields(line)

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// The tokens of a marker. Strings hold no characters that only a shell would
-// know what to do with.
+// The tokens of a marker. Strings contain no characters with a meaning for a
+// shell.
 var (
 	markerToken    = lazyregexp.New(`^ *(\(|\)|===|==|~=|!=|<=|>=|<|>|'[A-Za-z0-9_., +*-]*'|"[A-Za-z0-9_., +*-]*"|[a-z_.]+)`)
 	markerOperator = lazyregexp.New(`^(?:===|==|~=|!=|<=|>=|<|>|in)$`)
@@ -17,7 +17,7 @@ var (
 		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
 )
 
-// checkMarker returns why text is not a marker of PEP 508, or "".
+// checkMarker returns why text is not a marker of PEP 508, or "" if it is one.
 func checkMarker(text string) string {
 	m := markerReader{rest: text}
 	m.next()
@@ -32,7 +32,7 @@ func checkMarker(text string) string {
 type markerReader struct {
 	rest   string
 	token  string // "" at the end
-	reason string // the first thing wrong
+	reason string // the first error
 }
 
 func (m *markerReader) next() {
@@ -40,7 +40,7 @@ func (m *markerReader) next() {
 	if match := markerToken().FindStringSubmatch(m.rest); match != nil {
 		m.token, m.rest = match[1], m.rest[len(match[0]):]
 	} else {
-		m.token = strings.Trim(m.rest, " ") // fits nowhere
+		m.token = strings.Trim(m.rest, " ") // matches no token
 	}
 }
 

@@ -3,8 +3,8 @@ package pip
 import "strings"
 
 // importNames maps names under which modules are imported to the distributions
-// that have them, where the index has nothing under the first, or something
-// that is not meant.
+// that contain them, where the index has nothing under the first name, or something
+// else than is meant.
 var importNames = map[string]string{
 	"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",
 	"bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv",
@@ -13,8 +13,8 @@ var importNames = map[string]string{
 	"serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "usb": "pyusb", "wx": "wxPython", "yaml": "PyYAML", "zmq": "pyzmq",
 }
 
-// standardModules are the modules that Python has itself, in any of its
-// versions from 3.9 to 3.14 that has them.
+// standardModules are the modules of Python's standard library, in any of its
+// versions from 3.9 to 3.14.
 var standardModules = func() map[string]bool {
 	names := map[string]bool{}
 	for name := range strings.FieldsSeq(`

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// RefusedError is a requirement, or a line of a lock, that is refused.
+// RefusedError reports a requirement, or a line of a lock, that is refused.
 type RefusedError struct {
 	Requirement string
 	Reason      string
@@ -20,20 +20,20 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("requirement %q: %s", clip.Text(e.Requirement, 128), e.Reason)
 }
 
-// Requirement is one that was checked.
+// Requirement is a requirement that was checked.
 type Requirement struct {
 	Text  string // for pip; a wheel's path on this machine
 	Name  string // normalized
 	Wheel bool
-	// Import is what was asked for where that is the name of a module and not of
-	// a package ("PIL"), and Distribution what is installed for it ("pillow").
+	// Import is the requested name if it is the name of a module and not of
+	// a package ("PIL"), and Distribution is what is installed for it ("pillow").
 	Import, Distribution string
 }
 
 const maxRequirement = 1024
 
 var (
-	// requirementParts are name, extras and versions; the marker is cut off before.
+	// requirementParts matches name, extras and versions; the marker is cut off before.
 	requirementParts = lazyregexp.New(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
 		` *(\[ *(?:[A-Za-z0-9._-]+(?: *, *[A-Za-z0-9._-]+)*)? *\])?` +
 		` *(?:\( *([^()]+?) *\)|([^()]*))$`)
@@ -45,7 +45,7 @@ var (
 	separator     = lazyregexp.New(`[-_.]+`)
 )
 
-// ParseAll reads requirements as [Parse] does. None at all is refused.
+// ParseAll reads requirements as [Parse] does. An empty list is refused.
 func ParseAll(texts []string) ([]Requirement, error) {
 	if len(texts) == 0 {
 		return nil, &RefusedError{Reason: "there is none"}
@@ -69,8 +69,8 @@ func Names(requirements []Requirement) []string {
 	return names
 }
 
-// Parse reads a requirement of PEP 508 but for addresses, or the path of a wheel.
-// Nothing passes that could be an option of pip. What it does not take is a
+// Parse reads a requirement of PEP 508, though without addresses, or the path of a wheel.
+// It accepts nothing that could be an option of pip. What it does not accept is a
 // [*RefusedError].
 func Parse(text string) (Requirement, error) {
 	refuse := func(format string, arguments ...any) (Requirement, error) {
@@ -133,7 +133,7 @@ func parseWheel(path string) (Requirement, error) {
 	return Requirement{Text: path, Name: Normalize(match[1]), Wheel: true}, nil
 }
 
-// checkVersionClause returns why a clause is not of the form ">=1.0", or "".
+// checkVersionClause returns why a clause is not of the form ">=1.0", or "" if it is.
 func checkVersionClause(clause string) string {
 	parts := versionClause().FindStringSubmatch(clause)
 	if parts == nil {
@@ -159,7 +159,7 @@ func checkVersionClause(clause string) string {
 	return ""
 }
 
-// Normalize returns a name in the form in which names of packages are compared.
+// Normalize returns a name in the form in which package names are compared.
 func Normalize(name string) string {
 	return strings.ToLower(separator().ReplaceAllString(name, "-"))
 }

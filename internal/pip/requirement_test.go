@@ -52,7 +52,7 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// What is wrong is said in words that lead to what is right.
+// TestRequirementReasons checks that errors say how to correct the requirement.
 func TestRequirementReasons(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -86,7 +86,8 @@ func TestRequirementReasons(t *testing.T) {
 	}
 }
 
-// A name that is imported is taken for what is installed, and said to be.
+// TestRequirementsRenamed checks that the name of an import stands for the package to
+// install, and that this is reported.
 func TestRequirementsRenamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -110,7 +111,8 @@ func TestRequirementsRenamed(t *testing.T) {
 	}
 }
 
-// The list of what Python has itself is not behind the Python of this machine.
+// TestStandardModules checks that the list of standard modules is not older than this
+// machine's Python.
 func TestStandardModules(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("python3", "-c", "import sys; print('\\n'.join(sorted(getattr(sys, 'stdlib_module_names', ['json']))))").Output()

@@ -14,33 +14,33 @@ import (
 	"gopkg.in/ini.v1"
 )
 
-// maxCertificates bounds the file of certificates that goes with an
-// installation; the bundle of a system has a quarter of a megabyte.
+// maxCertificates bounds the file of certificates that is sent with an
+// installation; a system's bundle has a quarter of a megabyte.
 const maxCertificates = 4 << 20
 
-// Settings are what this machine's pip knows of where packages come from: a
+// Settings are what this machine's pip knows about where packages come from: a
 // sandbox that installs for this program should find what this program finds.
-// Proxies are left out, for the service decides how a sandbox reaches the
-// outside.
+// Proxies are left out, because the service decides how a sandbox reaches the
+// network.
 type Settings struct {
-	Envs map[string]string // PIP_* without PIP_CERT
-	// Certificates is the content of the bundle to trust; nil is pip's own.
+	Envs map[string]string // PIP_* except PIP_CERT
+	// Certificates is the content of the bundle to trust; nil means pip's own.
 	Certificates []byte
 }
 
-// minMasked is the length from which a secret is masked: a shorter one would
-// mask half of what pip says.
+// minMasked is the least length of a secret that is masked: a shorter one would
+// mask half of pip's output.
 const minMasked = 4
 
-// quiet keeps pip from asking, from looking for itself, and from refusing to
-// touch the Python of a system that is the sandbox's alone.
+// quiet keeps pip from asking, from looking for a new version of itself, and from
+// refusing to change a system's Python, which belongs to the sandbox alone.
 var quiet = map[string]string{
 	"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
 	"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_PROGRESS_BAR": "off",
 }
 
-// settingNames maps the variables of pip's environment to the names that
-// its configuration files have for them.
+// settingNames maps the variables of pip's environment to their names in pip's
+// configuration files.
 var settingNames = map[string][]string{
 	"PIP_INDEX_URL":       {"index-url"},
 	"PIP_EXTRA_INDEX_URL": {"extra-index-url"},
@@ -52,8 +52,8 @@ var settingNames = map[string][]string{
 
 // ReadSettings reads the environment and, for what is not set there, pip's
 // configuration files. The file of certificates that they name is read only if
-// certificates is true. Addresses with credentials of this machine are left out
-// unless credentials is true: code in the sandbox can read them.
+// certificates is true. Addresses that contain credentials of this machine are left out
+// unless credentials is true, because code in the sandbox can read them.
 func ReadSettings(certificates, credentials bool) (Settings, error) {
 	files, err := readFiles()
 	if err != nil {
@@ -82,14 +82,14 @@ func ReadSettings(certificates, credentials bool) (Settings, error) {
 	return s, nil
 }
 
-// readFiles returns the settings of pip's configuration files by the name of
-// their variable. Later files win, and in each what is for install alone.
+// readFiles returns the settings in pip's configuration files by the name of
+// their variable. Later files take precedence, and in each file the section for install.
 func readFiles() (map[string]string, error) {
 	found := map[string]string{}
 	for _, path := range configurationFiles() {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			continue // most machines have none of them
+			continue // most machines have none of these files
 		}
 		file, err := ini.LoadSources(ini.LoadOptions{AllowPythonMultilineValues: true, IgnoreInlineComment: true, SkipUnrecognizableLines: true}, content)
 		if err != nil {
@@ -115,7 +115,7 @@ func configurationFiles() []string {
 		return nil
 	}
 	var files []string
-	home, _ := os.UserHomeDir() // without one there is no file in it
+	home, _ := os.UserHomeDir() // without a home there is no file in it
 	switch runtime.GOOS {
 	case "windows":
 		files = append(files, filepath.Join(os.Getenv("PROGRAMDATA"), "pip", "pip.ini"),
@@ -132,7 +132,7 @@ func configurationFiles() []string {
 	return files
 }
 
-// WithoutCredentials drops the words of a setting that are addresses with a
+// WithoutCredentials removes those words of a setting that are addresses with a
 // user in them.
 func WithoutCredentials(value string) string {
 	var kept []string
@@ -164,7 +164,7 @@ func readCertificates(path string) ([]byte, error) {
 	return content, nil
 }
 
-// CheckCertificates keeps a file that was named by mistake, a key for instance,
+// CheckCertificates keeps a file that was named by mistake, such as a key,
 // out of the sandbox.
 func CheckCertificates(content []byte) error {
 	switch {
@@ -176,8 +176,8 @@ func CheckCertificates(content []byte) error {
 	return nil
 }
 
-// Masks returns what to replace in the output of pip, and by what: all that
-// tells a user or a password of an address. pip itself masks most of it.
+// Masks returns what to replace in the output of pip, and by what: everything that
+// reveals a user or a password of an address. pip itself masks most of it.
 func (s Settings) Masks() *strings.Replacer {
 	var pairs []string
 	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {
@@ -198,7 +198,7 @@ func (s Settings) Masks() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Environment is that of a pip that finds its certificates at path.
+// Environment returns the environment of a pip that finds its certificates at path.
 func (s Settings) Environment(path string) map[string]string {
 	envs := maps.Clone(s.Envs)
 	maps.Copy(envs, quiet)

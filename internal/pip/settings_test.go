@@ -10,14 +10,14 @@ import (
 
 const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 
-// pipFile makes a file of settings the only one that there is.
+// pipFile makes a settings file with this content the only one.
 func pipFile(t *testing.T, content string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pip.conf")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name := range settingNames { // whatever this machine has
+	for name := range settingNames { // so that this machine's own settings do not count
 		t.Setenv(name, "")
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ trusted-host: mirror.example
 timeout = 99
 `)
 	t.Setenv("PIP_RETRIES", "2")
-	t.Setenv("PIP_DEFAULT_TIMEOUT", "30") // the environment wins
+	t.Setenv("PIP_DEFAULT_TIMEOUT", "30") // the environment takes precedence
 	want := map[string]string{
 		"PIP_INDEX_URL":       "https://mirror.example/simple",
 		"PIP_EXTRA_INDEX_URL": "https://one.example/simple",

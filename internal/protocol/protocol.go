@@ -1,5 +1,5 @@
-// Package protocol has the facts of E2B's protocol that both the SDK and the
-// local cloud need: ports, headers, and what the daemon in a sandbox is.
+// Package protocol has the facts about E2B's protocol that both the SDK and the
+// local cloud need: ports, headers, and the version and user of the daemon (envd).
 package protocol
 
 // Ports of a sandbox.
@@ -20,13 +20,13 @@ const (
 	HeaderTraffic     = "E2b-Traffic-Access-Token" // for the ports of a private sandbox
 )
 
-// TrailerOutputHeld is what the local cloud's daemon adds to the end of the stream
-// of a command that left its output to processes that go on. E2B's daemon has no
-// such trailer.
+// TrailerOutputHeld is added by the local cloud's daemon to the end of the stream
+// of a command that left its output to processes that are still running. E2B's daemon
+// has no such trailer.
 const TrailerOutputHeld = "E2bctl-Output-Held"
 
-// EnvdVersion is the version of envd, the daemon in a sandbox, whose wire the
-// local cloud speaks. Clients decide by it what they may ask for.
+// EnvdVersion is the version of envd, the daemon in a sandbox, whose protocol the
+// local cloud speaks. Clients use it to decide what they may ask for.
 const EnvdVersion = "0.6.13"
 
 // UserID is the id of the account "user" in a sandbox, and of its group.

@@ -1,7 +1,8 @@
-"""Python values as documents, and back: the other half of the Go package state.
+"""Encodes Python values as documents and decodes them: the counterpart of the Go
+package state.
 
-The encoding is canonical. Equal values give equal bytes here and in Go, so
-that a hash of a document tells whether a value changed.
+The encoding is canonical. Equal values have equal bytes here and in Go, so
+a hash of a document shows whether a value changed.
 """
 
 import array
@@ -24,9 +25,9 @@ MAX_DEPTH = 200
 MAX_NODES = 16 << 20
 MAX_PIXELS = 1 << 26
 MAX_INT_DIGITS = 1 << 18
-# From this size bytes stand beside the document, named in it by their hash.
+# Bytes of at least this size are kept beside the document, which refers to their hash.
 BLOB_FROM = 64 << 10
-# From this length a list of nothing but floats goes as one block.
+# A list of at least this length that contains only floats is sent as one block.
 PACK_FROM = 16
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 REPR_LENGTH = 200
@@ -37,21 +38,21 @@ _SCALARS = frozenset((str, bool, type(None)))
 
 
 class Unsupported(Exception):
-    """The value as a whole cannot be encoded, though its type could."""
+    """The value as a whole cannot be encoded, although its type could."""
 
 
 def encode(value, max_bytes=None, blobs=None):
-    """Gives the document of a value, as bytes. What has no Go form is an opaque
-    handle in it; a value that cannot be encoded as a whole is one itself. With
-    blobs, a dict, large leaves go there by their hash, as views of the value's
-    own memory where that is possible."""
+    """Returns the document of a value, as bytes. Parts without a Go form are opaque
+    handles in it; a value that cannot be encoded as a whole is itself such a handle.
+    If blobs, a dict, is given, large leaves are put there under their hash, as views
+    of the value's own memory where that is possible."""
     mine = None if blobs is None else {}
     try:
         document = _encode(value, max_bytes, mine)
     except (Unsupported, RecursionError) as e:
         reason = str(e) if isinstance(e, Unsupported) else "it is nested too deep"
         return _document(_opaque(value, reason), careful=True)
-    except Exception as e:  # of an object that is not what it looks like: others are none the worse
+    except Exception as e:  # of an object that is not what it looks like; other values are not affected
         reason = "looking into it failed: %s" % type(e).__name__ if type(value) in _EXACT else ""
         return _document(_opaque(value, reason), careful=True)
     if mine:
@@ -63,7 +64,7 @@ def _encode(value, max_bytes, blobs):
     tree = _Encoder(False, max_bytes, blobs).tree(value)
     try:
         document = _document(tree)
-    except UnicodeEncodeError:  # a lone surrogate somewhere: rare enough to begin again
+    except UnicodeEncodeError:  # a lone surrogate somewhere: rare enough to start again
         document = _document(_Encoder(True, max_bytes, blobs).tree(value))
     size = len(document) + sum(data.nbytes for data in (blobs or {}).values())
     if max_bytes is not None and size > max_bytes:
@@ -80,13 +81,13 @@ class _Encoder:
     """Turns a value into what json.dumps writes as a document."""
 
     def __init__(self, careful, max_bytes, blobs):
-        # careful looks for lone surrogates in every str.
+        # careful makes it look for lone surrogates in every str.
         self.careful = careful
         self.nodes = 0
         self.max_nodes = MAX_NODES if max_bytes is None else min(MAX_NODES, max_bytes)
         self.above = set()
         self.blobs = blobs
-        # What large leaves may have yet: checked before they are hashed.
+        # How much large leaves may still add: checked before they are hashed.
         self.left = float("inf") if max_bytes is None else max_bytes
 
     def tree(self, v):
@@ -94,7 +95,7 @@ class _Encoder:
         return self.other(v) if method is None else method(self, v)
 
     def leaf(self, data):
-        """Gives bytes, or the name of the blob that they become."""
+        """Returns bytes, or the name of the blob that they become."""
         view = memoryview(data)
         self.take(view.nbytes)
         if not view.contiguous:
@@ -114,7 +115,7 @@ class _Encoder:
         return {"$": "bytes", "base64": self.leaf(data)}
 
     def payload(self, kind, v, make):
-        """Gives a form whose payload is a dict or list with other values in it."""
+        """Returns a form whose payload is a dict or list that contains other values."""
         self.count(1)
         self.enter(v)
         out = {"$": kind, "value": make(self.tree)}
@@ -163,7 +164,7 @@ class _Encoder:
         return self.raw(v)
 
     def bytearray(self, v):
-        # A view of it would keep it from growing.
+        # A view of it would prevent it from growing.
         return {"$": "bytearray", "base64": self.leaf(bytes(v))}
 
     def list(self, v):
@@ -177,7 +178,7 @@ class _Encoder:
         return self.items(v, types)
 
     def items(self, v, types):
-        # What is JSON's own goes as it stands, at the speed of C.
+        # What JSON can represent itself is passed on unchanged, at the speed of C.
         if types <= _SCALARS and not self.careful:
             return v if type(v) in (list, tuple) else list(v)
         if types == {int} and min(v) >= INT64_MIN and max(v) <= INT64_MAX:
@@ -201,7 +202,7 @@ class _Encoder:
     def unordered(self, kind, v):
         self.count(len(v))
         items = self.items(list(v), set(map(type, v)))
-        # In the order of the bytes that each is in the document.
+        # Sorted by the bytes of each element in the document.
         texts = [json.dumps(x, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for x in items]
         order = sorted(range(len(items)), key=texts.__getitem__)
         return {"$": kind, "items": [items[i] for i in order]}
@@ -298,7 +299,7 @@ class _Encoder:
         return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(v))
 
     def subclass(self, v):
-        """Gives a value of a class that adds to one of Python's; None of others."""
+        """Returns the form of a value whose class extends one of Python's; None for others."""
         t = type(v)
         if isinstance(v, enum.Enum):
             return self.instance("enum", "%s.%s" % (_name(t), v._name_ or ""), v, v._value_)
@@ -327,12 +328,12 @@ class _Encoder:
                     return method(self, v)
         if isinstance(v, pathlib.PurePath):
             return self.path(v)
-        # Those of datetime have more to them than their base.
+        # Subclasses of datetime's classes hold more than their base, so they stay opaque.
         out = self.subclass(v)
         return _opaque(v, "") if out is None else out
 
     def dtype(self, t):
-        """Gives the text of a dtype; None of one without a Go form."""
+        """Returns the text of a dtype; None for one without a Go form."""
         if t.hasobject and t.names is not None or t.isalignedstruct:
             return None
         if t.names is not None:
@@ -369,12 +370,12 @@ class _Encoder:
             v = v.T
         elif not v.flags.c_contiguous:
             v = numpy.ascontiguousarray(v)
-        # As bytes: a buffer of its own dtype is refused for some.
+        # As bytes: for some dtypes a buffer with the array's own dtype is refused.
         out["data"] = self.raw(v.reshape(-1).view(numpy.uint8) if v.nbytes else b"")
         return {"$": "ndarray", "value": out}
 
     def column(self, tree, v):
-        """Gives the payload of a Series or Index."""
+        """Returns the payload of a Series or Index."""
         pandas = sys.modules["pandas"]
         numpy = sys.modules["numpy"]
         if isinstance(v, pandas.MultiIndex):
@@ -482,7 +483,7 @@ _EXACT = {
     uuid.UUID: _Encoder.uuid,
 }
 
-# What a value of a subclass is in its base, whatever the class overrides.
+# The value that an object of a subclass has in its base class, whatever it overrides.
 _PLAIN = {
     int: int.__index__,
     float: float.__pos__,
@@ -495,7 +496,7 @@ _PLAIN = {
     dict: lambda v: dict(dict.items(v)),
 }
 
-# Of libraries that the code has imported, and only of those.
+# Classes of libraries that the code has imported, and only of those.
 _FOREIGN = (
     ("pandas", (
         ("DataFrame", _Encoder.dataframe), ("Series", _Encoder.series), ("Index", _Encoder.index),
@@ -517,7 +518,7 @@ def _name(t):
 
 
 def _class(name):
-    """Gives the class of this name, if this kernel has it."""
+    """Returns the class of this name, if this kernel has it."""
     parts = name.split(".")
     for i in range(len(parts) - 1, 0, -1):
         found = sys.modules.get(".".join(parts[:i]))
@@ -544,7 +545,7 @@ def _lone(text):
 def _zone_name(tz):
     if tz is datetime.timezone.utc:
         return "UTC"
-    name = getattr(tz, "key", None)  # zoneinfo's
+    name = getattr(tz, "key", None)  # zoneinfo has it
     if not isinstance(name, str) and type(tz) is datetime.timezone:
         name = tz.tzname(None)
     if isinstance(name, str) and ("/" in name or name == "UTC") and not _lone(name):
@@ -553,7 +554,7 @@ def _zone_name(tz):
 
 
 def _zone_text(tz, offset):
-    """Names a zone where no date says its offset; None when that is not possible."""
+    """Names a zone where no date tells its offset; None if that is not possible."""
     name = _zone_name(tz)
     if name is not None or offset is None or offset.microseconds:
         return name
@@ -575,7 +576,7 @@ def _zone(text):
 
 
 def _descr(descr):
-    """Gives numpy's descr as numpy takes it, of what JSON made of it."""
+    """Returns numpy's descr as numpy accepts it, from what JSON made of it."""
     return [tuple([x[0], x[1] if isinstance(x[1], str) else _descr(x[1])] + [tuple(n) for n in x[2:]]) for x in descr]
 
 
@@ -587,7 +588,7 @@ def _opaque(v, reason):
 def _repr(v):
     try:
         if issubclass(type(v), (list, tuple, dict, set, frozenset, str, bytes, bytearray)):
-            return "%s of %d" % (type(v).__name__, len(v))  # its repr may be as large as it is
+            return "%s of %d" % (type(v).__name__, len(v))  # its repr may be as large as the value
         return repr(v)[:REPR_LENGTH]
     except Exception as e:
         return "repr failed: %s" % type(e).__name__
@@ -598,11 +599,11 @@ def _clean(text):
 
 
 def decode(document, blobs=None):
-    """Gives the value of a document (bytes) that Go encoded, which may name
+    """Returns the value of a document (bytes) that Go encoded, which may refer to
     blobs by their hash."""
     if not document.startswith(_START.encode()):
         raise ValueError("not a document of version %d" % VERSION)
-    # Through a view: a copy of a large document costs more than its parsing.
+    # Through a view: a copy of a large document costs more than parsing it.
     with memoryview(document) as view:
         text = str(view[len(_START) : -1], "utf-8")
 
@@ -618,7 +619,7 @@ def decode(document, blobs=None):
 
 
 def _data(x):
-    """Gives bytes that came as base64 or as a blob."""
+    """Returns bytes that arrived as base64 or as a blob."""
     return binascii.a2b_base64(x) if isinstance(x, str) else x
 
 
@@ -668,7 +669,7 @@ def _decode_datetime(d):
         from zoneinfo import ZoneInfo  # not at import: it reads files
 
         zone = ZoneInfo(name)
-        for fold in (0, 1):  # which of the two, when clocks go back
+        for fold in (0, 1):  # which of the two times, when clocks are set back
             v = wall.replace(tzinfo=zone, fold=fold)
             if v.utcoffset() == offset:
                 return v
@@ -761,17 +762,17 @@ def _decode_array(v):
     numpy = sys.modules["numpy"]
     if t.kind == "O":
         out = numpy.empty(len(v["objects"]), dtype=object)
-        for i, x in enumerate(v["objects"]):  # one by one: a list is an element, too
+        for i, x in enumerate(v["objects"]):  # one by one: an element may itself be a list
             out[i] = x
         return out.reshape(shape)
     if not t.itemsize or 0 in shape:
         return numpy.zeros(shape, dtype=t)
-    # Writable, and of memory of its own.
+    # Writable, and in memory of its own.
     return numpy.frombuffer(bytearray(v["data"]), dtype=t).reshape(shape, order="F" if v.get("fortran") else "C")
 
 
 def _decode_column(v):
-    """Gives the values of a column, as pandas takes them."""
+    """Returns the values of a column, as pandas accepts them."""
     pandas = _library("pandas", "a table")
     name = v["dtype"]
     if name == "range":
@@ -827,7 +828,7 @@ def _decode_image(v):
     with io.BytesIO(v["png"]) as file:
         out = image.open(file, formats=("PNG",))
         out.load()
-    # Free of its file: what the code made had none.
+    # Without the reference to a file, as the code's own value had none.
     return out.copy() if out.mode == v["mode"] else out.convert(v["mode"])
 
 

@@ -1,6 +1,6 @@
-// Package pyshim embeds the Python modules that the SDK places in a kernel.
+// Package pyshim embeds the Python modules that the SDK installs in a kernel.
 //
-// They need Python 3.9 and its standard library alone, and leave no name in the
-// user's namespace: they are module objects in sys.modules, placed there by
+// They need only Python 3.9 and its standard library, and add no name to the
+// user's namespace: they are module objects in sys.modules, put there by
 // [Install] and called in user expressions.
 package pyshim

@@ -1,12 +1,12 @@
 """The guard of a run: what code of the user's namespace may import and call.
 
-A guardrail and a record, not isolation. Code of a cell gets builtins of its
-own, whose __import__ gives it stand-ins for modules: modules that hold the same
+It is a guardrail and a record, not isolation. The code of a cell gets its own
+builtins, whose __import__ returns stand-ins for modules: modules that hold the same
 functions, so that they cost nothing, but lead to no module that is not allowed.
-What a cell spells out is checked before any of it runs. Libraries run as ever,
-and so does the code that was in the namespace before: services leave formatters
-there that look up modules in the namespace whenever a value is displayed. So
-what the namespace holds stays; a module in it becomes a stand-in where a cell
+What can be seen in the text of a cell is checked before any of it runs. Libraries
+run as usual, and so does the code that was in the namespace before: services keep
+formatters there that look up modules in the namespace whenever a value is displayed.
+So the namespace keeps what it holds; a module in it becomes a stand-in where a cell
 names it.
 """
 
@@ -24,7 +24,7 @@ import types
 
 _state = sys.modules["_e2bctl_state"]
 
-# What is kept for the host of one step.
+# What is kept for the host from one step.
 MAX_VIOLATIONS = 100
 MAX_IMPORTS = 1000
 LISTED = 40
@@ -36,13 +36,13 @@ _PROCESS = frozenset((
 _NETWORK = frozenset((
     "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendmsg", "socket.sendto",
 ))
-# Names that would give a cell other builtins, or these a new meaning.
+# Names by which a cell would get other builtins, or change the meaning of these.
 _NAMES = frozenset(("__builtin__", "__builtins__", "__build_class__", "__import__", "__loader__", "__spec__"))
-# Names of IPython's that reach around the guard; the last has paths, which open.
+# IPython's names that get around the guard; the last has paths, which can open files.
 _SHELL = ("exit", "open", "quit", "_dh")
-# Builtins that do: the others print whatever file they are told.
+# Builtins that get around it: the last three print any file that they are given.
 _REACHING = ("get_ipython", "copyright", "credits", "license")
-# Functions that work on the frame of their caller, by their number of arguments.
+# Functions that work on the frame of their caller, with their number of arguments.
 _OF_FRAME = {
     ("eval", 1): lambda frame, source: eval(source, frame.f_globals, frame.f_locals),
     ("exec", 1): lambda frame, source: exec(source, frame.f_globals, frame.f_locals),
@@ -72,12 +72,12 @@ _HINTS = {
 }
 
 _armed = None
-_loading = threading.local()  # .depth: how many allowed imports this thread is inside
+_loading = threading.local()  # .depth: how many nested allowed imports this thread is in
 
 
 class GuardViolation(_state._rejection()):
-    """What a guard refuses: rule and name say what, line where in the cell, and
-    suggestion what to do instead."""
+    """What a guard refuses: rule and name say what it is, line where it is in the cell,
+    and suggestion what to do instead."""
 
     def __init__(self, rule, name, line, message, suggestion):
         text = "%s (line %d)" % (message, line) if line else message
@@ -90,8 +90,8 @@ _ImportViolation = type("GuardViolation", (GuardViolation, ImportError), {"__mod
 
 
 class _Policy:
-    """Which modules are allowed. A name is that module alone, "name.*" it and
-    all below, "*" all but those that have to be named."""
+    """Which modules are allowed. A name means that module only, "name.*" the module and
+    everything below it, "*" everything except what must be named."""
 
     def __init__(self, allow, deny, named):
         self.allow, self.deny, self.named = frozenset(allow), frozenset(deny), frozenset(named)
@@ -104,7 +104,7 @@ class _Policy:
         return "*" in self.allow and name.partition(".")[0] not in self.named
 
     def leads(self, name):
-        """Tells whether something below a module is allowed."""
+        """Reports whether something below a module is allowed."""
         return any(allowed.startswith(name + ".") for allowed in self.allow)
 
     @staticmethod
@@ -126,7 +126,7 @@ class _Policy:
 
 
 class _Modules(dict):
-    """What stands for sys.modules."""
+    """Stands in for sys.modules."""
 
     def __init__(self, guard):
         self._guard = guard
@@ -204,12 +204,12 @@ class _Guard:
             if id(value) in self.real:
                 space[name] = self.real[id(value)][1]
         self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
-        if sys.version_info < (3, 10):  # there a function finds its builtins when it is called
+        if sys.version_info < (3, 10):  # there a function looks up its builtins when it is called
             for name in ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_turns__"):
                 setattr(builtins, name, self.builtins[name])
 
     def repair(self):
-        """Puts back what code took away, and says so."""
+        """Restores what code removed, and reports it."""
         if self not in _transformers():
             _transformers().append(self)
             self.violation("tampering", "transformer", "The check of cells was removed; it is back", "Leave the guard alone")
@@ -237,16 +237,16 @@ class _Guard:
             frame = frame.f_back
         return 0
 
-    # Whose code it is.
+    # Which code is guarded.
 
     def _was_before(self, frame):
         """Reports whether a frame runs code that was in the namespace before the
-        guard. What such code makes while it runs, like a nested function, has the
-        guard's builtins: that alone does not tell it from a cell's."""
+        guard. What such code makes while it runs, such as a nested function, has the
+        guard's builtins, so these alone do not distinguish it from code of a cell."""
         return id(frame.f_code) in self.before
 
     def _unguarded(self):
-        """Reports whether what called the guard is not to be guarded."""
+        """Reports whether the caller of the guard must not be guarded."""
         if _armed is not self:
             return True
         frame = sys._getframe(1)
@@ -263,7 +263,7 @@ class _Guard:
     # Modules.
 
     def check_import(self, name, items, line=None):
-        """Checks an import statement; items are those after from."""
+        """Checks an import statement; items are the names after from."""
         if self.policy.allows(name):
             return
         if items and "*" not in items and all(self.policy.allows("%s.%s" % (name, item)) for item in items):
@@ -280,7 +280,7 @@ class _Guard:
         if _armed is not self or self._was_before(frame) or _from_host(frame) or _from_library(frame, fromlist):
             return builtins.__import__(name, globals, locals, fromlist, level)
         if level or type(name) is not str:
-            return builtins.__import__(name, globals, locals, fromlist, level)  # which fails: cells are in no package
+            return builtins.__import__(name, globals, locals, fromlist, level)  # this fails: cells are in no package
         items = tuple(fromlist or ())
         self.check_import(name, items)
         with _Loading():
@@ -308,7 +308,7 @@ class _Guard:
         return importlib.reload(self.real.get(id(module), (None, module))[1])
 
     def module(self, module, path):
-        """Gives the stand-in for a module that code came upon."""
+        """Returns the stand-in for a module that code reached."""
         if id(module) in self.real or self._unguarded():
             return module
         name = self._admitted(module, path)
@@ -317,21 +317,21 @@ class _Guard:
         return self._standin(module, name)
 
     def named(self, value):
-        """Returns what code gets for a name that had a module when its cell was
+        """Returns what code gets for a name that stood for a module when its cell was
         checked: the stand-in for a module, anything else as it is."""
         if not isinstance(value, types.ModuleType) or _armed is not self:
             return value
         return self._standin(value, self._admitted(value, value.__name__) or value.__name__)
 
     def names(self):
-        """Returns the names in the namespace that have modules."""
+        """Returns the names in the namespace that stand for modules."""
         return {
             name for name, value in list(self.namespace.items())
             if isinstance(value, types.ModuleType) and id(value) not in self.real and name not in _NAMES
         }
 
     def _admitted(self, module, path):
-        """Gives the name under which a module is allowed, or leads to what is."""
+        """Returns the name under which a module is allowed, or leads to an allowed one."""
         names = [module.__name__]
         if path != names[0] and sys.modules.get(path) is module:  # os.path is posixpath
             names.append(path)
@@ -359,12 +359,12 @@ class _Guard:
         if self.policy.allows(path):
             self._fill(standin, module, path)
         if not self._whole(module, path):
-            # Python is slower at modules that have this: not where a loop calls math.sin.
+            # Python is slower at modules that have this, so not where a loop calls math.sin.
             standin.__getattr__ = lambda name: self._attribute(standin, name)
         return standin
 
     def _whole(self, module, path):
-        """Tells whether a stand-in holds all that code may name without getattr."""
+        """Reports whether a stand-in holds everything that code may name without getattr."""
         space = vars(module)
         return self.policy.allows(path) and not (
             "__path__" in space or "__getattr__" in space
@@ -386,7 +386,7 @@ class _Guard:
         return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
 
     def _attribute(self, standin, name):
-        """Gives what a stand-in does not hold: a module, or what came later."""
+        """Returns what a stand-in does not hold: a module, or something added later."""
         _, module, path = self.real[id(standin)]
         if self._unguarded():
             return getattr(module, name)
@@ -398,7 +398,7 @@ class _Guard:
         try:
             with _Loading():
                 value = getattr(module, name)
-        except AttributeError as error:  # which has the module itself
+        except AttributeError as error:  # it holds the module itself
             raise AttributeError(*error.args) from None
         if isinstance(value, types.ModuleType):
             value = standin.__dict__[name] = self.module(value, child)
@@ -449,11 +449,11 @@ class _Guard:
     # Budgets.
 
     def loop(self, line):
-        """The turns of one while loop: counted in C, refused when used up."""
+        """The iterations of one while loop: counted in C, refused when used up."""
         if _armed is not self:
             return itertools.repeat(())
         message = "Maximum number of %d iterations in While loop exceeded" % self.turns
-        # One more: the turn that finds that the loop is over.
+        # One more: the check that finds that the loop has ended.
         refusal = _Refusal(self, "loop", "while", message, "Make the loop end", line)
         return itertools.chain(itertools.repeat((), self.turns + 1), refusal)
 
@@ -465,12 +465,12 @@ class _Guard:
             self.builtins["__e2bctl_operation__"] = left.__next__
 
     def visit(self, tree):
-        """Checks and rewrites a cell before it is compiled. IPython drops a
+        """Checks and rewrites a cell before it is compiled. IPython removes a
         transformer that raises anything else."""
         limit = sys.getrecursionlimit()
         try:
             self._budget()
-            sys.setrecursionlimit(4 * limit)  # each level of the tree is two calls
+            sys.setrecursionlimit(4 * limit)  # each level of the tree takes two calls
             return ast.fix_missing_locations(_Check(self).visit(tree))
         except GuardViolation:
             raise
@@ -482,8 +482,8 @@ class _Guard:
 
 
 class _Refusal:
-    """What follows the last turn of a budget, each time that code asks: code
-    that caught it does not get further."""
+    """What follows the last iteration of a budget, each time that code asks: code
+    that caught the exception gets no further."""
 
     def __init__(self, guard, *violation):
         self.guard, self.raised = guard, violation
@@ -498,7 +498,7 @@ class _Refusal:
 
 
 class _Loading:
-    """While allowed modules load, they may do what loading takes."""
+    """While allowed modules load, they may do what loading requires."""
 
     def __enter__(self):
         _loading.depth = getattr(_loading, "depth", 0) + 1
@@ -518,7 +518,7 @@ class _Check(ast.NodeTransformer):
         for statement in node.body:
             body += self._statements([statement])
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
-                # What follows runs only if these names have stand-ins.
+                # The code below runs only if these names have stand-ins.
                 self.modules.difference_update((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
         node.body = body
         return node
@@ -531,7 +531,7 @@ class _Check(ast.NodeTransformer):
         return visited
 
     def visit_Try(self, node):
-        # There an import that is refused is one that fails: when it runs.
+        # There a refused import becomes one that fails when it runs.
         caught = bool(node.handlers)
         self.tries += caught
         node.body = self._statements(node.body)
@@ -562,7 +562,7 @@ class _Check(ast.NodeTransformer):
         private = node.attr.startswith("_") and not node.attr.startswith("__")
         own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         if private and not own and isinstance(node.ctx, ast.Load):
-            # Objects keep modules there. Too rare to cost anything.
+            # Objects keep modules in these attributes. They are rare, so this costs nothing.
             return ast.copy_location(_call("__e2bctl_attribute__", node.value, ast.Constant(node.attr)), node)
         return node
 
@@ -579,7 +579,7 @@ class _Check(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.target, ast.Name) or node.target.id not in self.modules:
             return node
-        # It hands what the name has to the other operand.
+        # It passes the value of the name to the other operand.
         target = ast.Name(node.target.id, ast.Store())
         value = _call("__e2bctl_module__", ast.Name(node.target.id, ast.Load()))
         return [ast.copy_location(ast.Assign([target], value), node), node]
@@ -623,7 +623,7 @@ class _Check(ast.NodeTransformer):
 
     def _pattern(self, node):
         """Refuses a pattern with a name that would have to be rewritten: Python
-        takes nothing but names and attributes there."""
+        accepts only names and attributes there."""
         for child in ast.walk(node):
             if isinstance(child, ast.Name) and child.id in self.modules:
                 raise self.guard.violation("syntax", child.id, "a pattern with %s, which was imported before, cannot be checked" % child.id,
@@ -662,7 +662,7 @@ class _Check(ast.NodeTransformer):
         if any(map(_leaves, node.orelse)):
             raise self.guard.violation("syntax", "while", "break and continue in the else of a while loop cannot be checked",
                                        "move them out of the else", node.lineno)
-        # The counter is the iterator of a for loop: no name of ours, and C speed.
+        # The counter is the iterator of a for loop: it needs no name and runs at the speed of C.
         test = ast.If(node.test, [ast.Pass()], [*node.orelse, ast.Break()])
         turns = _call("__e2bctl_turns__", ast.Constant(node.lineno))
         loop = ast.For(ast.Tuple([], ast.Store()), turns, [test, *node.body], [])
@@ -681,7 +681,7 @@ class _Check(ast.NodeTransformer):
 
 
 def _leaves(node):
-    """Tells whether a break or continue in a statement is of a loop around it."""
+    """Reports whether a break or continue in a statement belongs to a loop around it."""
     if isinstance(node, (ast.Break, ast.Continue)):
         return True
     if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
@@ -696,7 +696,7 @@ def _call(name, *arguments):
 
 
 def _codes(namespace):
-    """Returns the code of the functions of a namespace, by identity, and that of
+    """Returns the code of the functions of a namespace, by identity, and the code of
     what is defined in them."""
     functions = [f for f in gc.get_referrers(namespace) if type(f) is types.FunctionType and f.__globals__ is namespace]
     codes, waiting = {}, [function.__code__ for function in functions]
@@ -709,7 +709,7 @@ def _codes(namespace):
 
 
 def _from_host(frame):
-    """Tells the expressions in which the host calls these modules."""
+    """Reports whether it is an expression by which the host calls these modules."""
     code = frame.f_code
     return (
         code.co_filename == "<string>" and code.co_names[:2] == ("__import__", "modules")
@@ -718,13 +718,13 @@ def _from_host(frame):
 
 
 def _from_library(frame, fromlist):
-    """Tells imports of C code that a cell called: Python itself passes a list
-    there, an import statement never does."""
+    """Reports whether it is an import by C code that a cell called: Python itself passes
+    a list there, an import statement never does."""
     return type(fromlist) is list and "__import__" not in frame.f_code.co_names
 
 
 def _transformers():
-    """Where this kernel looks for what rewrites a cell."""
+    """Returns where this kernel keeps what rewrites a cell."""
     transformers = _state._transformers()
     if transformers is None:
         raise NotImplementedError("this kernel has no place for a guard: it needs IPython")
@@ -745,7 +745,7 @@ sys.addaudithook(_audit)
 
 
 def arm(text):
-    """Puts a guard on. Its configuration is JSON."""
+    """Activates a guard. Its configuration is JSON."""
     global _armed
     disarm()
     config = json.loads(text)
@@ -764,7 +764,7 @@ def arm(text):
 
 
 def disarm():
-    """Takes the guard off. What code defined under it runs on, unguarded."""
+    """Deactivates the guard. What code defined under it still runs, unguarded."""
     global _armed
     guard, _armed = _armed, None
     if guard is not None:
@@ -773,7 +773,7 @@ def disarm():
 
 
 def report():
-    """Answers what was refused and imported since it was asked last."""
+    """Answers what was refused and imported since the last call."""
     if _armed is None:
         raise RuntimeError("the guard is off")
     return _answer(_armed.report())
@@ -789,8 +789,8 @@ def _present(name):
 
 
 def _tops(distribution):
-    """The modules that a distribution installed."""
-    from importlib import metadata  # slow to load, and seldom needed
+    """Returns the modules that a distribution installed."""
+    from importlib import metadata  # slow to load, and rarely needed
 
     found = metadata.distribution(distribution)
     text = found.read_text("top_level.txt")

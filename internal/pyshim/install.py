@@ -1,4 +1,4 @@
-# Runs with one global, sources: the modules by name, in order.
+# Runs with one global, sources: the source of the modules by name, in order.
 import sys
 import types
 

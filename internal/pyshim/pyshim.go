@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MIME is the type under which a kernel gives the host a document of the
-// package state, as text.
+// MIME is the type under which a kernel sends the host a document of package
+// state, as text.
 const MIME = "application/vnd.e2bctl.value+json"
 
 // Codec is the Python half of the package state's codec: encode and decode.
@@ -33,13 +33,13 @@ const (
 	guardModule = "_e2bctl_guard"
 )
 
-// Install is the code that places the modules in a kernel that has not got
-// them, but for the guard.
+// Install returns the code that installs the modules, except for the guard, in a
+// kernel that does not have them.
 func Install() string {
 	return install(`"_e2bctl_codec": ` + literal(Codec) + `, "` + stateModule + `": ` + literal(stateSource) + `, "` + toolsModule + `": ` + literal(toolsSource))
 }
 
-// InstallGuard is the code that places the guard in a kernel that has the other
+// InstallGuard returns the code that installs the guard in a kernel that has the other
 // modules.
 func InstallGuard() string { return install(`"` + guardModule + `": ` + literal(guardSource)) }
 
@@ -47,8 +47,8 @@ func install(sources string) string {
 	return "exec(" + literal(installSource) + `, {"sources": {` + sources + "}})"
 }
 
-// NotInstalled tells whether a failed [Call] failed because the kernel has not
-// got the modules.
+// NotInstalled reports whether a [Call] failed because the kernel does not
+// have the modules.
 func NotInstalled(name, value string) bool {
 	return name == "KeyError" && strings.Contains(value, stateModule)
 }
@@ -58,14 +58,14 @@ func GuardNotInstalled(name, value string) bool {
 	return name == "KeyError" && strings.Contains(value, guardModule)
 }
 
-// Call is the expression that calls a function of the state module. Arguments
+// Call returns the expression that calls a function of the state module. Arguments
 // are strings and ints.
 func Call(function string, args ...any) string { return call(stateModule, function, args) }
 
-// CallTools is [Call] of a function of the tools module.
+// CallTools is [Call] for a function of the tools module.
 func CallTools(function string, args ...any) string { return call(toolsModule, function, args) }
 
-// CallGuard is [Call] for the guard.
+// CallGuard is [Call] for a function of the guard.
 func CallGuard(function string, args ...any) string { return call(guardModule, function, args) }
 
 func call(module, function string, args []any) string {
@@ -83,6 +83,6 @@ func call(module, function string, args []any) string {
 	return `__import__("sys").modules["` + module + `"].` + function + "(" + strings.Join(list, ", ") + ")"
 }
 
-// literal gives a valid UTF-8 string as a Python literal: Go's escapes for
-// ASCII are Python's as well.
+// literal returns a valid UTF-8 string as a Python literal: Go's escapes for
+// ASCII are valid in Python as well.
 func literal(s string) string { return strconv.QuoteToASCII(s) }

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
-// run gives what a program prints in a Python without any of the user's setup.
+// run returns what a program prints in a Python without any setup of the user.
 func run(t *testing.T, program string) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
@@ -35,7 +35,7 @@ func TestInstallLeavesNoNames(t *testing.T) {
 	}
 }
 
-// A second installation keeps what the first one knows.
+// TestInstallOnce checks that a second installation keeps what the first one knows.
 func TestInstallOnce(t *testing.T) {
 	t.Parallel()
 	token := `__import__("sys").modules["_e2bctl_state"]._token`
@@ -65,7 +65,8 @@ func TestGuardNotInstalled(t *testing.T) {
 	}
 }
 
-// A kernel without IPython and without the driver's hook cannot be guarded.
+// TestGuardUnsupported checks that a kernel without IPython and without the driver's hook
+// cannot be guarded.
 func TestGuardUnsupported(t *testing.T) {
 	t.Parallel()
 	config := `{"allow": [], "optional": [], "distributions": []}`
@@ -75,7 +76,7 @@ func TestGuardUnsupported(t *testing.T) {
 	}
 }
 
-// The small driver of the local cloud is one that can be guarded.
+// TestGuardInTheSmallDriver checks that the local cloud's small driver can be guarded.
 func TestGuardInTheSmallDriver(t *testing.T) {
 	t.Parallel()
 	driver, err := filepath.Abs("../cloud/kernel/python")
@@ -110,7 +111,7 @@ ask("import os; ().__class__")
 	}
 }
 
-// An argument is data, whatever is in it.
+// TestCallQuotes checks that an argument is data, whatever it contains.
 func TestCallQuotes(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"plain", `"quoted' \ `, "\n\r\t\x00\x7f", "é\u2028😀", `") or print("no`} {
@@ -123,7 +124,7 @@ func TestCallQuotes(t *testing.T) {
 	}
 }
 
-// asList spells a string without quotes.
+// asList writes a string as a Python expression without quotes.
 func asList(s string) string {
 	var b strings.Builder
 	b.WriteString("bytes([")
@@ -134,8 +135,8 @@ func asList(s string) string {
 	return b.String()
 }
 
-// All calls of an exchange that the host ends are told so: one that was asked for
-// again might be made twice.
+// TestCallsOfAStepThatEnded checks that all calls of an exchange that the host ends get
+// an error: a call that was requested again might be made twice.
 func TestCallsOfAStepThatEnded(t *testing.T) {
 	t.Parallel()
 	got := run(t, pyshim.Install()+`

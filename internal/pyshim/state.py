@@ -1,6 +1,6 @@
-"""The kernel's side of a run: variables in, variables out, what changed.
+"""The kernel's side of a run: receives variables, sends them, and finds what changed.
 
-One object of this module lives in sys.modules; nothing of it is in the user's
+One object of this module lives in sys.modules; it adds nothing to the user's
 namespace. The host calls these functions in user expressions.
 """
 
@@ -17,14 +17,14 @@ import types
 codec = sys.modules["_e2bctl_codec"]
 
 MIME = "application/vnd.e2bctl.value+json"
-# What is larger goes through a file.
+# Anything larger is sent through a file.
 INLINE = 64 << 10
-# Up to this size in all, 64 MiB and what documents add, values that the host
-# knows are compared by their full hash; beyond it by a fingerprint of so many
-# samples.
+# Up to this total size, 64 MiB and what documents add, values that the host
+# knows are compared by their full hash; beyond it by a fingerprint of this number
+# of samples.
 HASHED = 65 << 20
 SAMPLE = 1024
-# Below this size a value is kept to be recognised by its identity.
+# Below this size a value is kept, so that it can be recognised by its identity.
 KEPT = 64 << 10
 
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes))
@@ -32,7 +32,7 @@ _SKIPPED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, typ
 
 
 class Reply:
-    """What a function answers: a document under the private MIME type."""
+    """The answer of a function: a document under the private MIME type."""
 
     def __init__(self, document):
         self._document = document
@@ -45,9 +45,9 @@ class Reply:
 
 
 class _Known:
-    """What the host has of a variable: a hash; and to see a change without the
-    full hash, the value while it is small and cannot change in place, or the
-    fingerprint of one that is large."""
+    """What the host has of a variable: a hash; and, to notice a change without the
+    full hash, the value if it is small and cannot change in place, or the
+    fingerprint if it is large."""
 
     __slots__ = ("hash", "size", "mark", "value")
 
@@ -62,7 +62,7 @@ class _Known:
 
 
 def _fingerprint(value):
-    """Gives what differs when a value is another one, of another length, or was
+    """Returns something that differs if a value is replaced, has another length, or was
     written to where a sample is taken."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     mark = (id(value), type(value))
@@ -82,7 +82,7 @@ def _fingerprint(value):
         if isinstance(value, (dict, set, frozenset)):
             items = value.values() if isinstance(value, dict) else value
             return mark + (len(value), tuple(map(id, itertools.islice(items, 0, None, max(1, len(value) // SAMPLE)))))
-    except Exception:  # of a class that is not what it looks like
+    except Exception:  # its class is not what it looks like
         pass
     return None
 
@@ -94,7 +94,7 @@ def _fingerprint_column(column):
 
 _directory = tempfile.mkdtemp(prefix="e2bctl-")  # 0700
 _known = {}
-# Names the version of _known: the host's knowledge holds as long as it has the
+# Identifies the version of _known: the host's knowledge is valid while it has the
 # same token.
 _token = secrets.token_hex(8)
 _pending = None
@@ -113,8 +113,8 @@ def _shell():
 
 
 def _transformers():
-    """Gives what rewrites a cell before it is compiled, a list; None where a
-    kernel has no such thing."""
+    """Returns the list of what rewrites a cell before it is compiled; None if the
+    kernel has no such list."""
     shell = _shell()
     if shell is not None:
         return shell.ast_transformers
@@ -122,13 +122,13 @@ def _transformers():
 
 
 def _rejection():
-    """Gives the class of what may refuse a cell there: IPython drops a
+    """Returns the class of exceptions by which these may refuse a cell: IPython removes a
     transformer that raises anything else."""
     return getattr(sys.modules.get("IPython.core.error"), "InputRejected", Exception)
 
 
 def begin():
-    """Answers what the host's knowledge is checked against, and where the host
+    """Answers the token against which the host checks its knowledge, and where the host
     puts its files."""
     global _pending
     _pending = None
@@ -136,15 +136,15 @@ def begin():
     if guard is not None:
         guard.disarm()  # of a run whose end was cut off
     os.makedirs(_directory, mode=0o700, exist_ok=True)
-    for name in os.listdir(_directory):  # of calls that were cut off
+    for name in os.listdir(_directory):  # files of calls that were cut off
         os.unlink(os.path.join(_directory, name))
     return Reply(codec.encode({"token": _token, "directory": _directory}))
 
 
 def load(file):
-    """Makes variables of the frame in a file, all or none, and removes it. A
-    blob that is not in the frame is one that a variable has, or it is missing
-    and the host must send it."""
+    """Makes variables of the frame in a file, all or none, and removes the file. A
+    blob that is not in the frame is taken from a variable; if no variable has it, it is
+    missing and the host must send it."""
     global _token
     path = os.path.join(_directory, os.path.basename(file))
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -175,7 +175,7 @@ def load(file):
 
 
 def get(name, max_bytes):
-    """Answers one variable."""
+    """Answers the value of one variable."""
     namespace = _namespace()
     if name not in namespace:
         return Reply(codec.encode({"found": False}))
@@ -198,8 +198,8 @@ def delete(name):
 
 
 def last(max_bytes):
-    """Answers the value of the last expression of the code that just ran. It is
-    an older one's when there was none: the host saw whether there was."""
+    """Answers the value of the last expression of the code that just ran. If there was
+    none, it is an older one's: the host knows whether there was one."""
     shell = _shell()
     if shell is not None:
         value = getattr(shell.last_execution_result, "result", None)
@@ -209,7 +209,7 @@ def last(max_bytes):
 
 
 def _differences(max_bytes):
-    """Gives the variables that are not as the host knows them."""
+    """Returns the variables that differ from what the host knows."""
     budget = HASHED
     for name, value in list(_namespace().items()):
         old = _known.get(name)
@@ -225,7 +225,7 @@ def _differences(max_bytes):
         blobs = {}
         document = codec.encode(value, max_bytes, blobs)
         if old is None and document.startswith(_OPAQUE) and document.endswith(_PLAIN):
-            continue  # of a type without a Go form: there all along, or the code's own
+            continue  # of a type without a Go form: it was there all along, or is the code's own
         size = len(document) + sum(data.nbytes for data in blobs.values())
         new = _Known(hashlib.sha256(document).hexdigest(), size, value)
         if old is not None and old.hash == new.hash:
@@ -255,8 +255,8 @@ def _kind(document):
 
 
 def changes(max_bytes):
-    """Answers the variables that are not as the host knows them. They count as
-    known when the host acknowledges that it has them."""
+    """Answers the variables that differ from what the host knows. They count as
+    known once the host acknowledges that it has them."""
     global _pending
     parts, blobs, known, total = [], {}, {}, 0
     for name, document, large, new in _differences(max_bytes):
@@ -279,13 +279,13 @@ _PLAIN = b',"reason":""}}'
 
 
 def _hidden(name, value):
-    """Tells IPython's own names, as long as they are its own."""
+    """Reports whether it is a name of IPython that still has IPython's value."""
     hidden = getattr(_shell(), "user_ns_hidden", {})
     return name in hidden and hidden[name] is value
 
 
 def acknowledge(token):
-    """Takes what changes() answered under this token as known to the host."""
+    """Records that the host knows what changes() answered under this token."""
     global _token, _pending
     if _pending is not None and _pending[0] == token:
         _token, known, deleted = _pending
@@ -300,7 +300,7 @@ def acknowledge(token):
 
 def _send(answer, parts, blobs):
     """Answers documents as one frame: a line of JSON with names and sizes, then
-    the documents, then their blobs. A large one goes through a file."""
+    the documents, then their blobs. A large frame goes through a file."""
     head = {"values": [[name, len(document)] for name, document in parts], "blobs": [[name, data.nbytes] for name, data in blobs.items()]}
     head = json.dumps(head).encode() + b"\n"
     frame = [head] + [document for _, document in parts] + list(blobs.values())

@@ -1,10 +1,10 @@
 """The kernel's side of a run's tools: functions that the host answers.
 
 A call goes to the host as a request for input, of which a kernel has one at a
-time. So that calls of many threads overlap there all the same, whoever calls
-while nobody else does becomes the leader: it hands over all calls that are
-waiting and takes what is finished, its own or not, until its own is. The host
-never keeps it long: what it has not finished by then is asked for again.
+time. To let the calls of many threads overlap nevertheless, a thread that calls
+while no other does becomes the leader: it sends all waiting calls to the host and
+receives what is finished, its own or not, until its own call is. The host never
+holds a request for long: calls that are not finished by then are asked for again.
 """
 
 import ast
@@ -21,18 +21,18 @@ import threading
 codec = sys.modules["_e2bctl_codec"]
 state = sys.modules["_e2bctl_state"]
 
-# Tells the host's questions from those of input().
+# Distinguishes requests for the host from those of input().
 PREFIX = "\0e2bctl:"
-# Servers bound what a message may have: a longer one goes in parts of so many
-# characters.
+# Servers limit the size of a message: a longer one is sent in parts of this number
+# of characters.
 PART = 1 << 20
 # How many calls a coroutine may have under way.
 WORKERS = 64
 
 
 class ToolError(Exception):
-    """What the host says when a tool fails. type names the kind of error, and
-    retryable tells that the same call may succeed later."""
+    """What the host returns when a tool fails. type names the kind of error, and
+    retryable says whether the same call may succeed later."""
 
     def __init__(self, message, tool="", type="", retryable=False):
         super().__init__(message)
@@ -42,12 +42,12 @@ class ToolError(Exception):
 
 
 class FinalAnswer(BaseException):
-    """Ends the code once the host has recorded the answer. Catching it changes
-    nothing about that."""
+    """Ends the code once the host has recorded the answer. Catching it has no
+    effect on that."""
 
 
 class NameTaken(state._rejection()):
-    """Refuses a cell that would take a tool away."""
+    """Refuses a cell that would replace a tool."""
 
 
 class _Call:
@@ -62,7 +62,7 @@ class _Call:
 
 
 class _Bridge:
-    """The way to the host of one run."""
+    """The connection to the host of one run."""
 
     def __init__(self, ask):
         self.ask = ask
@@ -98,7 +98,7 @@ class _Bridge:
                 self.exchange(name)
         finally:
             # An interrupt ends up here, too: the host learns from the next
-            # exchange that nobody waits for this call any more.
+            # exchange that nothing waits for this call any longer.
             with self.turn:
                 del self.calls[call.id]
                 if self.leader is call:
@@ -119,7 +119,7 @@ class _Bridge:
         except EOFError:
             # The host may have made the calls: the next step must not make them again.
             return self.fail(fresh + waiting, "the host has ended the step")
-        except NotImplementedError:  # the kernel's, when it may not ask
+        except NotImplementedError:  # raised by a kernel that may not ask
             return self.fail(fresh + waiting, "no step of the run is under way")
         head, *documents = text.split("\n")
         with self.turn:
@@ -202,13 +202,13 @@ def _function(bridge, spec):
 
 
 class _Names:
-    """Keeps the names of tools theirs: models write `search = search("x")`, and
-    would never finish a run whose final_answer is a string. A cell that spells
-    it out is refused; after others the tools are put back before the next."""
+    """Keeps the names of tools for the tools: models write `search = search("x")`, and
+    would never finish a run whose final_answer is a string. A cell whose text does
+    that is refused; after other cells the tools are put back before the next one."""
 
     def visit(self, tree):
         state._namespace().update(_placed)
-        todo = [tree]  # and no recursion: the depth of a cell is Python's business
+        todo = [tree]  # no recursion: the depth of a cell is limited only by Python
         while todo:
             node = todo.pop()
             for name in _assigned(node):
@@ -219,17 +219,17 @@ class _Names:
 
 
 def _assigned(node):
-    """Gives the names that a part of a cell gives values to."""
+    """Returns the names to which a part of a cell assigns values."""
     if isinstance(node, ast.Name):
         return [] if isinstance(node.ctx, ast.Load) else [node.id]
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
-    # Of functions and classes, except clauses and patterns.
+    # Names of functions and classes, of except clauses and of patterns.
     return [getattr(node, "name", None), getattr(node, "rest", None)]
 
 
 def _inside(node):
-    """Gives the parts of a part whose names are not its own."""
+    """Returns the parts of a node whose names are not in a scope of their own."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom)):
         return []
     if isinstance(node, ast.comprehension):
@@ -239,7 +239,7 @@ def _inside(node):
 
 _bridge = None
 _names = _Names()
-# What the last run was told of its tools, behind its key.
+# The last run's description of its tools, under its key.
 _specs = (None, None)
 _placed = {}
 _limit = None  # of memory, as it was before the run
@@ -247,9 +247,9 @@ _limit = None  # of memory, as it was before the run
 
 def begin(key, memory, specs):
     """Makes the tools of a run callable, and bounds the memory that code may add.
-    Their description, which key names, need not be given when it is the last one
-    that was. Answers whether it is known and the names that are taken; then
-    nothing was done."""
+    Their description, which key identifies, can be left out if it is the last one
+    that was given. Answers whether the description is known, and the names that are
+    already taken; if there are any, nothing was done."""
     global _bridge, _specs
     end()
     if specs:
@@ -284,14 +284,14 @@ def placed():
 
 
 def _left_over(value):
-    """Tells a tool of an earlier run that nobody took away: code had removed the
-    module that placed it."""
+    """Reports whether it is a tool of an earlier run that was not removed, because code
+    had removed the module that placed it."""
     code = getattr(value, "__code__", None)
     return code is not None and code.co_filename == _left_over.__code__.co_filename
 
 
 def end():
-    """Takes the tools of the last run away, but for names that code gave another
+    """Removes the tools of the last run, except for names to which code gave another
     value."""
     global _bridge, _limit
     if _bridge is not None:

@@ -22,10 +22,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// suicide ends the kernel without a word.
+// suicide ends the kernel without any message.
 const suicide = "import os; os._exit(1)"
 
-// patiently bounds what takes seconds, so that a call that hangs fails the test.
+// patiently returns a context with a limit for what takes seconds, so that a
+// call that hangs fails the test.
 func patiently(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -33,8 +34,8 @@ func patiently(t *testing.T) context.Context {
 	return ctx
 }
 
-// exhaust has a context's kernel die until Jupyter gives it up, and returns how
-// often that was.
+// exhaust makes a context's kernel die until Jupyter gives it up, and returns
+// how often it died.
 func exhaust(t *testing.T, sb *sandbox.Sandbox, in *sandbox.RunCodeParams) (deaths int) {
 	t.Helper()
 	for before := kernels(t, sb); ; deaths++ {
@@ -51,7 +52,8 @@ func exhaust(t *testing.T, sb *sandbox.Sandbox, in *sandbox.RunCodeParams) (deat
 	}
 }
 
-// kernels returns how many the Jupyter server has, which forgets the dead ones.
+// kernels returns the number of kernels of the Jupyter server, which forgets
+// dead ones.
 func kernels(t *testing.T, sb *sandbox.Sandbox) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8888/api/kernels", nil)
@@ -71,7 +73,7 @@ func kernels(t *testing.T, sb *sandbox.Sandbox) int {
 }
 
 // After six deaths the service does not use a kernel again. The handle does not
-// hang: it puts another context in its place, the default one and one of its own.
+// hang: it replaces the context, both the default one and one of its own.
 func TestKernelIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -97,7 +99,8 @@ func TestKernelIsGivenUp(t *testing.T) {
 			t.Errorf("%s, after its restart: %+v, %v", name, e, err)
 		}
 	}
-	// A handle that comes later finds the default context where this one has it.
+	// A handle that is opened later finds the default context where this one put
+	// it.
 	if _, err := sb.RunCode(t.Context(), "shared = 42", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +109,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 	}
 }
 
-// RestartContext works where the interpreter has only a 500 to say.
+// RestartContext works even where the interpreter only answers 500.
 func TestRestartContextThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -120,8 +123,8 @@ func TestRestartContextThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// What another client does to a context is told as what it is: to the code that
-// runs there, or to the next.
+// What another client does to a context is reported as what it is, to the code
+// that runs there or to the next call.
 func TestContextIsEndedByAnotherClient(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -158,7 +161,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 			t.Errorf("the next after %s: %+v, %v", test.name, e, err)
 		}
 	}
-	// Between two calls: the next is told, once.
+	// Between two calls: the next one is told, once.
 	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -177,9 +180,9 @@ type writer func([]byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// The service does not keep what is said while a websocket is cut, for the
-// interpreter has one of its own. An execution goes on over another websocket, and
-// is complete when nothing was said meanwhile; else it is an error.
+// The service does not keep what is said while a websocket is cut, because the
+// interpreter has one of its own. An execution goes on over another websocket,
+// and is complete if nothing was said in between; otherwise it is an error.
 func TestCutWebsocket(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -188,8 +191,8 @@ func TestCutWebsocket(t *testing.T) {
 	if err := runCut(t, s, sb, relay, "print('missed', flush=True)"); !errors.Is(err, sandbox.ErrKernelLost) {
 		t.Errorf("output was missed: %v", err)
 	}
-	// When the kernel speaks to the new websocket does not show from outside: what it
-	// says too early is missed.
+	// It is not visible from outside when the kernel first speaks to the new
+	// websocket; anything it says too early is lost.
 	for tries := 1; ; tries++ {
 		err := runCut(t, s, sb, relay, "time.sleep(1)")
 		if err == nil {
@@ -201,8 +204,8 @@ func TestCutWebsocket(t *testing.T) {
 	}
 }
 
-// runCut runs code whose websocket is cut in its middle, and which goes on with
-// meanwhile while there is none, or with the next.
+// runCut runs code whose websocket is cut in the middle, and which continues
+// with meanwhile while there is no websocket, or with the next one.
 func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string) error {
 	t.Helper()
 	wait := func(name string) string {
@@ -311,7 +314,7 @@ func (r *relay) pass(from, to net.Conn) {
 	})
 }
 
-// cut ends all connections, and new ones until reopen.
+// cut ends all connections, and every new one until reopen is called.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,7 +324,7 @@ func (r *relay) cut() {
 	r.shut, r.again = true, make(chan struct{})
 }
 
-// reopen lets connections pass again; the channel is closed by the first.
+// reopen lets connections pass again; the first one closes the channel.
 func (r *relay) reopen() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// userHome is what the template has for the user's home.
+	// userHome is the user's home in the template.
 	userHome = "/home/user"
-	// interruptDelay is how long after the lock of a context the interrupt follows
-	// when a client went away: long enough for the next request to be with the
-	// kernel before it.
+	// interruptDelay is how long after the lock of a context is released the
+	// interrupt follows when a client went away: long enough for the next request
+	// to reach the kernel first.
 	interruptDelay = 100 * time.Millisecond
 )
 
-// interpreter stands in for the service's server on port 49999, with its faults:
-// see the reference of the data plane. It answers what the SDK uses.
+// interpreter stands in for the service's server on port 49999, with its
+// faults: see the reference of the data plane. It answers the requests that the
+// SDK makes.
 type interpreter struct {
 	jupyter *jupyterServer
-	home    string                               // what userHome is
-	envs    func(token string) map[string]string // what the daemon answers
+	home    string                               // the directory that stands for userHome
+	envs    func(token string) map[string]string // what envd answers
 	ctx     context.Context                      //nolint:containedctx // ends what outlives its request
 	after   sync.WaitGroup                       // interrupts under way
 
@@ -40,11 +41,11 @@ type interpreter struct {
 	kernels   map[string]*kernel
 	order     []string
 	languages map[string]string // context by language
-	standard  *kernel           // "default": the first one's, whatever became of that
+	standard  *kernel           // "default": the first context's kernel, whatever became of it
 	creating  sync.Mutex
 }
 
-// start makes the context that is there from the beginning.
+// start creates the context that exists from the beginning.
 func (i *interpreter) start(ctx context.Context) error {
 	k, err := i.create(ctx, "python", userHome)
 	if err != nil {
@@ -102,7 +103,7 @@ func normalLanguage(name string) string {
 	return name
 }
 
-// create makes a kernel and puts it where it is to be.
+// create starts a kernel and changes to its working directory.
 func (i *interpreter) create(ctx context.Context, language, cwd string) (*kernel, error) {
 	name, id := language, jupyter.NewID()
 	if name == "typescript" {
@@ -231,7 +232,8 @@ func (i *interpreter) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, nil)
 }
 
-// of returns the kernel of a language's context, which it makes when there was none.
+// of returns the kernel of a language's context, and creates the context if
+// there is none.
 func (i *interpreter) of(ctx context.Context, language string) (*kernel, error) {
 	i.creating.Lock()
 	defer i.creating.Unlock()
@@ -263,7 +265,8 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnprocessableEntity, "%v", err)
 		return
 	}
-	// Nothing more is read: so the server sees that the client goes away.
+	// The rest of the body is read so that the server notices when the client goes
+	// away.
 	_, _ = io.Copy(io.Discard, r.Body)
 	ctx := r.Context()
 	var k *kernel
@@ -286,7 +289,7 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header()["Content-Type"] = nil
 	out := http.NewResponseController(w)
-	_ = out.Flush() // the client may be gone; so below
+	_ = out.Flush() // the client may be gone; also below
 	select {
 	case k.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -314,8 +317,8 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := running.follow(ctx, tell); err != nil {
-		// The fault of the original: the next request goes to the kernel before the
-		// interrupt does, and is dropped with what that interrupts.
+		// The fault of the original: the next request reaches the kernel before the
+		// interrupt does, and is dropped together with what is interrupted.
 		release()
 		i.after.Go(func() {
 			timer := time.NewTimer(interruptDelay)
@@ -336,8 +339,8 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// prefixed returns the code behind assignments of environment variables, in the
-// service's manner: without any quoting, and indented as the code is.
+// prefixed returns the code after assignments of environment variables, as the
+// service writes them: without any quoting, and indented like the code.
 func prefixed(code string, all ...map[string]string) string {
 	first := strings.TrimLeft(code, "\n")
 	indent := first[:len(first)-len(strings.TrimLeft(first, " \t"))]
@@ -350,7 +353,8 @@ func prefixed(code string, all ...map[string]string) string {
 	return prefix.String() + code
 }
 
-// restoring returns the code that takes back the environment variables of one call.
+// restoring returns the code that restores the environment variables after one
+// call.
 func restoring(globals, envs map[string]string) string {
 	var code strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(envs)) {

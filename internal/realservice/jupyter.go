@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// patience bounds what takes seconds on a machine that has time.
+// patience bounds what takes seconds on a machine that is not busy.
 const patience = 3 * time.Minute
 
 //go:embed requirements.txt
@@ -38,8 +38,8 @@ type jupyterServer struct {
 	dialer *websocket.Dialer
 }
 
-// startJupyter starts a Jupyter server whose root is home, with the configuration of the
-// template. It ends with the test.
+// startJupyter starts a Jupyter server whose root is home, with the
+// configuration of the template. It ends with the test.
 func startJupyter(t testing.TB, home string) *jupyterServer {
 	t.Helper()
 	interpreter, packages := pinned.Python(t, "realservice", requirements)
@@ -79,7 +79,7 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = command.Wait() // how it ends is in its output
+		_ = command.Wait() // its output shows how it ends
 		close(ended)
 	}()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -118,8 +118,9 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 	}
 }
 
-// endKernels ends the kernels before their server: by themselves they would take a
-// second to notice, and write to directories that are being removed.
+// endKernels ends the kernels before their server. Otherwise they would notice
+// only after a second, and until then write to directories that are being
+// removed.
 func (s *jupyterServer) endKernels(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
@@ -129,12 +130,12 @@ func (s *jupyterServer) endKernels(t testing.TB) {
 	}
 	for _, k := range kernels {
 		if err := s.call(ctx, http.MethodDelete, "/api/kernels/"+k.ID, nil, nil); err != nil {
-			t.Logf("end kernel %s: %v", k.ID, err) // one that could not be started, or died, is listed all the same
+			t.Logf("end kernel %s: %v", k.ID, err) // kernels that could not be started, or have died, are still listed
 		}
 	}
 }
 
-// address is the URL of a path of the server; its host is of no account.
+// address returns the URL of a path of the server; its host is ignored.
 func address(scheme, path string) string { return scheme + "://localhost" + path }
 
 // tail keeps the end of what a process prints.

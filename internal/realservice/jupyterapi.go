@@ -11,7 +11,7 @@ import (
 	"net/http"
 )
 
-// statusError is an answer of Jupyter other than success.
+// statusError is an answer of Jupyter with a status other than success.
 type statusError struct {
 	status int
 	body   string

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// kernel is the interpreter's own connection to the kernel of a context. It
-// belongs to nobody else, and what was said while it was cut is lost.
+// kernel is the interpreter's own connection to the kernel of a context.
+// Nothing else uses it, and what was said while it was cut is lost.
 type kernel struct {
 	jupyter       *jupyterServer
 	id, session   string
@@ -31,15 +31,15 @@ type kernel struct {
 	running map[string]*running
 }
 
-// running is a request that the kernel has not finished, as far as was heard.
+// running is a request that the kernel has not finished, as far as is known.
 type running struct {
 	silent bool
-	input  bool // the kernel took it
+	input  bool // the kernel accepted it
 	failed bool
 	lines  *queue
 }
 
-// line is a line of the answer of /execute.
+// line is one line of an answer of /execute.
 type line map[string]any
 
 // connect opens the websocket.
@@ -58,7 +58,7 @@ func (k *kernel) connect(ctx context.Context) error {
 	return nil
 }
 
-// disconnect ends the websocket, and what runs with it.
+// disconnect closes the websocket, and ends what runs over it.
 func (k *kernel) disconnect() {
 	k.mu.Lock()
 	if k.conn != nil {
@@ -88,7 +88,7 @@ func (k *kernel) read(conn *websocket.Conn) {
 	)
 }
 
-// end ends all requests with these lines. k.mu is held.
+// end ends all requests with these lines. The caller holds k.mu.
 func (k *kernel) end(lines ...line) {
 	for id, r := range k.running {
 		for _, l := range lines {
@@ -99,7 +99,7 @@ func (k *kernel) end(lines ...line) {
 	}
 }
 
-// hear reads a message of the kernel.
+// hear handles a message of the kernel.
 func (k *kernel) hear(frame []byte) {
 	m, err := jupyter.Unmarshal(frame, false)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *kernel) hear(frame []byte) {
 		Count  int                        `json:"execution_count"`
 		Data   map[string]json.RawMessage `json:"data"`
 	}
-	_ = json.Unmarshal(m.Content, &content) // what is malformed says nothing
+	_ = json.Unmarshal(m.Content, &content) // malformed content is ignored
 	kind := m.Header.MsgType
 	if kind == "status" && content.State == "restarting" {
 		k.end(line{"type": "error", "name": "ContextRestarting", "value": "Context was restarted", "traceback": ""})
@@ -140,7 +140,7 @@ func (k *kernel) hear(frame []byte) {
 		switch content.Status {
 		case "error":
 			k.fail(r, content.ErrorContent)
-		case "abort": // which is not how kernels spell it: what they drop has no end
+		case "abort": // kernels spell it differently: what they drop never ends
 			r.lines.put(line{"type": "error", "name": "ExecutionAborted", "value": "Execution was aborted", "traceback": ""})
 			r.lines.end()
 			delete(k.running, m.Parent.MsgID)
@@ -156,7 +156,7 @@ func (k *kernel) hear(frame []byte) {
 	}
 }
 
-// fail notes the first error of a request. k.mu is held.
+// fail records the first error of a request. The caller holds k.mu.
 func (k *kernel) fail(r *running, e jupyter.ErrorContent) {
 	if !r.failed {
 		r.failed = true
@@ -164,7 +164,7 @@ func (k *kernel) fail(r *running, e jupyter.ErrorContent) {
 	}
 }
 
-// result is the line of a value that was displayed.
+// result returns the line of a value that was displayed.
 func result(data map[string]json.RawMessage, main bool) line {
 	l, extra := line{"type": "result", "is_main_result": main}, map[string]json.RawMessage{}
 	for mime, value := range data {
@@ -187,17 +187,17 @@ func result(data map[string]json.RawMessage, main bool) line {
 	return l
 }
 
-// fields are the names that the interpreter has for MIME types.
+// fields maps MIME types to the interpreter's names for them.
 var fields = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
 	"image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
 	"application/javascript": "javascript", "e2b/data": "data", "e2b/chart": "chart",
 }
 
-// sendAttempts is how often a request is sent.
+// sendAttempts is how often sending a request is tried.
 const sendAttempts = 4
 
-// send sends code to the kernel, over a new connection where there is none.
+// send sends code to the kernel, over a new connection if there is none.
 func (k *kernel) send(ctx context.Context, code string, silent bool) (*running, error) {
 	header := jupyter.NewHeader("execute_request", k.session, "e2b")
 	request := map[string]any{
@@ -230,12 +230,13 @@ func (k *kernel) send(ctx context.Context, code string, silent bool) (*running, 
 	return nil, err
 }
 
-// interrupt interrupts whatever the kernel runs.
+// interrupt interrupts whatever the kernel is running.
 func (k *kernel) interrupt(ctx context.Context) error {
 	return k.jupyter.call(ctx, http.MethodPost, "/api/kernels/"+k.id+"/interrupt", nil, nil)
 }
 
-// queue is the lines of a request, which whoever reads them must not hold up.
+// queue holds the lines of a request, so that a slow reader does not block the
+// sender.
 type queue struct {
 	mu    sync.Mutex
 	lines []line
@@ -265,13 +266,14 @@ func (q *queue) take() (lines []line, ended bool) {
 	return lines, q.ended
 }
 
-// keepalive is how often the answer of /execute says that it goes on.
+// keepalive is how often an answer of /execute sends a sign that it goes on.
 const keepalive = 5 * time.Second
 
-// errAway says that the client has gone.
+// errAway means that the client has gone.
 var errAway = errors.New("the client went away")
 
-// follow gives the lines of a request to tell until its end, or until the client goes away.
+// follow passes the lines of a request to tell, until the request ends or the
+// client goes away.
 func (r *running) follow(ctx context.Context, tell func(line) error) error {
 	for {
 		timer := time.NewTimer(keepalive)

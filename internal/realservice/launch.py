@@ -1,5 +1,5 @@
-"""Runs a Jupyter server that ends when its stdin does: whatever becomes of the
-tests, neither it nor its kernels outlive them."""
+"""Runs a Jupyter server that ends when its stdin does: however the tests end,
+neither the server nor its kernels outlive them."""
 
 import os
 import sys

@@ -36,7 +36,8 @@ func step(t *testing.T, r *agent.Run, code string) *agent.Step {
 	return s
 }
 
-// fine is a step without an exception and without anything that the guard refused.
+// fine runs a step that must have neither an exception nor anything that the
+// guard refused.
 func fine(t *testing.T, r *agent.Run, code string) *agent.Step {
 	t.Helper()
 	s := step(t, r, code)
@@ -46,8 +47,9 @@ func fine(t *testing.T, r *agent.Run, code string) *agent.Step {
 	return s
 }
 
-// A whole run of an agent, on the state that the template's startup script leaves:
-// state, tools, guard, libraries, displayed values, an answer and what comes back.
+// A whole run of an agent, starting from the state that the template's startup
+// script leaves: state, tools, guard, libraries, displayed values, an answer
+// and what is pulled back.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
@@ -82,7 +84,7 @@ func TestRun(t *testing.T) {
 	if len(shown.Results) != 1 || len(shown.Results[0].Data["image/png"]) == 0 || !strings.Contains(string(shown.Results[0].Data["e2b/chart"]), `"title":"prices"`) {
 		t.Errorf("%+v", shown.Results)
 	}
-	// Names that the startup script left are the code's to use, as far as the guard goes.
+	// The guard lets code use the names that the startup script left.
 	if s := step(t, r, "sys.exit"); s.Error == nil || s.Refused == nil || s.Refused.Rule != "module" {
 		t.Errorf("%+v", s)
 	}
@@ -106,7 +108,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A run may import what the service's formatters use, under their names.
+// A run may import the modules that the service's formatters use, by the same
+// names.
 func TestRunImportsWhatFormattersUse(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))

@@ -19,7 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// What the service answers to, and has one of. The ids are of the form that the service's have.
+// The key and tokens that the service accepts, and its only sandbox. The ids have
+// the form of the real service's ids.
 const (
 	APIKey       = "e2b_00000000"
 	SandboxID    = "i1real2service3"
@@ -28,12 +29,12 @@ const (
 )
 
 // Service is a running service with one sandbox, [SandboxID], which "create"
-// returns as well.
+// also returns.
 type Service struct {
-	// URL is that of the API and of the sandbox's ports, which are told apart by
-	// the headers E2b-Sandbox-Id and E2b-Sandbox-Port.
+	// URL is the address of the API and of the sandbox's ports, which the headers
+	// E2b-Sandbox-Id and E2b-Sandbox-Port tell apart.
 	URL string
-	// Home is the directory of this machine that /home/user stands for.
+	// Home is the directory on this machine that stands for /home/user.
 	Home string
 
 	daemon, interpreter, kernels http.Handler
@@ -44,7 +45,7 @@ type Service struct {
 }
 
 // Start starts a service, which ends with the test. It takes seconds, so tests
-// that can share one should. Where Python or the packages are missing the test is
+// that can share one should. If Python or the packages are missing the test is
 // skipped; with CI=true it fails.
 func Start(t testing.TB) *Service {
 	t.Helper()
@@ -87,28 +88,28 @@ func Start(t testing.TB) *Service {
 	return s
 }
 
-// account is a user of the sandbox, who is always the one of the tests.
+// account returns a user of the sandbox, who is always the user of the tests.
 func account(name, home string) envd.User {
 	return envd.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
 }
 
-// ClosePort makes the service answer as it does where nothing listens on a port,
-// which is what keeps the SDK from the kernels' websockets.
+// ClosePort makes the service answer as if nothing listened on a port, which
+// keeps the SDK from using the kernels' websockets.
 func (s *Service) ClosePort(port string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed[port] = true
 }
 
-// envs is what the daemon answers to the interpreter, which takes the fields of a refusal
-// for variables as well.
+// envs returns what envd answers to the interpreter, which also mistakes the
+// fields of a refusal for variables.
 func (s *Service) envs(token string) map[string]string {
 	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/envs", nil)
 	request.Header.Set("X-Access-Token", token)
 	recorder := httptest.NewRecorder()
 	s.daemon.ServeHTTP(recorder, request)
 	var fields map[string]any
-	_ = json.Unmarshal(recorder.Body.Bytes(), &fields) // the daemon writes JSON
+	_ = json.Unmarshal(recorder.Body.Bytes(), &fields) // envd writes JSON
 	envs := map[string]string{}
 	for name, value := range fields {
 		if text, ok := value.(string); ok {
@@ -138,14 +139,14 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routed is an answer of what routes requests.
+// routed writes an answer of the part that routes requests.
 func routed(w http.ResponseWriter, body map[string]any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(body["code"].(int))
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }
 
-// control is as much of the API as a handle needs.
+// control is the part of the API that a handle needs.
 func (s *Service) control(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	s.mu.Lock()

@@ -31,8 +31,8 @@ func connect(t *testing.T, s *realservice.Service, options ...sandbox.Option) *s
 	return sb
 }
 
-// What the other tests build on: both ways to the kernel, with the state of the
-// template, and the daemon.
+// What the other tests rely on: both ways to the kernel, with the state of the
+// template, and envd.
 func TestService(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)

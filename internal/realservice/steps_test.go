@@ -15,8 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Jupyter's server answers no question when a cell ends: the SDK does, so that a
-// thread that waits for a tool then does not keep the next step from its own.
+// Jupyter's server does not answer pending questions when a cell ends: the SDK
+// does, so that a thread waiting for a tool does not keep the next step from
+// its own calls.
 func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
@@ -56,13 +57,13 @@ while not begun():
 	}
 }
 
-// A step that took too long says where it hung; when its code does not stop the
-// next one has another kernel.
+// A step that took too long says where it hung. If its code does not stop, the
+// next step gets another kernel.
 func TestStepTimeout(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
 	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
-	_, err := sb.RunCode(t.Context(), "kept = 42\n1/0", nil) // the first traceback takes its time
+	_, err := sb.RunCode(t.Context(), "kept = 42\n1/0", nil) // the first traceback takes a while
 	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
 		t.Fatal(err)
 	}

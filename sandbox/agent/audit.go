@@ -18,10 +18,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Trace is told what a run does, in the manner of httptrace. The context
-// that a hook returns is the one that the step or the call gets; the function is
-// called at its end. Hooks of tools are called from several goroutines. Fields
-// may be nil.
+// Trace has hooks that are called for steps and tool calls of a run, as httptrace
+// has for requests. The step or the call runs with the context that its hook returns;
+// the function that the hook returns is called at its end. Hooks of tools are called
+// from several goroutines. Fields may be nil.
 type Trace struct {
 	Step func(ctx context.Context, n int, code string) (context.Context, func(*Step, error))
 	Tool func(ctx context.Context, call ToolCall) (context.Context, func(error))
@@ -46,17 +46,17 @@ type Metrics struct {
 	// Steps is how many pieces of code ran, and Errors how many of them ended
 	// with an exception or did not end by themselves.
 	Steps, Errors int
-	// ToolCalls and ToolErrors count calls that ended, final_answer among them.
+	// ToolCalls and ToolErrors count calls that ended, including final_answer.
 	ToolCalls, ToolErrors int
-	// Tokens is what [Run.AddTokens] was told.
+	// Tokens is the sum of the tokens passed to [Run.AddTokens].
 	Tokens int64
-	// CodeBytes is the length of all code.
+	// CodeBytes is the total length of the code.
 	CodeBytes int64
 	// Imports are the modules that the code imported, sorted. Without a guard
-	// they are those that its import statements name, as far as single lines show
-	// it: what __import__ and importlib bring is seen under a guard alone.
+	// they are those named by its import statements, as far as single lines show
+	// them: modules loaded by __import__ and importlib are seen only under a guard.
 	Imports []string
-	// Duration is the run's, until now or its end.
+	// Duration is how long the run has lasted, until now or its end.
 	Duration time.Duration
 }
 
@@ -73,7 +73,7 @@ type toolRecord struct {
 // runLog writes the audit, logs, and counts.
 type runLog struct {
 	run    *Run
-	w      io.Writer // nil without
+	w      io.Writer // nil if there is none
 	logger *slog.Logger
 	start  time.Time
 
@@ -81,7 +81,7 @@ type runLog struct {
 	metrics Metrics
 	imports map[string]bool
 	last    string // the error of the last step
-	err     error  // of w
+	err     error  // error of w
 	closed  bool
 }
 
@@ -89,7 +89,7 @@ func newRunLog(r *Run) *runLog {
 	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
 }
 
-// write writes one line. After an error nothing more is written.
+// write writes one line. After an error it writes nothing.
 func (l *runLog) write(event string, fields map[string]any) {
 	if l.w == nil {
 		return
@@ -147,9 +147,9 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked records what a tool's panic said and where it was: the sandbox is not
-// told, and nothing else in this program knows. A client without a logger has it
-// in the program's default one.
+// panicked records the value and the stack of a tool's panic, because the sandbox is
+// not told and nothing else in this program knows. If the client has no logger, it goes
+// to the program's default one.
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
 	said, where := clip.Text(l.run.redact.text(fmt.Sprint(value)), maxPanic), clip.Text(l.run.redact.text(string(stack)), maxPanic)
 	logger := l.logger
@@ -162,7 +162,7 @@ func (l *runLog) panicked(ctx context.Context, step int, tool string, value any,
 	l.write("panic", map[string]any{"step": step, "name": tool, "panic": said, "stack": where})
 }
 
-// maxPanic bounds each of the texts that a panic leaves.
+// maxPanic bounds the length of each text that is recorded of a panic.
 const maxPanic = 64 << 10
 
 func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRecord, err error) {
@@ -207,7 +207,7 @@ func (l *runLog) imported(names []string) {
 	}
 }
 
-// cut adds what the guard saw in a step that was cut off before it could tell.
+// cut adds what the guard saw in a step that was cut off before it could report.
 func (l *runLog) cut(step int, g guardReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +215,7 @@ func (l *runLog) cut(step int, g guardReport) {
 	l.write("cut", map[string]any{"n": step, "imports": append([]string{}, g.Imports...), "blocked": append([]Violation{}, g.Violations...)})
 }
 
-// orNil makes null of no text.
+// orNil returns nil for an empty text, so that JSON has null.
 func orNil(text string) any {
 	if text == "" {
 		return nil
@@ -223,7 +223,7 @@ func orNil(text string) any {
 	return text
 }
 
-// end writes the last line and gives the error of the writer.
+// end writes the last line and returns the error of the writer.
 func (l *runLog) end(final *string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,7 +259,7 @@ func (l *runLog) snapshot() Metrics {
 	return m
 }
 
-// AddTokens counts tokens that the model behind the run took, for metrics and
+// AddTokens counts tokens that the model behind the run used, for metrics and
 // audit, and charges them as [SpendTokens] does.
 func (r *Run) AddTokens(ctx context.Context, tokens int64) error {
 	r.log.mu.Lock()
@@ -268,16 +268,16 @@ func (r *Run) AddTokens(ctx context.Context, tokens int64) error {
 	return SpendTokens(ctx, tokens)
 }
 
-// Metrics are the run's counters as they are now.
+// Metrics returns the run's counters as they are now.
 func (r *Run) Metrics() Metrics { return r.log.snapshot() }
 
-// maxImports bounds how many names of modules are kept, of a step and of a run.
+// maxImports bounds how many module names are kept for a step and for a run.
 const maxImports = 10_000
 
 var importStatement = lazyregexp.New(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
 
-// importsOf gives the modules that import statements name, as far as a line
-// shows it.
+// importsOf returns the modules that import statements name, as far as single
+// lines show them.
 func importsOf(code string) []string {
 	found := map[string]bool{}
 	for _, m := range importStatement().FindAllStringSubmatch(code, maxImports) {

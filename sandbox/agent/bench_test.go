@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// 64 MiB of state into a kernel, and the same again with no Set between.
+// BenchmarkBegin64MiB sends 64 MiB of state into a kernel, and begins again without a Set in between.
 func BenchmarkBegin64MiB(b *testing.B) {
 	floats := make([]float64, 4<<20)
 	for i := range floats {
@@ -36,7 +36,7 @@ func BenchmarkBegin64MiB(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			array.Data[0]++ // another content
+			array.Data[0]++ // different content
 			set(b, st, "floats", array)
 			set(b, st, "blob", nil)
 			begin(&runs{})

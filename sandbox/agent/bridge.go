@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// bridgePrefix tells the questions of the tools module from those of input().
+	// bridgePrefix distinguishes requests of the tools module from those of input().
 	bridgePrefix = "\x00e2bctl:"
-	// maxExchange bounds the calls that come at once, and so their memory.
+	// maxExchange bounds the size of the calls that arrive together, and so their memory.
 	maxExchange = 64 << 20
-	// maxCalls bounds how many calls may be under way, those included that nobody
-	// waits for any more and whose function has not returned.
+	// maxCalls bounds how many calls may be under way, including those for which
+	// nothing waits any longer and whose function has not returned.
 	maxCalls = 1024
-	// maxWaiting bounds the replies that code has asked for and not taken.
+	// maxWaiting bounds the size of the replies that code has asked for and not taken.
 	maxWaiting = 4 * maxExchange
-	// replyPart is how long a part of a reply may be.
+	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20
-	// An exchange is held until something is finished, but not longer than a
-	// moment: meanwhile the kernel cannot bring further calls. The moment grows
-	// while nothing happens.
+	// The answer to an exchange is held back until a call is finished, but only for
+	// a moment, because meanwhile the kernel cannot send further calls. The moment
+	// grows while nothing happens.
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
-	// maxRecords bounds the calls in a step's line of the audit; each has a line
-	// of its own as well.
+	// maxRecords bounds the calls in a step's line of the audit; each call also has
+	// a line of its own.
 	maxRecords = 10_000
 )
 
@@ -47,16 +47,16 @@ type bridge struct {
 	run   *Run
 	tools map[string]*boundTool
 	work  sync.WaitGroup // functions that have not returned
-	slots chan struct{}  // one for each
+	slots chan struct{}  // one for each of them
 
 	mu    sync.Mutex
 	final *state.Value
 }
 
-// boundTool is a tool with what a run used of its limits.
+// boundTool is a tool with what a run has used of its limits.
 type boundTool struct {
 	Tool
-	slots chan struct{} // nil without a bound
+	slots chan struct{} // nil if there is no limit
 
 	mu    sync.Mutex
 	calls int
@@ -77,22 +77,22 @@ func newBridge(r *Run, tools []Tool) *bridge {
 // stepCalls are the calls that the code of one step makes.
 type stepCalls struct {
 	bridge *bridge
-	ctx    context.Context //nolint:containedctx // the step's: calls outlive the question that brings them
+	ctx    context.Context //nolint:containedctx // the step's: calls outlive the request that brings them
 	n      int
 	ended  func() // called once, when the answer is there
 
 	mu     sync.Mutex
-	number string          // of the exchange that comes in parts
+	number string          // of the exchange that arrives in parts
 	in     strings.Builder // its parts
-	out    string          // of the reply, what has not gone yet
+	out    string          // the part of the reply that is not sent yet
 	calls  map[uint64]*bridgedCall
 	audit  []toolRecord
 	idle   int  // exchanges in a row that brought nothing
-	over   bool // no call is taken any more
+	over   bool // no more calls are accepted
 	wake   chan struct{}
 }
 
-// bridgedCall is a call that the kernel waits for.
+// bridgedCall is a call for which the kernel waits.
 type bridgedCall struct {
 	cancel context.CancelFunc
 	reply  []byte // its line in the reply; nil while it is under way
@@ -103,7 +103,7 @@ func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
 	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
-// input answers what the code asks for: the input of an runhost.Handler.
+// input answers what the code asks for. It is the input of a runhost.Handler.
 func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
 	question, ours := strings.CutPrefix(prompt, bridgePrefix)
 	if !ours {
@@ -149,15 +149,15 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	return s.part(), nil
 }
 
-// within bounds the calls that are made from now on by ctx, which is made of the
-// step's.
+// within bounds the calls that are made from now on by ctx, which is derived from
+// the step's context.
 func (s *stepCalls) within(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
 }
 
-// part gives the next part of the reply. s.mu is held.
+// part returns the next part of the reply. s.mu is held.
 func (s *stepCalls) part() string {
 	if len(s.out) <= replyPart {
 		defer func() { s.out = "" }()
@@ -174,14 +174,14 @@ func (s *stepCalls) part() string {
 
 var errExchange = errors.New("the question is malformed")
 
-// exchange takes new calls and gives the replies of those that are finished.
+// exchange accepts new calls and returns the replies of those that are finished.
 func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 	line, documents, _ := bytes.Cut(text, []byte("\n"))
 	var head struct {
 		Calls   []callHead `json:"calls"`
 		Waiting []uint64   `json:"waiting"`
 	}
-	if err := boundjson.Unmarshal(line, &head, 8*maxCalls, 3); err != nil { // of a call three values
+	if err := boundjson.Unmarshal(line, &head, 8*maxCalls, 3); err != nil { // three values for each call
 		return "", fmt.Errorf("%w: %w", errExchange, err)
 	}
 	if len(head.Calls)+len(head.Waiting) > 2*maxCalls {
@@ -205,7 +205,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 		documents = rest
 		wanted[h.id] = true
 		if s.calls[h.id] != nil {
-			continue // it came before, and what said so was lost
+			continue // it arrived before, and the answer that said so was lost
 		}
 		if len(s.calls) >= maxCalls {
 			s.calls[h.id] = refused("LimitError", fmt.Sprintf("more than %d calls are under way", maxCalls))
@@ -218,7 +218,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 		fresh = true
 	}
 	for id, c := range s.calls {
-		if !wanted[id] { // it is answered, or was given up
+		if !wanted[id] { // it was answered or given up
 			c.cancel()
 			delete(s.calls, id)
 		}
@@ -237,7 +237,7 @@ func (h *callHead) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&h.id, &h.name})
 }
 
-// finished gives the replies that are there, waiting a moment for the first.
+// finished returns the replies that are ready; if there are none, it waits a moment for the first.
 func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 	s.mu.Lock()
 	if fresh {
@@ -264,14 +264,14 @@ func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 	}
 }
 
-// replies are a line of ids and statuses, and a line for each.
+// replies returns a line of ids and statuses, and a line for each reply.
 func (s *stepCalls) replies() (text string, some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines bytes.Buffer
 	heads := [][2]any{}
 	for id, c := range s.calls {
-		// What does not fit goes with the next exchange.
+		// What does not fit is sent with the next exchange.
 		if c.reply != nil && (lines.Len() == 0 || lines.Len()+len(c.reply) <= maxExchange) {
 			heads = append(heads, [2]any{id, c.status})
 			lines.WriteByte('\n')
@@ -280,12 +280,12 @@ func (s *stepCalls) replies() (text string, some bool) {
 	}
 	head, err := json.Marshal(heads)
 	if err != nil {
-		panic(err) // numbers and strings alone
+		panic(err) // it holds only numbers and strings
 	}
 	return string(head) + lines.String(), len(heads) > 0 || len(s.calls) == 0
 }
 
-// refused is a call that is answered without having been made.
+// refused returns a call that is answered without having been made.
 func refused(kind, message string) *bridgedCall {
 	c := &bridgedCall{cancel: func() {}}
 	c.status, c.reply = "error", errorLine(ToolError{Type: kind, Message: message})
@@ -300,7 +300,7 @@ func errorLine(e ToolError) []byte {
 	return line
 }
 
-// start makes a call in a goroutine of its own.
+// start makes a call in its own goroutine.
 func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, document []byte) {
 	b := s.bridge
 	b.work.Go(func() {
@@ -331,7 +331,7 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 	})
 }
 
-// fits tells whether a reply of so many bytes may wait beside the others.
+// fits reports whether a reply of n bytes may wait beside the others.
 func (s *stepCalls) fits(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +341,7 @@ func (s *stepCalls) fits(n int) bool {
 	return n <= maxWaiting
 }
 
-// made makes a call and gives its line of the reply.
+// made makes a call and returns its line of the reply.
 func (s *stepCalls) made(ctx context.Context, name string, document []byte) (status string, line []byte, err error) {
 	b := s.bridge
 	b.mu.Lock()
@@ -381,7 +381,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	return "ok", b.run.redact.value(v).Bytes(), nil
 }
 
-// record takes the final answer: the first one is it.
+// record records the final answer: the first one counts.
 func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	if err := finalTool.check(arguments); err != nil {
 		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
@@ -402,14 +402,14 @@ func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	return "final", []byte("null"), nil
 }
 
-// finalTool is what code is told of final_answer, which every run has.
+// finalTool describes final_answer, which every run has, to the code.
 var finalTool = Tool{
 	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
 	parameters: []toolParameter{{anyType, "answer", "", true}}, returns: plainType("None", ""),
 }
 
-// limited makes a call within the limits of its tool and of the agents that it
-// is in.
+// limited makes a call within the limits of its tool and of the agents within
+// which it is made.
 func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.Value) (state.Value, error) {
 	t.mu.Lock()
 	t.calls++
@@ -437,7 +437,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	if t.approve != nil {
 		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
 		switch {
-		case ctx.Err() != nil: // nobody waits for the call any more
+		case ctx.Err() != nil: // nothing waits for the call any longer
 			return state.Value{}, context.Cause(ctx)
 		case err != nil:
 			return state.Value{}, &ToolError{Type: "Refused", Message: "the call was not approved: " + err.Error()}
@@ -472,7 +472,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 			return err
 		})
 		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
-			o.err = context.Cause(ctx) // which has more to say
+			o.err = context.Cause(ctx) // which says more
 		}
 		if t.slots != nil {
 			<-t.slots
@@ -484,9 +484,9 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	case o = <-outcomes:
 	case <-ctx.Done():
 		select {
-		case o = <-outcomes: // with its end, the context's came
+		case o = <-outcomes: // its context ended because the function returned
 		default:
-			// A function that does not heed its context is not waited for.
+			// A function that ignores the end of its context is not waited for.
 			o.err = context.Cause(ctx)
 		}
 	}
@@ -494,8 +494,8 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	return o.value, o.err
 }
 
-// protected makes an error of a panic. What it said is for this program's log and
-// the audit, not for the sandbox.
+// protected returns a panic as an error. The value of the panic is for this program's
+// log and the audit, not for the sandbox.
 func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -506,7 +506,7 @@ func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() err
 	return call()
 }
 
-// end takes no further calls, and gives those that have ended.
+// end accepts no more calls, and returns those that have ended.
 func (s *stepCalls) end() []toolRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,26 +17,26 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// runs are the contexts of a sandbox that had a run. The zero value is ready.
+// runs are the contexts of a sandbox that have had a run. The zero value is ready.
 type runs struct {
 	mu       sync.Mutex
 	contexts map[string]*runContext
 }
 
-// runContext is what the host knows of the variables in a kernel. Its calls
-// must not overlap: mu sees to that.
+// runContext is what this program knows of the variables in a kernel. Its calls
+// must not overlap: mu makes sure of that.
 type runContext struct {
 	id   string
 	busy bool // guarded by runs.mu
 
 	mu sync.Mutex
-	// token is the kernel's: while it has the same, known is true.
+	// token identifies the kernel: while it stays the same, known is valid.
 	token     string
 	directory string
 	known     map[string]knownValue
 }
 
-// knownValue is what a variable of the kernel was when it was last sent or
+// knownValue describes a variable of the kernel as it was when it was last sent or
 // pulled.
 type knownValue struct {
 	hash  state.Hash
@@ -52,7 +52,7 @@ func knownOf(entry state.Entry) knownValue {
 	return k
 }
 
-// held tells which variable has a blob, as far as is known here.
+// held returns the variable that has each blob, as far as is known here.
 func (c *runContext) held() map[state.Hash]string {
 	held := map[state.Hash]string{}
 	for name, k := range c.known {
@@ -96,7 +96,7 @@ func (rs *runs) release(c *runContext) {
 	c.busy = false
 }
 
-// answer is what the functions in the kernel answer.
+// answer is what the functions in the kernel return.
 type answer struct {
 	Token     string   `py:"token"`
 	Directory string   `py:"directory"`
@@ -110,7 +110,7 @@ type answer struct {
 	Changed   []change `py:"changed"`
 }
 
-// send brings the kernel's variables to what st holds.
+// send sets the kernel's variables to what st holds.
 func (c *runContext) send(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 		return err
 	}
 	if hello.Token != c.token {
-		// Another kernel, or another handle's run in between.
+		// Another kernel, or a run of another handle in between.
 		c.token, c.known = hello.Token, map[string]knownValue{}
 	}
 	c.directory = hello.Directory
@@ -146,7 +146,7 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	}
 	loaded, err := c.load(ctx, host, changed, c.held())
 	if err == nil && len(loaded.Missing) > 0 {
-		// Code changed the variable that had them.
+		// Code changed the variable that had the blobs.
 		loaded, err = c.load(ctx, host, changed, nil)
 	}
 	if err != nil {
@@ -159,8 +159,8 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	return nil
 }
 
-// unsent are the variables of st that the kernel has not got, as far as is known
-// here. A nil state has none.
+// unsent returns the variables of st that the kernel does not have, as far as is
+// known here. For a nil state there are none.
 func (c *runContext) unsent(st *state.State) []state.Entry {
 	if st == nil {
 		return nil
@@ -168,7 +168,7 @@ func (c *runContext) unsent(st *state.State) []state.Entry {
 	return slices.DeleteFunc(st.Entries(), func(entry state.Entry) bool { return c.known[entry.Name].hash == entry.Hash })
 }
 
-// load makes variables of entries, but for the blobs that the kernel holds.
+// load makes variables of entries; blobs that the kernel holds are not sent.
 func (c *runContext) load(ctx context.Context, host runHost, entries []state.Entry, held map[state.Hash]string) (answer, error) {
 	frame, err := frameOf(entries, held)
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *runContext) load(ctx context.Context, host runHost, entries []state.Ent
 	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
 		return answer{}, err
 	}
-	// From here the kernel may have the variables, whatever comes back.
+	// From here on the kernel may have the variables, whatever it answers.
 	c.token = ""
 	return c.call(ctx, host, pyshim.Call("load", name))
 }
@@ -249,7 +249,7 @@ func (c *runContext) receive(ctx context.Context, host runHost, reply answer, ea
 	if reply.File == "" {
 		return readFrame(bytes.NewReader(reply.Frame), reply.Head, len(reply.Frame), each)
 	}
-	// The kernel names a file; only one of its own is read.
+	// The kernel names a file; only one in its own directory is read.
 	r, err := host.open(ctx, path.Join(c.directory, path.Base(reply.File)))
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func (c *runContext) call(ctx context.Context, host runHost, expression string) 
 	return a, state.Unmarshal(doc, &a)
 }
 
-// evaluate gives the document that an expression evaluates to.
+// evaluate returns the document that an expression evaluates to.
 func (c *runContext) evaluate(ctx context.Context, host runHost, expression string) ([]byte, error) {
 	reply, err := c.request(ctx, host, map[string]string{valueKey: expression})
 	if err != nil {
@@ -285,8 +285,8 @@ func (c *runContext) evaluate(ctx context.Context, host runHost, expression stri
 	return expressionValue(reply, valueKey)
 }
 
-// ask is call in a run: without the modules the kernel is not the one that the
-// run began with.
+// ask is call during a run: if the modules are missing, the kernel is not the one
+// that the run began with.
 func (c *runContext) ask(ctx context.Context, host runHost, expression string) (answer, error) {
 	a, err := c.call(ctx, host, expression)
 	return a, lost(err)
@@ -306,7 +306,7 @@ func (e *kernelCallError) Error() string {
 	return fmt.Sprintf("the kernel answered %.64s: %.512s", e.name, e.value)
 }
 
-// expressionValue gives the document that an expression evaluated to.
+// expressionValue returns the document that an expression evaluated to.
 func expressionValue(reply jupyter.ExecuteReply, key string) ([]byte, error) {
 	if reply.Status != "ok" {
 		return nil, &kernelCallError{reply.Name, reply.Value}

@@ -13,18 +13,18 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// frameHead is the first line of a frame. The documents of the values follow
-// it, then the blobs that they name.
+// frameHead is the first line of a frame. The documents of the values follow,
+// then the blobs to which they refer.
 type frameHead struct {
 	Values []frameValue `json:"values"`
 	Blobs  []framePart  `json:"blobs"`
-	// Held are, on the way up, blobs that a variable of the kernel has: they are
-	// not sent.
+	// Held lists, in frames sent to the kernel, blobs that one of its variables has:
+	// they are not sent.
 	Held [][2]string `json:"held"`
 }
 
-// frameValue is, on the way up, a name, the size of a document, its hash and the
-// size with blobs.
+// frameValue holds, in frames sent to the kernel, a name, the size of a document, its
+// hash and the size with blobs.
 type frameValue struct {
 	name  string
 	size  int
@@ -36,8 +36,8 @@ func (v frameValue) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{v.name, v.size, v.hash, v.total})
 }
 
-// framePart is the hash of a blob, or on the way down the name of a value, and the
-// size.
+// framePart holds the hash of a blob, or in frames from the kernel the name of a value,
+// and the size.
 type framePart struct {
 	name string
 	size int
@@ -49,8 +49,8 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf gives the frame of entries, with each blob once but for those held,
-// which it names with the variable that has them.
+// frameOf returns the frame of entries. It has each blob once, except for those in
+// held, for which it names the variable that has them.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
@@ -80,14 +80,14 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 
 var errFrame = errors.New("what the kernel sent is malformed")
 
-// maxFrameHead and maxFrameValues bound a head in bytes and in values of JSON:
-// more than a hundred thousand variables need, which have three values each.
+// maxFrameHead and maxFrameValues bound a head in bytes and in JSON values. They allow
+// for more than a hundred thousand variables, which have three values each.
 const (
 	maxFrameHead   = 32 << 20
 	maxFrameValues = 400_000
 )
 
-// readFrame reads a frame of so many bytes, of which the first line has head.
+// readFrame reads a frame of size bytes, of which head bytes are the first line.
 func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}

@@ -18,66 +18,68 @@ import (
 )
 
 // Guard says what the code of a run may import and call. The zero value allows
-// [GuardModules], no processes, no connections, and a million turns of a while
+// [GuardModules], no processes, no connections, and a million iterations of a while
 // loop.
 //
-// A guard is a guardrail and a record, not isolation: it tells a model early and
-// in its own words what it is not to do. The boundary is the sandbox with its
+// A guard is a guardrail and a record, not isolation: it tells a model early, and
+// in plain words, what it must not do. The boundary is the sandbox with its
 // network rules. The guard is in the same process as the code, which can get
 // around it. These ways are known:
 //
-//   - objects of libraries that keep a module in an attribute, by self in a class
-//     that is derived from theirs;
-//   - format strings, which show what an attribute is ('{0.__class__}') though
-//     they do not give it;
-//   - what takes the name of an attribute as text: operator.attrgetter,
+//   - objects of libraries that keep a module in an attribute, reached through self
+//     in a class that is derived from theirs;
+//   - format strings, which show an attribute ('{0.__class__}') although they do
+//     not return it;
+//   - functions that take the name of an attribute as text: operator.attrgetter,
 //     string.Formatter, functools.update_wrapper, and a match statement with a
-//     class that says its own __match_args__;
+//     class that defines its own __match_args__;
 //   - libraries that run or import what they are given (DataFrame.eval and query,
 //     timeit, pkgutil, optional imports of pandas);
 //   - libraries that open files themselves (pandas.read_csv, numpy.save, codecs):
-//     what is refused is open;
-//   - functions in C that import what they are told, which is what unpickling
+//     only open is refused;
+//   - functions in C that import what they are told to, as unpickling
 //     does (pickle, pandas.read_pickle, numpy.load);
-//   - extension modules, and any module that was allowed and leads there (sys,
+//   - extension modules, and any allowed module that leads to them (sys,
 //     gc, inspect, ctypes);
-//   - functions that were defined before the run keep what they could do;
-//   - globals, locals, vars, eval and exec, where Functions allows them: the
-//     modules that were imported before the run.
+//   - functions that were defined before the run, which can do what they could
+//     before;
+//   - globals, locals, vars, eval and exec, where Functions allows them: they reach
+//     the modules that were imported before the run.
 //
-// What a cell spells out is checked before any of it runs: imports that are not
-// in a try with a handler, double-underscore attributes, frames, commands of the
-// shell. Everything else is refused where it happens, as the Python exception
-// GuardViolation, which is an ImportError where an import fails. Modules come as
-// stand-ins that hold the same functions and classes and run at full speed;
-// to assign to a name of a module changes the stand-in alone. What was in the
-// context before the run stays as it was, and its code runs as ever: services keep
-// there what displays values. A module there becomes a stand-in where the run's
-// code names it, which costs a call each time unless that code imports it itself.
+// What can be seen in the text of a cell is checked before any of it runs: imports
+// that are not in a try with a handler, double-underscore attributes, frames, shell
+// commands. Everything else is refused where it happens, with the Python exception
+// GuardViolation, which is an ImportError where an import fails. Code gets stand-ins
+// for modules, which hold the same functions and classes and run at full speed;
+// assigning to a name of a module changes the stand-in only. What was in the
+// context before the run stays as it was, and its code runs as before, because
+// services keep there what displays values. A module of that kind becomes a stand-in
+// where the run's code names it, which costs a call each time unless that code
+// imports it itself.
 //
-// A guard is on from Begin to Close for all code of the context, also that of
-// [sandbox.Sandbox.RunCode].
+// A guard is active from Begin to Close for all code of the context, including that
+// of [sandbox.Sandbox.RunCode].
 type Guard struct {
-	// Allow are modules beside [GuardModules] and those of Params.Packages.
-	// "numpy" is that module without its submodules, "numpy.*" it and all below,
-	// "numpy.random" that one and nothing else of numpy, "*" all but those of
-	// [DangerousModules], which have to be named.
+	// Allow are modules in addition to [GuardModules] and those of Params.Packages.
+	// "numpy" is that module without its submodules, "numpy.*" is the module and
+	// everything below it, "numpy.random" is that submodule and nothing else of numpy,
+	// and "*" is everything except [DangerousModules], which must be named.
 	Allow []string
-	// Presets allow what is installed of a list of modules.
+	// Presets allow those modules of a list that are installed.
 	Presets []Preset
-	// Deny are modules, in the form of Allow, that no other field allows.
+	// Deny are modules, in the form of Allow, that are refused whatever other fields allow.
 	Deny []string
-	// Functions are those of [DangerousFunctions] that code may call after all.
+	// Functions are those of [DangerousFunctions] that code may call nevertheless.
 	Functions []string
-	// Processes allows to start processes and to load foreign libraries.
+	// Processes allows starting processes and loading native libraries.
 	Processes bool
-	// Network allows connections, as far as the sandbox's network rules do.
+	// Network allows connections, within the sandbox's network rules.
 	Network bool
-	// MaxIterations is how many turns one while loop may make. 0 means
-	// [DefaultMaxIterations], less than 0 no bound.
+	// MaxIterations is how many iterations one while loop may make. 0 means
+	// [DefaultMaxIterations], less than 0 no limit.
 	MaxIterations int
-	// MaxOperations is how many turns of loops and comprehensions, and calls of
-	// functions that the code defines, one step may make. 0 means no bound. The
+	// MaxOperations is how many iterations of loops and comprehensions, and calls of
+	// functions that the code defines, one step may make. 0 means no limit. The
 	// work of libraries does not count: Limits.StepTimeout bounds that.
 	MaxOperations int
 }
@@ -103,20 +105,20 @@ var presets = map[Preset][]string{
 	Utilities:      {"json", "datetime", "collections", "itertools", "functools"},
 }
 
-// Modules are those that the preset allows, in the form of Guard.Allow: a model
-// is better told what it may import.
+// Modules returns the modules that the preset allows, in the form of Guard.Allow.
+// Models do better when they are told what they may import.
 func (p Preset) Modules() []string { return slices.Clone(presets[p]) }
 
-// GuardModules are the modules that every guard allows. Others of Python's own
-// (json, functools, string, textwrap, copy, enum, typing) are for Guard.Allow or
-// a preset.
+// GuardModules returns the modules that every guard allows. Other modules of Python's
+// standard library (json, functools, string, textwrap, copy, enum, typing) need
+// Guard.Allow or a preset.
 func GuardModules() []string {
 	return []string{
 		"collections", "datetime", "itertools", "math", "queue", "random", "re", "stat", "statistics", "time", "unicodedata",
 	}
 }
 
-// DangerousModules are those that "*" in Guard.Allow does not allow.
+// DangerousModules returns the modules that "*" in Guard.Allow does not allow.
 func DangerousModules() []string {
 	return []string{
 		"_ctypes", "_io", "_pickle", "_posixsubprocess", "_socket", "builtins", "code", "ctypes", "gc", "importlib", "inspect", "io",
@@ -124,24 +126,24 @@ func DangerousModules() []string {
 	}
 }
 
-// DangerousFunctions are the functions that a guard refuses to call.
+// DangerousFunctions returns the functions that a guard refuses to call.
 func DangerousFunctions() []string {
 	return []string{"breakpoint", "compile", "eval", "exec", "globals", "locals", "open", "vars"}
 }
 
-// Violation is something that a guard refused. All text comes from the sandbox.
+// Violation describes something that a guard refused. All text comes from the sandbox.
 type Violation struct {
-	// Rule is "import", "module" (one that another module led to), "dunder",
+	// Rule is "import", "module" (a module reached through another one), "dunder",
 	// "frame", "function", "process", "network", "shell", "loop", "operations",
-	// "syntax" (what cannot be checked) or "tampering".
+	// "syntax" (code that cannot be checked) or "tampering".
 	Rule string `json:"rule" py:"rule"`
-	// Name is the module, attribute, function or event.
+	// Name is the name of the module, attribute, function or event.
 	Name string `json:"name" py:"name"`
-	// Line is where in the code, from 1; 0 when unknown.
+	// Line is the line in the code, from 1; 0 if unknown.
 	Line int `json:"line" py:"line"`
 	// Message says what was refused.
 	Message string `json:"message" py:"message"`
-	// Suggestion says what to do instead, in words for the model.
+	// Suggestion says what to do instead, in words meant for the model.
 	Suggestion string `json:"suggestion" py:"suggestion"`
 }
 
@@ -152,13 +154,13 @@ func (v Violation) String() string {
 	return v.Message + ". " + v.Suggestion
 }
 
-// GuardError is a guard that cannot be put on. It is [api.ErrInvalidArgument].
+// GuardError reports a guard that cannot be used. It matches [api.ErrInvalidArgument].
 type GuardError struct {
-	// Field is that of [Guard] which is wrong, empty when the kernel refused.
+	// Field is the field of [Guard] that is wrong; empty if the kernel refused.
 	Field string
-	// Value is what is wrong.
+	// Value is the wrong value.
 	Value string
-	// Reason says why.
+	// Reason says why it is wrong.
 	Reason string
 }
 
@@ -169,15 +171,15 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("agent: Guard.%s %q: %s", e.Field, clip.Text(e.Value, 64), e.Reason)
 }
 
-// Is matches [api.ErrInvalidArgument].
+// Is reports whether target is [api.ErrInvalidArgument].
 func (e *GuardError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
 const (
-	// guardKey names the expression that gives what the guard saw.
+	// guardKey names the expression that returns what the guard saw.
 	guardKey = "guard"
-	// guardName is the class of what it raises.
+	// guardName is the class of the exception that it raises.
 	guardName = "GuardViolation"
-	// maxViolations is more than a guard in order reports of one step.
+	// maxViolations is more than a working guard reports for one step.
 	maxViolations = 200
 	// maxGuardText bounds each text of a violation.
 	maxGuardText = 2048
@@ -189,12 +191,12 @@ var (
 	errGuardOff = errors.New("the guard is off, or what it answers is malformed: code got around it")
 )
 
-// guardConfig is what the guard in the kernel is told.
+// guardConfig is what the guard in the kernel receives.
 type guardConfig struct {
 	Allow []string `json:"allow"`
-	// Optional are allowed where they are installed.
+	// Optional modules are allowed where they are installed.
 	Optional []string `json:"optional"`
-	// Distributions allow the modules that they installed.
+	// Distributions are packages whose modules are allowed.
 	Distributions []string `json:"distributions"`
 	Deny          []string `json:"deny"`
 	Named         []string `json:"named"`
@@ -205,7 +207,7 @@ type guardConfig struct {
 	Operations    int      `json:"operations"`
 }
 
-// config checks a guard. Nil is none.
+// config checks a guard. It returns nil for a nil guard.
 func (g *Guard) config(packages []string) (*guardConfig, error) {
 	if g == nil {
 		return nil, nil
@@ -256,7 +258,7 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 	return c, nil
 }
 
-// arm puts a guard on in the context's kernel.
+// arm activates a guard in the context's kernel.
 func (c *runContext) arm(ctx context.Context, host runHost, config *guardConfig) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +286,7 @@ type guardReport struct {
 	Imports    []string    `py:"imports"`
 }
 
-// bound cuts what the sandbox made too long, after redact is done to its texts.
+// bound shortens what the sandbox made too long, after applying redact to the texts.
 func (g *guardReport) bound(redact func(string) string) {
 	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
 	g.Violations = g.Violations[:min(len(g.Violations), maxViolations)]
@@ -296,8 +298,8 @@ func (g *guardReport) bound(redact func(string) string) {
 	}
 }
 
-// report adds to a step what the guard saw. A reply to code that failed does not
-// have it, so it is asked for. redact is done to its texts.
+// report adds to a step what the guard saw. The reply to code that failed does not
+// contain it, so it is requested then. redact is applied to its texts.
 func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact func(string) string) error {
 	doc, err := expressionValue(reply, guardKey)
 	if reply.Status != "ok" {

@@ -30,8 +30,8 @@ func guarded(t *testing.T, h *pythonHost, g Guard, code string) *Step {
 	return step
 }
 
-// verdict is the rule and name of the violation that ended a step, "" when none
-// did, and the name of another exception.
+// verdict returns the rule and name of the violation that ended a step, "" if nothing
+// ended it, or the name of another exception.
 func verdict(step *Step) string {
 	switch {
 	case step.Error == nil:
@@ -63,7 +63,8 @@ func checkGuard(t *testing.T, cases []guardCase) {
 	})
 }
 
-// The five examples of the documentation say what they are documented to say.
+// TestGuardDocumentedMessages checks that the five examples of the documentation report
+// what is documented.
 func TestGuardDocumentedMessages(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		for code, want := range map[string]string{
@@ -87,12 +88,12 @@ func TestGuardDocumentedMessages(t *testing.T) {
 	})
 }
 
-// Import matching: the rows of the upstream table with the two surprises
-// fixed: a listed child does not admit what is its parent's, and what may not be
+// TestGuardImportMatching has the rows of the upstream table, with its two surprises
+// fixed: a listed child does not allow what belongs to its parent, and what may not be
 // used is refused where it is imported.
 func TestGuardImportMatching(t *testing.T) {
 	checkGuard(t, []guardCase{
-		{[]string{"*"}, "import os", "import os"}, // differs: a wildcard of all does not name it
+		{[]string{"*"}, "import os", "import os"}, // differs: a wildcard for everything does not name it
 		{[]string{"*"}, "import textwrap, json, decimal", ""},
 		{[]string{"*", "os"}, "import os; os.getcwd()", ""},
 		{[]string{"os.path"}, "import os", "import os"}, // differs
@@ -140,20 +141,20 @@ func TestGuardImports(t *testing.T) {
 	})
 }
 
-// The modules that the tutorial lists and the interpreter it is about refuses
-// have to be listed here, too.
+// TestGuardImportsOfTheTutorial checks that the modules that the tutorial lists, and that
+// the interpreter described there refuses, have to be listed here, too.
 func TestGuardImportsOfTheTutorial(t *testing.T) {
 	var cases []guardCase
 	for _, module := range []string{"json", "functools", "string", "textwrap", "copy", "enum", "typing"} {
 		cases = append(cases, guardCase{nil, "import " + module, "import " + module}, guardCase{[]string{module}, "import " + module, ""})
 	}
-	for _, module := range []string{"os", "subprocess", "socket", "shutil", "sys", "importlib", "ctypes", "pickle"} { // never to be allowed
+	for _, module := range []string{"os", "subprocess", "socket", "shutil", "sys", "importlib", "ctypes", "pickle"} { // must never be allowed
 		cases = append(cases, guardCase{[]string{"*"}, "import " + module, "import " + module})
 	}
 	checkGuard(t, cases)
 }
 
-// A package with compiled parts, where there is one.
+// TestGuardNumpy uses a package with compiled parts, if it is installed.
 func TestGuardNumpy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		needNumpy(t, h)
@@ -210,12 +211,13 @@ func TestGuardSideways(t *testing.T) {
 		{nil, "import statistics\ntry:\n    statistics.nothing\nexcept AttributeError as e:\n    assert getattr(e, 'obj', None) in (None, statistics)", ""}, // not the module itself
 		{[]string{"ctypes"}, "import ctypes\nctypes.c_long.from_address(0)", "process ctypes.cdata"},
 		{nil, "license._Printer__filenames = ['/etc/hostname']\nlicense()", "NameError"},
-		{nil, "_dh[0]", "NameError"}, // a path, which opens
+		{nil, "_dh[0]", "NameError"}, // a path, which can open files
 	})
 }
 
-// The functions of builtins are refused by that name, too, and what is loaded
-// and dangerous is not to be had from sys.modules.
+// TestGuardSidewaysToTheDangerous checks that the functions of builtins are refused under
+// that name, too, and that dangerous modules that are loaded cannot be reached through
+// sys.modules.
 func TestGuardSidewaysToTheDangerous(t *testing.T) {
 	var cases []guardCase
 	for _, name := range DangerousFunctions() {
@@ -262,7 +264,7 @@ func TestGuardDunders(t *testing.T) {
 		{nil, "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'BuiltinImporter'][0]().load_module('os')", "dunder __subclasses__"},
 		{nil, "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()._module", "dunder __subclasses__"},
 		{nil, "type(())", ""},
-		{nil, "type(()).mro()", ""}, // leads to object, whose subclasses it does not give
+		{nil, "type(()).mro()", ""}, // leads to object, whose subclasses it does not return
 		{nil, "type(()).mro()[-1].__subclasses__()", "dunder __subclasses__"},
 		{nil, "class A:\n    def __init__(self):\n        self._x = 1\n    def __add__(self, o):\n        return self._x + o._x\nA() + A()", ""},
 		{nil, "class A:\n    def __init__(self):\n        self.__x = 1\n    def x(self):\n        return self.__x\nA().x()", ""},
@@ -270,8 +272,8 @@ func TestGuardDunders(t *testing.T) {
 	})
 }
 
-// What upstream's interpreter cannot do is ordinary Python here; what it refuses
-// to call is refused.
+// TestGuardOperations checks that what upstream's interpreter cannot do is ordinary Python
+// here, and that functions which it refuses to call are refused.
 func TestGuardOperations(t *testing.T) {
 	var cases []guardCase
 	for _, name := range DangerousFunctions() {
@@ -281,7 +283,7 @@ func TestGuardOperations(t *testing.T) {
 		{nil, "def f():\n    global x\n    yield 1\nasync def g(): pass\n(y := 5)", ""},
 		{nil, "def f():\n    n = 0\n    def g():\n        nonlocal n\n        n += 1\n    g()\n    return n\nassert f() == 1", ""},
 		{nil, "match [1, 2]:\n    case [1, x]:\n        assert x == 2", ""},
-		{nil, "print = 3\nassert print == 3\ndel print\nprint(1)", ""}, // the namespace is the code's
+		{nil, "print = 3\nassert print == 3\ndel print\nprint(1)", ""}, // the namespace belongs to the code
 		{nil, "dir(), repr(1), hash(1), id(1), bytes(1), frozenset(), slice(1), object()", ""},
 		{nil, "raise", "RuntimeError"},
 		{nil, "x = [1]\nx += 1", "TypeError"},
@@ -300,11 +302,11 @@ func TestGuardOperations(t *testing.T) {
 		{nil, "for i in [1]:\n    while False:\n        pass\n    else:\n        break", "syntax while"},
 		{nil, "try:\n    while True:\n        pass\nexcept Exception:\n    pass", ""},
 		{nil, "x = " + strings.Repeat("(", 50) + "1" + strings.Repeat(")", 50), ""},
-		{nil, "x = 1" + strings.Repeat(" + 1", 600), ""}, // as deep as Python compiles it
+		{nil, "x = 1" + strings.Repeat(" + 1", 600), ""}, // as deep as Python can compile
 	}...))
 }
 
-// Budgets are of a step or of a loop, not of the run.
+// TestGuardBudgets checks that budgets are those of a step or of a loop, not of the run.
 func TestGuardBudgets(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -319,8 +321,8 @@ func TestGuardBudgets(t *testing.T) {
 			"for i in range(1001): pass":                                                                     "operations operations",
 			"sum(range(10**6))":                                                                              "",
 			"def h():\n    for i in range(400): pass\nh(); h()":                                              "",
-			"def k():\n    for i in range(400): pass\nk(); k(); k()":                                         "operations operations", // not a bound of each call
-			"try:\n    for i in range(1001): pass\nexcept Exception:\n    pass\nlist(map(lambda i: i, [1]))": "operations operations", // nor once
+			"def k():\n    for i in range(400): pass\nk(); k(); k()":                                         "operations operations", // not a limit for each call
+			"try:\n    for i in range(1001): pass\nexcept Exception:\n    pass\nlist(map(lambda i: i, [1]))": "operations operations", // after it was caught, not even one more
 		} {
 			step, err := r.Exec(t.Context(), code)
 			if err != nil {
@@ -333,7 +335,8 @@ func TestGuardBudgets(t *testing.T) {
 	})
 }
 
-// A violation that code caught is told all the same, and so are its imports.
+// TestGuardReports checks that a violation that code caught is still reported, and so are
+// its imports.
 func TestGuardReports(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		step := guarded(t, h, Guard{}, "import math, random\ntry:\n    import os\nexcept ImportError:\n    pass\ntry:\n    open('f')\nexcept Exception:\n    pass\nmath.floor(2.5)")
@@ -360,7 +363,7 @@ func TestGuardReports(t *testing.T) {
 	})
 }
 
-// The audit has violations whole.
+// TestGuardAudit checks that the audit has violations in full.
 func TestGuardAudit(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -396,8 +399,8 @@ func TestGuardAudit(t *testing.T) {
 	t.Errorf("the audit has no step: %s", &audit)
 }
 
-// The guard is off after Close, and gone are its stand-ins. What is defined
-// under it goes on.
+// TestGuardEnds checks that after Close the guard is off and its stand-ins are gone, and
+// that what was defined under it still works.
 func TestGuardEnds(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -418,7 +421,7 @@ func TestGuardEnds(t *testing.T) {
 	})
 }
 
-// A guard that nobody took off does not outlive the next Begin.
+// TestGuardLeftOver checks that a guard that was never removed does not outlive the next Begin.
 func TestGuardLeftOver(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var one, two runs
@@ -439,8 +442,8 @@ func TestGuardOtherKernel(t *testing.T) {
 	}
 }
 
-// Code that was there before a guard runs under it as without, whatever the
-// run's code does to the names that it looks up.
+// TestGuardLeavesWhatWasThere checks that code that was there before a guard runs under it
+// as it does without, whatever the run's code does to the names that it looks up.
 func TestGuardLeavesWhatWasThere(t *testing.T) {
 	const before = `import math, os, sys
 x = 1
@@ -483,8 +486,8 @@ def before():
 	})
 }
 
-// Patterns cannot be rewritten, so those with what was imported before are refused.
-// Python has them from 3.10 on.
+// TestGuardPatterns checks that patterns with names of earlier imports are refused, because
+// patterns cannot be rewritten. Python has them from 3.10 on.
 func TestGuardPatterns(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		for code, want := range map[string]string{
@@ -505,8 +508,8 @@ func TestGuardPatterns(t *testing.T) {
 	})
 }
 
-// Known ways around the guard, in the order of the list in its documentation.
-// One that is closed moves to the tables above.
+// TestGuardKnownHoles has the known ways around the guard, in the order of the list in its
+// documentation. A way that gets closed moves to the tables above.
 func TestGuardKnownHoles(t *testing.T) {
 	checkGuard(t, []guardCase{
 		{[]string{"warnings"}, "import warnings\nclass C(warnings.catch_warnings):\n    def os(self):\n        return self._module.sys.modules['os']\nC().os().getcwd()", ""},
@@ -523,7 +526,7 @@ func TestGuardKnownHoles(t *testing.T) {
 	})
 }
 
-// The same with a statement that Python has from 3.10 on.
+// TestGuardKnownHoleOfMatch does the same with a statement that Python has from 3.10 on.
 func TestGuardKnownHoleOfMatch(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		step := guarded(t, h, Guard{}, "class M(type):\n    def __instancecheck__(self, o): return True\n"+
@@ -534,7 +537,7 @@ func TestGuardKnownHoleOfMatch(t *testing.T) {
 	})
 }
 
-// The same of packages with compiled parts.
+// TestGuardKnownHolesOfPandas does the same with packages that have compiled parts.
 func TestGuardKnownHolesOfPandas(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		needNumpy(t, h)
@@ -553,7 +556,7 @@ func TestGuardKnownHolesOfPandas(t *testing.T) {
 	})
 }
 
-// needNumpy skips a test where Python has no numpy and pandas, but for CI.
+// needNumpy skips a test where Python has no numpy and pandas, except in CI.
 func needNumpy(t *testing.T, h *pythonHost) {
 	t.Helper()
 	if verdict(guarded(t, h, Guard{Presets: []Preset{DataAnalysis}}, "import numpy, pandas")) == "" {
@@ -565,7 +568,7 @@ func needNumpy(t *testing.T, h *pythonHost) {
 	t.Skip("python3 has no numpy and pandas: the guard is not tested with them")
 }
 
-// The obvious ways to take it off do not.
+// TestGuardTampering checks that the obvious ways to remove the guard fail.
 func TestGuardTampering(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -582,7 +585,7 @@ func TestGuardTampering(t *testing.T) {
 			"get_ipython().ast_transformers.clear()",
 			"exit._ip",
 			"import _e2bctl_guard",
-			"x = 1" + strings.Repeat(" + 1", 5000), // a transformer that fails would be dropped
+			"x = 1" + strings.Repeat(" + 1", 5000), // a transformer that fails would be removed
 		} {
 			if _, err := r.Exec(t.Context(), code); err != nil {
 				t.Fatalf("%q: %v", code, err)
@@ -605,7 +608,7 @@ func TestGuardTampering(t *testing.T) {
 	})
 }
 
-// What took the guard's check away is told, and undone.
+// TestGuardRepair checks that removing the guard's check is reported and undone.
 func TestGuardRepair(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -649,7 +652,7 @@ func TestGuardFields(t *testing.T) {
 	})
 }
 
-// What was installed for the run may be imported.
+// TestGuardPackages checks that what was installed for the run may be imported.
 func TestGuardPackages(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -682,7 +685,8 @@ func TestGuardRefused(t *testing.T) {
 	h.begin(t, &rs, Params{Guard: &Guard{Allow: []string{"*"}}}) // the context is free
 }
 
-// A preset names what every guard allows or what it adds, never what is dangerous.
+// TestGuardListsAgree checks that a preset names what every guard allows or what the preset
+// adds, never something dangerous.
 func TestGuardListsAgree(t *testing.T) {
 	t.Parallel()
 	for _, module := range []string{"os", "subprocess", "socket", "shutil", "sys", "importlib", "ctypes", "pickle"} {
@@ -700,8 +704,8 @@ func TestGuardListsAgree(t *testing.T) {
 	}
 }
 
-// The same compute-heavy code with and without a guard, by turns in one kernel,
-// in processor time: other load does not count.
+// BenchmarkGuard runs the same compute-heavy code with and without a guard, alternating in
+// one kernel, and measures processor time, so that other load does not count.
 func BenchmarkGuard(b *testing.B) {
 	const code = `
 import time

@@ -10,16 +10,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// runHost is what runs need of a sandbox.
+// runHost is what runs need from a sandbox.
 type runHost interface {
 	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h runhost.Handler) (jupyter.ExecuteReply, error)
-	// upload and open are of files that only root may read.
+	// upload and open access files that only root may read.
 	upload(ctx context.Context, path string, r io.Reader) error
 	open(ctx context.Context, path string) (io.ReadCloser, error)
 	about() about
 }
 
-// about is what the records of a run say of its sandbox, and where its log goes.
+// about is what the records of a run say about its sandbox, and where its log goes.
 type about struct {
 	sandbox, template string
 	logger            *slog.Logger

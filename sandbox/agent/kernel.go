@@ -15,21 +15,21 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Expressions are evaluated in the order of their keys: this one, [guardKey],
-// that one.
+// Expressions are evaluated in the order of their keys: beginKey, [guardKey],
+// toolsKey.
 const (
 	beginKey = "begin"
 	toolsKey = "tools"
 )
 
-// toolsAnswer is what the tools module answers.
+// toolsAnswer is what the tools module returns.
 type toolsAnswer struct {
 	Known  bool     `py:"known"`
 	Taken  []string `py:"taken"`
 	Placed bool     `py:"placed"`
 }
 
-// toolSpecs describe the tools to the kernel, which keeps the last description
+// toolSpecs describes the tools for the kernel, which keeps the last description
 // under its key.
 func (r *Run) toolSpecs() (key, specs string, err error) {
 	list := []map[string]any{finalTool.spec()}
@@ -41,7 +41,7 @@ func (r *Run) toolSpecs() (key, specs string, err error) {
 	return hex.EncodeToString(sum[:8]), string(text), err
 }
 
-// prepare gives a kernel what the run has: its state, guard and tools.
+// prepare sends what the run has to a kernel: its state, guard and tools.
 func (r *Run) prepare(ctx context.Context) error {
 	key, specs, err := r.toolSpecs()
 	if err != nil {
@@ -67,8 +67,8 @@ func (r *Run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// again prepares, in one request, a kernel that has it all from an earlier run.
-// It reports false of any other.
+// again prepares, in one request, a kernel that has everything from an earlier run.
+// It returns false for any other kernel.
 func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	c := r.context
 	c.mu.Lock()
@@ -98,7 +98,7 @@ func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	}
 	if answered(reply, beginKey, &hello) != nil || hello.Token != c.token || armed != nil ||
 		answered(reply, toolsKey, &tools) != nil || !tools.Known || len(tools.Taken) > 0 {
-		// What is wrong shows when it is done one by one, from the beginning.
+		// prepare finds out what is wrong when it does the steps one by one.
 		_, err := c.request(ctx, r.host, map[string]string{toolsKey: pyshim.CallTools("end")})
 		return false, err
 	}
@@ -129,8 +129,8 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	return nil
 }
 
-// leave takes tools and guard away. A kernel that cannot be asked any more has
-// them no more either, or loses them when the next run begins there.
+// leave removes tools and guard from the kernel. A kernel that can no longer be asked
+// no longer has them either, or loses them when the next run begins there.
 func (r *Run) leave(ctx context.Context) {
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
@@ -139,7 +139,7 @@ func (r *Run) leave(ctx context.Context) {
 	_, _ = r.context.request(ctx, r.host, expressions)
 }
 
-// wasCut notes that the code of a step was given up before it ended, and whether
+// wasCut records that the code of a step was given up before it ended, and whether
 // that was because it was late.
 func (r *Run) wasCut(step int, late bool) {
 	r.mu.Lock()
@@ -147,9 +147,9 @@ func (r *Run) wasCut(step int, late bool) {
 	r.cut, r.late = step, late
 }
 
-// reportCut waits for the end of code that was given up, and asks the guard what
-// it saw there, for the audit: else the next step would have it. It reports
-// whether the run has no kernel left, because that one was replaced.
+// reportCut waits for the end of code that was given up, and asks the guard for the
+// audit what it saw there: otherwise the next step would get it. It reports
+// whether the run has no kernel left, because its kernel was replaced.
 func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// ErrBudget is what calls within a managed agent return when its [Budget] is
+// ErrBudget is returned by calls within a managed agent when its [Budget] is
 // spent.
 var ErrBudget = errors.New("agent: the budget is spent")
 
-// maxAgentDepth bounds how deep agents call agents, whatever their budgets say.
+// maxAgentDepth bounds how deeply agents may call agents, whatever their budgets say.
 const maxAgentDepth = 8
 
-// Budget bounds one call of a managed agent, with all that it calls in turn:
+// Budget bounds one call of a managed agent, with everything that it calls in turn:
 // what an inner agent spends, the outer ones spend as well. A zero field sets
-// no bound of its own.
+// no limit of its own.
 type Budget struct {
-	// Depth is how many agents may be nested in this one; less than 0 none. More
+	// Depth is how many agents may be nested in this one; less than 0 means none. More
 	// than 8 in all are refused in any case.
 	Depth int
-	// Calls is how many tools, agents included, the code of its runs may call.
+	// Calls is how many tools, including agents, the code of its runs may call.
 	Calls int
 	// Time is how long the call may take.
 	Time time.Duration
@@ -36,11 +36,11 @@ type Task struct {
 }
 
 // NewManaged makes a tool of an agent: code calls it by its name with a task and
-// gets its result. run is the agent's loop. It runs in this program, with its
-// credentials, and executes its code in a run of its own: in another context
-// or another sandbox, for the code that called waits ([sandbox.ErrSameContext]). It
-// must pass its context on to all that it calls: that carries the budget and
-// ends when the calling step does.
+// receives its result. run is the agent's loop. It runs in this program, with its
+// credentials, and must execute its code in a run of its own, in another context or
+// another sandbox, because the calling code is waiting ([sandbox.ErrSameContext]). run
+// must pass its context on to everything that it calls: the context carries the budget
+// and ends when the calling step does.
 func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
 	return NewTool(name, doc, func(ctx context.Context, in Task) (Out, error) {
 		ctx, cancel, err := enterAgent(ctx, name, budget)
@@ -76,7 +76,7 @@ func frameOfAgent(ctx context.Context) *agentFrame {
 	return frame
 }
 
-// enterAgent opens a frame in ctx. cancel must be called.
+// enterAgent opens a frame in ctx. The caller must call cancel.
 func enterAgent(ctx context.Context, name string, budget Budget) (context.Context, context.CancelCauseFunc, error) {
 	outer := frameOfAgent(ctx)
 	depth := 0
@@ -102,8 +102,8 @@ func (f *agentFrame) spent(what string, most any) error {
 	return fmt.Errorf("%w: %s had %v of %s", ErrBudget, f.name, most, what)
 }
 
-// spend charges the frame and those around it. What is over a bound ends the
-// agent whose bound it is.
+// spend charges the frame and those around it. If a limit is exceeded, the agent
+// that has that limit is ended.
 func (f *agentFrame) spend(calls int, tokens int64) error {
 	var failed error
 	for ; f != nil; f = f.outer {
@@ -126,13 +126,13 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 	return failed
 }
 
-// SpendTokens charges tokens to the managed agents that ctx is within, as an
-// agent's loop does after each answer of its model. The error is [ErrBudget]
-// when one has no more; that agent's context has ended then. Outside of agents
-// it does nothing.
+// SpendTokens charges tokens to the managed agents that ctx is within; an
+// agent's loop calls it after each answer of its model. It returns [ErrBudget]
+// if one of them has no tokens left; that agent's context has then ended. Outside
+// agents it does nothing.
 func SpendTokens(ctx context.Context, tokens int64) error {
 	return frameOfAgent(ctx).spend(0, tokens)
 }
 
-// chargeCall charges a call of a tool to the agents that made it.
+// chargeCall charges a call of a tool to the agents within which it is made.
 func chargeCall(ctx context.Context) error { return frameOfAgent(ctx).spend(1, 0) }

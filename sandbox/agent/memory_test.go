@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// allocated returns how many bytes a call allocates. The test must not run beside
-// others.
+// allocated returns how many bytes a call allocates. The test must not run in parallel
+// with others.
 func allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -22,8 +22,8 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// What a sandbox sends takes no more memory than it is long, however many values
-// it packs into that.
+// TestForeignJSONIsBounded checks that what a sandbox sends takes no more memory than its
+// length, however many values it packs into that.
 func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
 	const size = 7 << 20
 	many := func(value string) string {
@@ -53,14 +53,14 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 			}
 		})
 	}
-	// As many as there may be; most of it is garbage at once.
+	// As many values as are allowed; most of this becomes garbage at once.
 	nulls := `{"values":[` + strings.TrimSuffix(strings.Repeat("null,", maxFrameValues-2), ",") + `]}`
 	if took := allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
 		t.Errorf("a head of %d values takes %d MiB", maxFrameValues, took>>20)
 	}
 }
 
-// What a frame or a display may hold is taken as before.
+// TestMuchForeignJSON checks that what a frame or a display may contain is still accepted.
 func TestMuchForeignJSON(t *testing.T) {
 	t.Parallel()
 	const variables = 100_000

@@ -9,10 +9,10 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Observation is the step as text for a model: what was printed, the value of
-// the last expression, displayed results, and the exception that ended the
-// code, and before it that the code took too long. Where the step began in a
-// fresh kernel that comes first. Each part has at most Limits.MaxOutputBytes, of head and tail, and says
+// Observation returns the step as text for a model: what was printed, the value of
+// the last expression, displayed results, whether the code took too long, and the
+// exception that ended it. If the step began in a fresh kernel, the text says so
+// first. Each part has at most Limits.MaxOutputBytes, of its head and tail, and says
 // what is left out.
 func (s *Step) Observation() string {
 	var b strings.Builder
@@ -49,7 +49,7 @@ func (s *Step) Observation() string {
 	}
 	switch e := s.Error; {
 	case e == nil:
-	case s.Refused != nil: // the traceback leads through the guard, and the text has the line
+	case s.Refused != nil: // the traceback leads through the guard, and the text already has the line
 		part("Error", e.Name+": "+s.Refused.String())
 	default:
 		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
@@ -60,8 +60,8 @@ func (s *Step) Observation() string {
 	return b.String()
 }
 
-// plainText is the plain text of a result as it came: Text leaves out the quotes
-// of a string.
+// plainText returns the plain text of a result as it came; Text would leave out the
+// quotes of a string.
 func plainText(r sandbox.Result) string {
 	var text string
 	if json.Unmarshal(r.Data["text/plain"], &text) != nil {
@@ -70,7 +70,7 @@ func plainText(r sandbox.Result) string {
 	return text
 }
 
-// bounded keeps head and tail of a text.
+// bounded keeps the head and the tail of a text.
 func (s *Step) bounded(text string) string {
 	limit := s.maxOutput
 	switch {

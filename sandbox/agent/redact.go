@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// redacted stands where a secret was.
+	// redacted replaces a secret.
 	redacted = "[redacted]"
-	// minSecret: shorter values are in every text.
+	// minSecret is the least length of a secret: shorter values occur in every text.
 	minSecret = 4
-	// maxSecrets bounds the bytes of all secrets together.
+	// maxSecrets bounds the total size of all secrets in bytes.
 	maxSecrets = 64 << 10
 )
 
 // redactor replaces secrets by [redacted]. It is an automaton that reads each
-// byte once and knows all patterns at once (Aho and Corasick). A nil redactor
+// byte once and looks for all patterns at once (Aho and Corasick). A nil redactor
 // changes nothing.
 type redactor struct {
-	root  [256]int32 // where each byte leads that a pattern begins with; else 0
+	root  [256]int32 // the node for each byte that a pattern begins with; else 0
 	next  []map[byte]int32
 	fail  []int32
 	depth []int32 // how many bytes of a pattern a node stands for
 	match []int32 // length of the longest pattern that ends at the node
 }
 
-// newRedactor makes one for the forms in which secrets are looked for.
+// newRedactor makes a redactor for all forms in which secrets are looked for.
 func newRedactor(secrets []string) (*redactor, error) {
 	if len(secrets) == 0 {
 		return nil, nil
@@ -61,8 +61,8 @@ func newRedactor(secrets []string) (*redactor, error) {
 	return r, nil
 }
 
-// formsOf gives a value as it is, in JSON, as Python's repr, in URLs and in
-// base64, where it may stand anywhere within what was encoded.
+// formsOf returns a value as it is, in JSON, as Python's repr, in URLs and in
+// base64, where it may begin anywhere within the encoded data.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
 	for _, escapeHTML := range []bool{false, true} {
@@ -79,7 +79,7 @@ func formsOf(secret string) []string {
 	forms = append(forms, pythonForms(secret)...)
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
-			// What neither the bytes before nor those after take part in.
+			// Only the characters that do not depend on the bytes before or after.
 			text := encoding.EncodeToString([]byte(strings.Repeat("\x00", offset) + secret))
 			first, last := (offset*8+5)/6, (offset+len(secret))*8/6
 			forms = append(forms, text[first:last])
@@ -88,14 +88,14 @@ func formsOf(secret string) []string {
 	return forms
 }
 
-// escapeAll escapes as encodeURIComponent and Python's quote do at their
-// strictest: all but letters, digits, "-", "_", "." and "~".
+// escapeAll escapes as encodeURIComponent and Python's quote do in their
+// strictest form: everything but letters, digits, "-", "_", "." and "~".
 func escapeAll(s string) string {
 	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
 }
 
-// pythonForms gives a value as Python shows it: as the repr of a str and of
-// bytes, whose quotes are escaped or not, and in JSON that is ASCII.
+// pythonForms returns a value as Python shows it: as the repr of a str and of
+// bytes, with quotes escaped or not, and in ASCII JSON.
 func pythonForms(secret string) []string {
 	escape := func(r, quote rune, plain bool) string {
 		named := strings.IndexRune("\n\r\t", r)
@@ -194,7 +194,7 @@ func (r *redactor) step(at int32, c byte) int32 {
 	return r.root[c]
 }
 
-// plain counts the bytes at the beginning of text with which no pattern begins.
+// plain returns how many bytes at the beginning of text begin no pattern.
 func (r *redactor) plain(text []byte) int {
 	for i, c := range text {
 		if r.root[c] != 0 {
@@ -204,21 +204,21 @@ func (r *redactor) plain(text []byte) int {
 	return len(text)
 }
 
-// redaction is a stream that is being redacted. It holds back no more than
+// redaction is a stream that is being redacted. It holds back only
 // what may be the beginning of a secret.
 type redaction struct {
 	r      *redactor
 	at     int32
 	held   []byte
-	hidden []bool // which bytes of held are a secret's
-	inside bool   // the last byte given out was one
+	hidden []bool // which bytes of held belong to a secret
+	inside bool   // the last byte released belonged to a secret
 }
 
-// write takes text and gives what can go.
+// write adds text to the stream and returns what can be released.
 func (s *redaction) write(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
-		if s.at == 0 { // and nothing is held
+		if s.at == 0 { // so nothing is held
 			n := s.r.plain(text[i:])
 			out = append(out, text[i:i+n]...)
 			s.inside = s.inside && n == 0
@@ -239,7 +239,7 @@ func (s *redaction) write(text []byte) []byte {
 	return s.release(out, len(s.held)-int(s.r.depth[s.at]))
 }
 
-// flush gives what was held back: nothing comes any more.
+// flush returns what was held back, at the end of the stream.
 func (s *redaction) flush() []byte {
 	s.at = 0
 	return s.release(nil, len(s.held))
@@ -274,8 +274,8 @@ func (r *redactor) text(text string) string {
 	return string(r.bytes([]byte(text)))
 }
 
-// value redacts within the document of a value. One that is none any more, for
-// the secret stood in a number or in packed data, is replaced as a whole.
+// value redacts within the document of a value. If the result is not a value, because
+// the secret stood in a number or in packed data, the value is replaced as a whole.
 func (r *redactor) value(v state.Value) state.Value {
 	if r == nil {
 		return v
@@ -297,7 +297,7 @@ func (r *redactor) value(v state.Value) state.Value {
 	return parsed
 }
 
-// err redacts the text of an error and keeps what it is.
+// err redacts the text of an error; errors.Is and errors.As still work on it.
 func (r *redactor) err(err error) error {
 	if r == nil || err == nil {
 		return err
@@ -316,16 +316,16 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// redactedOutput redacts what the messages of one execution say before anybody
-// hears it.
+// redactedOutput redacts the messages of one execution before anything else
+// receives them.
 type redactedOutput struct {
 	r       *redactor
 	streams map[string]*redaction
 	message func(*jupyter.Message) error
 }
 
-// output gives what stands before message, and what to call at the end: a
-// stream is held back by what may be the beginning of a secret.
+// output returns a function to put before message, and one to call at the end: of
+// each stream, what may be the beginning of a secret is held back.
 func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
 	if r == nil {
 		return message, func() error { return nil }
@@ -350,13 +350,13 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 	}
 	s := o.streams[name]
 	if s == nil {
-		return nil // there are but the two
+		return nil // there are only these two streams
 	}
 	return o.say(name, s.write(text), m.Header)
 }
 
-// json redacts within a document of JSON: what a string says, in whatever form
-// that is, and not how it is written there.
+// json redacts within a JSON document: it looks at what a string means, not at how
+// it is written there.
 func (r *redactor) json(text []byte) ([]byte, error) {
 	if r == nil {
 		return text, nil
@@ -370,7 +370,7 @@ func (r *redactor) json(text []byte) ([]byte, error) {
 	return json.Marshal(r.tree(content))
 }
 
-// tree redacts the strings of what encoding/json decoded.
+// tree redacts the strings in a value decoded by encoding/json.
 func (r *redactor) tree(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -384,7 +384,7 @@ func (r *redactor) tree(v any) any {
 			v[i] = r.tree(v[i])
 		}
 	case map[string]any:
-		for _, key := range slices.Collect(maps.Keys(v)) { // not while it changes
+		for _, key := range slices.Collect(maps.Keys(v)) { // the map changes in the loop
 			value := v[key]
 			delete(v, key)
 			v[r.text(key)] = r.tree(value)

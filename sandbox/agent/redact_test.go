@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// However a text is cut, the same comes out, and no secret.
+// FuzzRedaction checks that however a text is cut, the result is the same and has no secret.
 func FuzzRedaction(f *testing.F) {
 	f.Add("secret", "a secrsecret sec", 3)
 	f.Add("aaaa", "aaaaaaab aaa", 1)
@@ -36,8 +36,8 @@ func FuzzRedaction(f *testing.F) {
 	})
 }
 
-// A secret is not there any more in any of the forms that are looked for, in
-// whatever it was encoded with, and however that is cut.
+// FuzzRedactedForms checks that a secret is gone in each of the forms that are looked for,
+// whatever it was encoded together with, and however that is cut.
 func FuzzRedactedForms(f *testing.F) {
 	f.Add("secret", "ab", "c", 3)
 	f.Add("s3cr3t-väl\"ue <&>", "", "", 1)
@@ -62,14 +62,14 @@ func FuzzRedactedForms(f *testing.F) {
 		}
 		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
 			text := encoding.EncodeToString([]byte(all))
-			// The characters that are made of the secret's bits alone.
+			// The characters that are made of bits of the secret only.
 			first, last := (8*len(before)+5)/6, 8*(len(before)+len(secret))/6
 			hidden(t, r, text, text[first:last], cut)
 		}
 	})
 }
 
-// hidden fails when a text that went through in pieces still has a form.
+// hidden fails the test if a text that was redacted in pieces still contains a form.
 func hidden(t *testing.T, r *redactor, text, form string, cut int) {
 	t.Helper()
 	s := redaction{r: r}
@@ -86,8 +86,8 @@ func hidden(t *testing.T, r *redactor, text, form string, cut int) {
 	}
 }
 
-// What Python makes of a secret is hidden as well, in the audit's code, too,
-// which is JSON around source.
+// TestRedactedInPython checks that what Python makes of a secret is hidden as well, also in
+// the audit's code, which is source within JSON.
 func TestRedactedInPython(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		for _, secret := range []string{"line 1\nline 2", `a\b"c'd`, "t\tab\x07'x", "pässwörd", "\u00a0\U0001f600 \x7f\b\f"} {

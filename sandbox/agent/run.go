@@ -17,111 +17,112 @@ import (
 )
 
 var (
-	// ErrContextBusy is what Begin returns while another run of this handle is
+	// ErrContextBusy is returned by Begin while another run of this handle is
 	// open in the context.
 	ErrContextBusy = errors.New("agent: another run is open in this context: close it, or use another context")
-	// ErrRunClosed is what a call on a closed run returns, and one that Close
+	// ErrRunClosed is returned by calls on a closed run, and by calls that Close
 	// cut off.
 	ErrRunClosed = errors.New("agent: the run is closed")
-	// ErrStepLimit is what Exec returns after Limits.MaxSteps.
+	// ErrStepLimit is returned by Exec after Limits.MaxSteps steps.
 	ErrStepLimit = errors.New("agent: the run has no steps left")
-	// ErrStepTimeout is what Exec returns when code ran longer than
-	// Limits.StepTimeout; the step has what came until then, and its Error says
+	// ErrStepTimeout is returned by Exec when code ran longer than
+	// Limits.StepTimeout; the step has what arrived until then, and its Error says
 	// where the code was.
 	ErrStepTimeout = errors.New("agent: the step took longer than Limits.StepTimeout")
-	// ErrRunTimeout is what calls return after Limits.RunTimeout; a step that was
-	// under way has what came until then.
+	// ErrRunTimeout is returned by calls after Limits.RunTimeout; a step that was
+	// under way has what arrived until then.
 	ErrRunTimeout = errors.New("agent: the run took longer than Limits.RunTimeout")
-	// ErrRunFinished is what Exec returns after the final answer.
+	// ErrRunFinished is returned by Exec after the final answer.
 	ErrRunFinished = errors.New("agent: the run has its final answer")
 )
 
-// Params say how a run begins. The zero value is a run in the default
+// Params configure a run. The zero value is a run in the default
 // context, without state.
 type Params struct {
-	// State becomes variables. What the context's kernel has from an earlier run
-	// of this handle, and was not Set since, is not sent again: the variable
-	// stays as code left it. Nil is no state.
+	// State becomes variables in the context. A variable that the kernel has from
+	// an earlier run of this handle, and that was not Set since, is not sent
+	// again: it stays as code left it. Nil means no state.
 	State *state.State
-	// OnConflict says what becomes of variables of State that code changed since
+	// OnConflict says what happens to variables of State that code changed since
 	// they were last sent or pulled. The default is [KeepSandbox].
 	OnConflict ConflictRule
-	// Packages are installed first, as by [sandbox.Packages.Install]. Their imports join
-	// Guard.Allow.
+	// Packages are installed first, as by [sandbox.Packages.Install]. The modules
+	// that they provide are added to Guard.Allow.
 	Packages []string
-	// Lock, when not nil, is what is installed, as by [sandbox.Packages.InstallLock]. The
-	// names of Packages have to be in it or in the sandbox already, and the
+	// Lock, when not nil, is installed as by [sandbox.Packages.InstallLock]. The
+	// names in Packages must then be in the lock or in the sandbox already, and the
 	// versions are those of the lock.
 	Lock *sandbox.Lock
-	// Tools are callable from the code by their names until Close. The names must
-	// not be those of builtins, of state or of variables that are there already,
-	// and code cannot give them to anything else: a cell that assigns to one does
-	// not run, and is an exception NameTaken.
-	// On a service where others could reach the kernels, Begin is
+	// Tools are callable from the code by their names until Close. A name must
+	// not be that of a builtin, of a variable of State or of a variable that exists
+	// already. Code cannot give the name another meaning: a cell that assigns to it
+	// does not run and ends with an exception NameTaken.
+	// On a service where others could reach the kernels, Begin returns
 	// [sandbox.ErrPublicKernel].
 	Tools []Tool
 	// Context is the id of the Python context to run in; empty means the default
-	// one, so that RunCode sees the same variables.
+	// context, so that RunCode sees the same variables.
 	Context string
 	// Limits bound the run.
 	Limits Limits
-	// Guard says what code may import and call; nil is no guard.
+	// Guard says what code may import and call; nil means no guard.
 	Guard *Guard
-	// Redact are values that are replaced by "[redacted]" in all that steps give
-	// (writers, output, results, exceptions, values, the final answer), in
+	// Redact lists values that are replaced by "[redacted]" in everything that steps
+	// produce (writers, output, results, exceptions, values, the final answer), in
 	// results and errors of tools before code sees them, in the audit and in the
-	// texts of errors: as they are, as in JSON, in Python's repr and in URLs, and in
-	// base64, in one piece or cut across writes. They cannot be recognised in any other guise:
-	// reversed, split, compressed, encrypted, in base64 with line breaks, in hex,
-	// in a picture. A value in whose packed data one stands is replaced as a
-	// whole. Get and Pull give variables as they are. Shorter ones than 4 bytes
-	// are refused.
+	// texts of errors. They are recognised as they are, as in JSON, in Python's repr,
+	// in URLs and in base64, in one piece or cut across writes. They cannot be
+	// recognised in any other form: reversed, split, compressed, encrypted, in base64
+	// with line breaks, in hex, in a picture. A value whose packed data contains one
+	// is replaced as a whole. Get and Pull return variables as they are. Values
+	// shorter than 4 bytes are refused.
 	Redact []string
-	// Prompt is the task, for the audit.
+	// Prompt is the task, recorded in the audit.
 	Prompt string
-	// Audit gets JSON lines: the begin, every tool call, a tool's panic with its
-	// stack, every step with its code, what a guard saw in a step that was cut off,
-	// and the end with the counters. It stays the caller's. A failed Write is an
-	// error of Close. May be nil.
+	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with
+	// its stack, every step with its code, what a guard saw in a step that was cut
+	// off, and the end with the counters. The caller still owns it. If a Write fails,
+	// Close returns the error. May be nil.
 	Audit io.Writer
-	// Trace is told of steps and tool calls. May be nil.
+	// Trace is called when steps and tool calls begin and end. May be nil.
 	Trace *Trace
-	// Stdin answers input() in the code, as in [sandbox.RunCodeParams]; nil makes it an
-	// EOFError.
+	// Stdin answers input() in the code, as in [sandbox.RunCodeParams]; if it is
+	// nil, input() raises an EOFError.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Stdout and Stderr get what code prints as it comes, in full, from the
+	// Stdout and Stderr receive what code prints as it arrives, in full, from the
 	// goroutine that calls Exec. May be nil.
 	Stdout, Stderr io.Writer
 }
 
-// Limits bound a run. A zero field sets no bound of its own.
+// Limits bound a run. A zero field sets no limit of its own.
 type Limits struct {
 	// MaxSteps is how many times Exec may run code.
 	MaxSteps int
 	// StepTimeout is how long the code of one step may take, from when it is sent
-	// to the kernel: waiting for other code of the context does not count. Then
-	// its tool calls end and it is interrupted, and Exec waits for up to 2 seconds
-	// more for it to stop. The next step waits until it has stopped or, when it
-	// does not, its kernel is replaced.
+	// to the kernel: waiting for other code of the context does not count. After
+	// that its tool calls end and it is interrupted, and Exec waits for up to 2
+	// seconds more for it to stop. The next step waits until it has stopped or, if
+	// it does not stop, until its kernel is replaced.
 	StepTimeout time.Duration
-	// RunTimeout is how long the run may take, from Begin on.
+	// RunTimeout is how long the run may take, counted from Begin.
 	RunTimeout time.Duration
 	// MaxMemoryBytes is how much memory (data and private mappings, RLIMIT_DATA)
-	// the kernel may take beyond what it has at Begin: more is a MemoryError in
-	// the code. Code that wants to can lift it; the sandbox's own memory is the
-	// bound that holds. It is Linux's.
+	// the kernel may take beyond what it has at Begin: taking more raises a
+	// MemoryError in the code. Code can deliberately lift this limit; the limit that
+	// holds is the sandbox's own. It works on Linux only.
 	MaxMemoryBytes int
 	// MaxOutputBytes is how much of each of stdout and stderr a step keeps: the
 	// head and the tail. 0 means [sandbox.DefaultMaxOutput].
 	MaxOutputBytes int
 }
 
-// Run is a row of steps in one context of a sandbox. It is safe for concurrent
+// Run is a sequence of steps in one context of a sandbox. It is safe for concurrent
 // use; steps run one after the other.
 type Run struct {
-	// Installation is what came of Params.Packages and Lock; nil without.
+	// Installation is the result of installing Params.Packages and Lock; nil if
+	// there were none.
 	Installation *sandbox.Installation
-	// ID names the run in audit and logs.
+	// ID names the run in the audit and in logs.
 	ID string
 
 	runs     *runs
@@ -129,85 +130,86 @@ type Run struct {
 	context  *runContext
 	params   Params
 	about    about
-	deadline time.Time // zero without
+	deadline time.Time // zero if there is none
 	bridge   *bridge
-	guard    *guardConfig // nil without
+	guard    *guardConfig // nil if there is none
 	redact   *redactor
 	log      *runLog
 
 	mu     sync.Mutex
 	closed bool
-	died   bool // its kernel has, and the next one has nothing of the run yet
-	cut    int  // step whose code was given up before it ended; 0 without
-	late   bool // because it took longer than StepTimeout
+	died   bool // its kernel died, and the next one has nothing of the run yet
+	cut    int  // step whose code was given up before it ended; 0 if there is none
+	late   bool // it was given up because it took longer than StepTimeout
 	steps  int
-	ending func() error // closes, once
+	ending func() error // closes the run, once
 	calls  map[*inFlight]struct{}
 	open   sync.WaitGroup
 }
 
-// Step is what one piece of code gave.
+// Step is the outcome of one piece of code.
 type Step struct {
 	// N counts the steps of the run from 1.
 	N int
 	// Execution has output and results. Its Error is the exception that ended
-	// the code: for a model it is an observation, so Exec does not return it.
-	// Beside [ErrStepTimeout] it is what the interrupt raised, most often a
-	// KeyboardInterrupt, with the line and the traceback of where the code was.
-	// Code that did not stop within 2 seconds, or stopped without an exception,
+	// the code: Exec does not return it, because for a model it is an observation.
+	// Together with [ErrStepTimeout] it is the exception that the interrupt raised,
+	// most often a KeyboardInterrupt, with the line and the traceback of where the
+	// code was. If the code did not stop within 2 seconds, or stopped without an
+	// exception, it is a TimeoutError without a traceback that says so.
 	// has a TimeoutError without a traceback that says so.
 	sandbox.Execution
-	// Restarted reports that the step began in a fresh kernel, because the one of
-	// the step before it died or was replaced: its variables were those of
+	// Restarted reports whether the step began in a fresh kernel, because the kernel
+	// of the step before it died or was replaced: the variables were then those of
 	// Params.State.
 	Restarted bool
-	// Final tells that the run has its final answer: Value is what the first
-	// final_answer(…) of the code was given. Nothing else can bring it about.
+	// Final reports whether the run has its final answer: Value is then the argument
+	// of the code's first call of final_answer(…). Nothing else sets Final.
 	Final bool
 	// Value is the value of the last expression, typed; None when there was
-	// none. One larger than 1 MiB is opaque: assign it to a variable and use
+	// none. A value larger than 1 MiB is opaque: assign it to a variable and use
 	// [Run.Get].
 	Value state.Value
-	// Refused is the violation that ended the code; nil when it was something else.
+	// Refused is the violation that ended the code; nil when something else ended it.
 	Refused *Violation
 	// Violations are what the guard refused, whether the code caught it or not.
 	Violations []Violation
 	// Imports are the modules that the code imported under a guard, sorted.
 	Imports []string
-	// Duration is how long the step took, seen from here.
+	// Duration is how long the step took, measured in this program.
 	Duration time.Duration
 
 	maxOutput int
-	overran   time.Duration // the limit that the code was interrupted for; else 0
+	overran   time.Duration // the limit after which the code was interrupted; else 0
 }
 
-// Truncated tells whether output was dropped; the counters are in Execution.
+// Truncated reports whether output was dropped; the counters are in Execution.
 func (s *Step) Truncated() bool { return s.StdoutDropped > 0 || s.StderrDropped > 0 }
 
 const (
-	// maxStepValue bounds the document of a step's value: it travels in a message.
+	// maxStepValue bounds the document of a step's value, because it travels in a message.
 	maxStepValue = 1 << 20
-	// valueKey names the expression that gives the value.
+	// valueKey names the expression that returns the value.
 	valueKey = "value"
-	// closeTimeout bounds what Close does: cleaning up must not hang a program.
+	// closeTimeout bounds the work of Close: cleaning up must not hang a program.
 	closeTimeout = 10 * time.Second
 	// afterFinal is how long code may go on after its final answer.
 	afterFinal = 2 * time.Second
 )
 
-// Begin starts a run: installs its packages, sends its state, makes its tools
+// Begin starts a run: it installs the packages, sends the state, makes the tools
 // and final_answer callable, and holds the context until Close. ctx bounds the
-// call, not the run. The websocket transport is needed.
+// call, not the run. The websocket transport is required.
 //
-// Code ends the run by calling final_answer(x), at any depth: the value is
-// recorded here, and what the code catches or does afterwards changes nothing;
-// 2 seconds later it is interrupted. Any other name may be a tool's: see
-// [NewTool]. A tool runs while the code waits, and may be called from threads;
-// in coroutines, await tool.aio(…). Its exceptions are tool.Error.
+// Code ends the run by calling final_answer(x), at any depth. The value is
+// recorded here, and nothing that the code catches or does afterwards changes it;
+// 2 seconds later the code is interrupted. Any other name may be that of a tool:
+// see [NewTool]. The code waits while a tool runs. Tools may be called from threads;
+// in coroutines, use await tool.aio(…). A tool's exceptions are of the class tool.Error.
 //
 // Errors are [ErrContextBusy], [sandbox.ErrPublicKernel], an [*sandbox.InstallError], a
-// [*GuardError], one of package state that
-// names the variable, or a transport's; the context is free then.
+// [*GuardError], an error of package state that names the variable, or an error
+// of the transport; the context is then free again.
 func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if p == nil {
 		p = &Params{}
@@ -246,7 +248,7 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	return r, nil
 }
 
-// install installs what a run is to have. It returns nil when that is nothing.
+// install installs the packages of a run. It returns nil if there are none.
 func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandbox.Installation, error) {
 	switch {
 	case p.Lock != nil:
@@ -296,20 +298,21 @@ func newRun(rs *runs, host runHost, c *runContext, p Params) (*Run, error) {
 	return r, nil
 }
 
-// Exec runs code and returns what it gave. The step is nil only when the code
-// did not start. An exception is not an error here, but data in the step.
+// Exec runs code and returns its outcome. The step is nil only if the code
+// did not start. An exception in the code is not an error, but part of the step.
 //
-// Code that takes longer than Limits.StepTimeout is [ErrStepTimeout], and the
-// step's Error says where it was. When it does not stop, its kernel is replaced
-// before the next step, which has Restarted set.
+// If code takes longer than Limits.StepTimeout, Exec returns [ErrStepTimeout], and the
+// step's Error says where the code was. If the code does not stop, its kernel is
+// replaced before the next step, which has Restarted set.
 //
-// When the kernel dies under the code the error is [sandbox.ErrKernelDied], and
-// [sandbox.ErrKernelRestarted] when it was replaced since the last step for another
-// reason: the code did not start then. Variables are lost; the next Exec begins
-// with what Params.State holds by then, and with the guard and the tools.
+// If the kernel dies while running the code, Exec returns [sandbox.ErrKernelDied]. If
+// the kernel was replaced since the last step for another reason, it returns
+// [sandbox.ErrKernelRestarted], and the code did not start. In both cases variables are
+// lost; the next Exec begins with what Params.State holds by then, and with the guard
+// and the tools.
 //
-// When ctx ends, Exec returns within 100 ms and the code is interrupted. If the
-// code stops within that time the step has its exception.
+// If ctx ends, Exec returns within 100 ms and the code is interrupted. If the
+// code stops within that time, the step has its exception.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -331,12 +334,12 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	return step, err
 }
 
-// notBegun tells the error of code that did not start.
+// notBegun reports whether err means that the code did not start.
 func notBegun(err error) bool {
 	return errors.Is(err, runhost.ErrNotSent) || errors.Is(err, sandbox.ErrKernelRestarted)
 }
 
-// revive gives the run a kernel again after its own died, or was replaced
+// revive prepares a new kernel for the run after its own died, or was replaced
 // because the code of a late step did not stop.
 func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	r.mu.Lock()
@@ -361,7 +364,7 @@ func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	return true, nil
 }
 
-// count gives a step its number.
+// count assigns a number to a step.
 func (r *Run) count() (int, error) {
 	if _, finished := r.final(); finished {
 		return 0, ErrRunFinished
@@ -375,7 +378,7 @@ func (r *Run) count() (int, error) {
 	return r.steps, nil
 }
 
-// exec runs the code of a step and fills the step in.
+// exec runs the code of a step and fills in the step.
 func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, error) {
 	var err error
 	if step.Restarted, err = r.revive(ctx); err != nil {
@@ -430,7 +433,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 			err = nil
 		}
 	}
-	// The cause of ctx may be the timeout of another run, whose tool this one is.
+	// The cause of ctx may be the timeout of another run, of which this run is a tool call.
 	late := errors.Is(err, ErrStepTimeout) && !errors.Is(context.Cause(ctx), ErrStepTimeout)
 	interrupted, _ := errors.AsType[*sandbox.InterruptedError](err)
 	if ended := late && interrupted != nil && interrupted.Ended; err != nil && !ended {
@@ -471,8 +474,8 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	return records, nil
 }
 
-// overrun notes that the code was interrupted because it took longer than limit,
-// and sees to it that Error says what became of it.
+// overrun records that the code was interrupted because it took longer than limit,
+// and makes sure that Error says what became of it.
 func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedError) {
 	s.overran = limit
 	if s.Error != nil {
@@ -489,7 +492,7 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	s.Error = &sandbox.ExecutionError{Name: "TimeoutError", Value: fmt.Sprintf("the code took longer than %v, and %s", limit, why)}
 }
 
-// final gives the final answer, if there is one.
+// final returns the final answer, if there is one.
 func (r *Run) final() (state.Value, bool) {
 	r.bridge.mu.Lock()
 	defer r.bridge.mu.Unlock()
@@ -508,7 +511,7 @@ func hasMain(results []sandbox.Result) bool {
 	return false
 }
 
-// Get gives a variable as it is now. The error wraps [state.ErrNotFound] when
+// Get returns a variable as it is now. The error wraps [state.ErrNotFound] when
 // there is no such variable.
 func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	ctx, end, err := r.begin(ctx)
@@ -523,13 +526,14 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	return value, nil
 }
 
-// Pull brings what code changed into st: variables that are not as they were
-// when they were last sent or pulled, new ones (but those whose name starts
+// Pull brings what code changed into st: variables that differ from what was
+// last sent or pulled, new ones (except those whose name starts
 // with an underscore), and removals. Up to 64 MiB of values in all are compared in
-// full; of what is larger, a write in place is seen where a sample meets it. What code changed wins over a Set since.
+// full; in larger values, a write in place is noticed only if it falls on a sampled
+// part. What code changed takes precedence over a Set since.
 // A variable of st that became something without a Go form is opaque in st;
-// new variables without one, or with the name of a builtin, are left out. Nothing changes in st when Pull
-// fails before it has everything.
+// new variables without one, or with the name of a builtin, are left out. If Pull
+// fails before it has received everything, st is unchanged.
 func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -543,10 +547,10 @@ func (r *Run) Pull(ctx context.Context, st *state.State) error {
 }
 
 // Close ends the run: it cuts off calls that are under way and waits for them
-// and for the functions of tools, takes the tools away, writes the audit's last
-// line, and frees the context. The sandbox and its variables stay. It is
-// idempotent and nil-safe. Its error is that of the audit's writer, or that a
-// tool did not return within 10 seconds after its context had ended.
+// and for the functions of tools, removes the tools from the kernel, writes the last
+// line of the audit, and frees the context. The sandbox and its variables stay. It is
+// idempotent and does nothing on nil. It returns the error of the audit's writer, or
+// an error that a tool did not return within 10 seconds after its context had ended.
 func (r *Run) Close() error {
 	if r == nil {
 		return nil
@@ -575,7 +579,7 @@ func (r *Run) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_, _ = r.reportCut(ctx) // the run ends, whatever its kernel says
+	_, _ = r.reportCut(ctx) // the run ends, whatever its kernel answers
 	r.leave(ctx)
 	var result *string
 	if answer, ok := r.final(); ok {
@@ -590,7 +594,7 @@ func (r *Run) close() error {
 // inFlight is a call that Close cuts off.
 type inFlight struct{ cancel context.CancelCauseFunc }
 
-// begin enters a call that Close can cut off.
+// begin registers a call so that Close can cut it off.
 func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -618,8 +622,8 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 	}, nil
 }
 
-// failed gives the error of a call: why its context ended says more than that
-// it did.
+// failed returns the error of a call: the reason why its context ended says more
+// than that it ended.
 func (r *Run) failed(ctx context.Context, err error) error {
 	if errors.Is(err, sandbox.ErrKernelDied) || errors.Is(err, sandbox.ErrKernelRestarted) {
 		r.mu.Lock()

@@ -31,7 +31,7 @@ import (
 var testKernel string
 
 // pythonHost is a real Python that answers requests as a kernel does: one with
-// IPython, or the standard library alone.
+// IPython, or one with only the standard library.
 type pythonHost struct {
 	engine string
 	temp   string
@@ -40,7 +40,7 @@ type pythonHost struct {
 	stop     func()
 	in       io.Writer
 	out      *bufio.Reader
-	executed int   // requests
+	executed int   // number of requests
 	sent     int64 // bytes of requests and uploads
 	failOpen error
 	onSend   func(jupyter.ExecuteRequest)
@@ -85,13 +85,13 @@ func (h *pythonHost) start(t testing.TB) {
 	}
 }
 
-// restart is what happens to a kernel that dies.
+// restart replaces the Python, as when a kernel dies.
 func (h *pythonHost) restart(t testing.TB) {
 	h.stop()
 	h.start(t)
 }
 
-// discarding is the sandbox of runs without one.
+// discarding is the sandbox of runs that have none.
 var discarding = about{logger: slog.New(slog.DiscardHandler)}
 
 func (h *pythonHost) about() about { return discarding }
@@ -184,7 +184,7 @@ func (h *pythonHost) open(_ context.Context, path string) (io.ReadCloser, error)
 	return os.Open(path)
 }
 
-// leftovers are the files in the kernel's directory.
+// leftovers returns the files in the kernel's directory.
 func (h *pythonHost) leftovers(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.temp, "e2bctl-*", "*"))
@@ -277,7 +277,7 @@ func TestStepValues(t *testing.T) {
 			{"'5'", "5"},
 			{"[1, 2.5, None]", []any{int64(1), 2.5, nil}},
 			{"1.0", 1.0},
-			{"x = 5", nil}, // not the value before
+			{"x = 5", nil}, // not the value of the code before
 			{"None", nil},
 			{"x", int64(5)},
 			{"1;", nil},
@@ -312,8 +312,8 @@ func TestExceptionIsData(t *testing.T) {
 	})
 }
 
-// What the kernel has is not sent again; what was Set since is; what code
-// made of a variable stays.
+// TestOnlyChangesAreSent checks that what the kernel has is not sent again, that what was
+// Set since is sent, and that what code made of a variable stays.
 func TestOnlyChangesAreSent(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -333,7 +333,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		}
 		r.Close()
 		set(t, st, "small", 3)
-		set(t, st, "large", make([]byte, 1<<20)) // the same
+		set(t, st, "large", make([]byte, 1<<20)) // the same content
 		before = h.sent
 		r = h.begin(t, &rs, Params{State: st})
 		if n := h.sent - before; n > 1024 {
@@ -351,7 +351,8 @@ func TestOnlyChangesAreSent(t *testing.T) {
 	})
 }
 
-// Another handle's run in between must not leave this one with false knowledge.
+// TestTwoHandlesOneKernel checks that another handle's run in between does not leave this
+// handle with wrong knowledge.
 func TestTwoHandlesOneKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var one, two runs
@@ -377,7 +378,7 @@ func TestPullOnlyChanges(t *testing.T) {
 		}
 		set(t, st, "nested", map[string]any{"deep": []any{map[string]any{"x": 1}}})
 		r := h.begin(t, &rs, Params{State: st})
-		set(t, st, "v1", "set since") // the code does not touch it: it stays
+		set(t, st, "v1", "set since") // the code does not change it: it stays
 		mustExec(t, r, "nested['deep'][0]['x'] = 2")
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
@@ -389,7 +390,7 @@ func TestPullOnlyChanges(t *testing.T) {
 		if v, _ := st.Value("nested"); string(v.Bytes()) != `{"v":1,"value":{"deep":[{"x":2}]}}` {
 			t.Errorf("nested = %s", v.Bytes())
 		}
-		// Pulled once, it is known: a second pull brings nothing back over a Set.
+		// Once pulled, it is known: a second pull does not bring it back over a Set.
 		set(t, st, "nested", nil)
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
@@ -400,7 +401,7 @@ func TestPullOnlyChanges(t *testing.T) {
 	})
 }
 
-// A pull that fails on the way is repeated in full.
+// TestPullFailsAndIsRepeated checks that a pull that fails halfway is repeated in full.
 func TestPullFailsAndIsRepeated(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -443,7 +444,7 @@ func TestOpaqueVariables(t *testing.T) {
 			t.Errorf("Get: %v", err)
 		}
 		r.Close()
-		// The kernel has it: nothing is to be sent. Another one has not.
+		// This kernel has it, so nothing is sent. Another kernel does not have it.
 		h.begin(t, &rs, Params{State: st}).Close()
 		h.restart(t)
 		if _, err := rs.begin(t.Context(), h, "kernel", Params{State: st}); err == nil || !strings.Contains(err.Error(), `"x"`) {
@@ -451,12 +452,12 @@ func TestOpaqueVariables(t *testing.T) {
 		}
 		st.Delete("x")
 		st.Delete("z")
-		h.begin(t, &rs, Params{State: st}) // the failed one freed the context
+		h.begin(t, &rs, Params{State: st}) // the failed run freed the context
 	})
 }
 
-// An object that fails at being looked at, as proxies do, costs the others
-// nothing.
+// TestPullPastAProxy checks that an object that fails when it is examined, as proxies do,
+// does not affect the others.
 func TestPullPastAProxy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -502,7 +503,7 @@ func TestGet(t *testing.T) {
 	})
 }
 
-// Nothing of ours is where the user's names are.
+// TestNamespaceIsClean checks that nothing of this package is in the user's namespace.
 func TestNamespaceIsClean(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -559,7 +560,7 @@ func TestRunLifecycle(t *testing.T) {
 	h.begin(t, &rs, Params{})
 }
 
-// blockingHost stands for code that does not end until its context does.
+// blockingHost stands for code that does not end before its context does.
 type blockingHost struct {
 	*pythonHost
 	code    string
@@ -634,8 +635,8 @@ func TestKernelIsAnotherOne(t *testing.T) {
 	}
 }
 
-// The step after the death of a kernel begins where the run did, with what was
-// pulled since.
+// TestRunGoesOnInAnotherKernel checks that the step after the death of a kernel begins
+// where the run did, with what was pulled since.
 func TestRunGoesOnInAnotherKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -666,8 +667,9 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 	})
 }
 
-// Code that removes what the run has in the kernel is told that the run began
-// with another one, and the next step begins again.
+// TestRunWhoseModulesAreRemoved checks that after code has removed what the run has in the
+// kernel, the error says that the run began with another kernel, and that the next step
+// prepares it again.
 func TestRunWhoseModulesAreRemoved(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -684,7 +686,7 @@ func TestRunWhoseModulesAreRemoved(t *testing.T) {
 	})
 }
 
-// State never travels as source.
+// TestStateIsNotSource checks that state never travels as source code.
 func TestStateIsNotSource(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")

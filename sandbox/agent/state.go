@@ -16,18 +16,18 @@ type ConflictRule int
 
 const (
 	// KeepSandbox leaves the variable as code made it, unless the state's value
-	// was Set to another since: the newer word of the two.
+	// was Set to something else since: then that newer value is sent.
 	KeepSandbox ConflictRule = iota
-	// Overwrite brings the variable to what the state holds.
+	// Overwrite sets the variable to what the state holds.
 	Overwrite
-	// FailOnConflict has Begin return a [*ConflictError]; nothing is sent.
+	// FailOnConflict makes Begin return a [*ConflictError]; nothing is sent.
 	FailOnConflict
 )
 
-// ConflictError reports variables that are not what the state holds because
-// code changed them. Pull brings them, or another rule decides.
+// ConflictError reports variables that differ from what the state holds because
+// code changed them. Call Pull to accept the changes, or choose another rule.
 type ConflictError struct {
-	// Names are those of the variables, in order.
+	// Names are the names of the variables, in order.
 	Names []string
 }
 
@@ -39,13 +39,13 @@ func (e *ConflictError) Error() string {
 // Change is a variable that code changed.
 type Change struct {
 	Name string
-	// Kind and Size are what Pull would bring; zero when Deleted.
+	// Kind and Size describe what Pull would bring; they are zero if Deleted.
 	Kind    state.Kind
 	Size    int
 	Deleted bool
 }
 
-// change is what the kernel says of one.
+// change is what the kernel reports about a changed variable.
 type change struct {
 	Name    string     `py:"name"`
 	Kind    state.Kind `py:"kind"`
@@ -54,8 +54,8 @@ type change struct {
 	Deleted bool       `py:"deleted"`
 }
 
-// Changed tells what Pull would bring, without bringing it: variables in the
-// order of their names, new ones as well.
+// Changed returns what Pull would bring, without bringing it: variables sorted
+// by name, including new ones.
 func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	changes := make([]Change, 0, len(reply.Changed))
 	for _, c := range reply.Changed {
 		if !c.Deleted && state.CheckName(c.Name) != nil {
-			continue // as Pull leaves out
+			continue // Pull leaves it out, too
 		}
 		changes = append(changes, Change{c.Name, c.Kind, c.Size, c.Deleted})
 	}
@@ -108,7 +108,7 @@ func (c *runContext) delete(ctx context.Context, host runHost, name string) erro
 	return nil
 }
 
-// resolve applies a rule to what code changed: what it forgets is sent again.
+// resolve applies a rule to what code changed: a value that it forgets is sent again.
 func (c *runContext) resolve(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	if rule == KeepSandbox || len(c.known) == 0 {
 		return nil

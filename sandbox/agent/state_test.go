@@ -67,7 +67,7 @@ func TestChangedAndDelete(t *testing.T) {
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
 		}
-		// What Delete removed is no change of the code's: the state keeps it.
+		// What Delete removed is not a change by the code: the state keeps it.
 		if diff := cmp.Diff([]string{"a", "c"}, st.Names()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -103,7 +103,7 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("overwrite: %s", step.Value.Bytes())
 		}
 		r.Close()
-		// The code made it what the state holds: there is nothing to decide.
+		// The code made it equal to what the state holds: there is no conflict.
 		r = h.begin(t, &rs, Params{State: st})
 		mustExec(t, r, "edited = 7")
 		r.Close()
@@ -112,7 +112,7 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// Content travels once, whatever its names are.
+// TestBlobsTravelOnce checks that content travels once, under however many names.
 func TestBlobsTravelOnce(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -128,7 +128,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 			t.Errorf("%s", step.Value.Bytes())
 		}
 		r.Close()
-		set(t, st, "one", bytes.Clone(content)) // equal
+		set(t, st, "one", bytes.Clone(content)) // equal content
 		set(t, st, "three", map[string]any{"k": content})
 		before := h.sent
 		r = h.begin(t, &rs, Params{State: st})
@@ -138,7 +138,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 		mustExec(t, r, "assert three['k'] == one\none = two = three = 0")
 		r.Close()
 		set(t, st, "four", content)
-		r = h.begin(t, &rs, Params{State: st}) // no variable has it any more
+		r = h.begin(t, &rs, Params{State: st}) // no variable has it any longer
 		mustExec(t, r, "assert len(four) == 1048576")
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
@@ -155,7 +155,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 		if err := st.Get("five", &five); err != nil || len(five) != 2 || !bytes.Equal(five[1], content) {
 			t.Errorf("%v", err)
 		}
-		five[0][0] = 'X' // ours: the state keeps what it has
+		five[0][0] = 'X' // this copy is the test's: the state keeps its own
 		if err := st.Get("five", &five); err != nil || five[1][0] != '0' || five[0][0] != '0' {
 			t.Errorf("%v", err)
 		}
@@ -165,7 +165,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 	})
 }
 
-// A change in place is seen, in arrays and tables and far inside of values.
+// TestChangesInPlace checks that a change in place is noticed, in arrays and tables and deep inside values.
 func TestChangesInPlace(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -217,7 +217,8 @@ func TestChangesInPlace(t *testing.T) {
 	})
 }
 
-// Beyond what is hashed in full, a sample, the length and the identity decide.
+// TestChangesBeyondTheHash checks that beyond what is hashed in full, a sample, the length
+// and the identity decide.
 func TestChangesBeyondTheHash(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -237,7 +238,8 @@ func TestChangesBeyondTheHash(t *testing.T) {
 	}
 }
 
-// 64 MiB are hashed in full: one byte that no sample meets is seen.
+// TestChangeOfOneByte checks that 64 MiB are hashed in full: a change of one byte that no
+// sample includes is noticed.
 func TestChangeOfOneByte(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -257,7 +259,7 @@ func TestChangeOfOneByte(t *testing.T) {
 	}
 }
 
-// A run is saved, its kernel is gone, and another one continues.
+// TestRunContinuesElsewhere saves a run, loses its kernel, and continues in another one.
 func TestRunContinuesElsewhere(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -268,7 +270,7 @@ func TestRunContinuesElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Close()
-		st.Delete("loop") // opaque: it exists there only
+		st.Delete("loop") // opaque: it exists only there
 		file, w := io.Pipe()
 		go func() {
 			_, err := st.WriteTo(w)
@@ -286,7 +288,8 @@ func TestRunContinuesElsewhere(t *testing.T) {
 	})
 }
 
-// What the kernel cannot make is an error that names the variable.
+// TestStateThatTheKernelCannotMake checks that a value that the kernel cannot make is an
+// error that names the variable.
 func TestStateThatTheKernelCannotMake(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -316,7 +319,8 @@ func TestStateThatTheKernelCannotMake(t *testing.T) {
 	}
 }
 
-// What is too large comes as a handle, and costs neither a copy nor a hash.
+// TestGigabyte checks that a value that is too large arrives as a handle, and is neither
+// copied nor hashed.
 func TestGigabyte(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -336,7 +340,7 @@ func TestGigabyte(t *testing.T) {
 	}
 }
 
-// A thousand small variables, of which one changed.
+// TestOneOfAThousand has a thousand small variables, one of which changed.
 func TestOneOfAThousand(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")

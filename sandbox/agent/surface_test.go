@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// withoutContext are the exported methods of a run that take no context, and why.
+// withoutContext lists the exported methods of a run that take no context, and why.
 var withoutContext = map[string]string{
 	"Close":   "must work when every context has ended; bounded by itself",
 	"Metrics": "counted here",

@@ -18,8 +18,8 @@ import (
 )
 
 // Tool is a function of this program that code in a sandbox may call by its
-// name: it runs here, with what this program has, and only arguments and
-// results travel. [NewTool] and [NewManaged] make one. See [Params].Tools.
+// name. It runs in this program, with access to what this program has; only
+// arguments and results travel. [NewTool] and [NewManaged] make one. See [Params].Tools.
 type Tool struct {
 	name, doc  string
 	parameters []toolParameter
@@ -29,81 +29,81 @@ type Tool struct {
 	approve    func(context.Context, ToolCall) error
 }
 
-// ToolLimits bound the calls of a tool in one run. A zero field sets no bound
+// ToolLimits bound the calls of a tool in one run. A zero field sets no limit
 // of its own.
 type ToolLimits struct {
-	// Calls is how many calls a run may make; those beyond fail.
+	// Calls is how many calls a run may make; further calls fail.
 	Calls int
-	// Concurrency is how many calls may be under way at once; those beyond wait.
+	// Concurrency is how many calls may be under way at once; further calls wait.
 	Concurrency int
-	// Timeout is how long a call may take once it is approved; then it fails,
-	// whether or not the function heeds its context.
+	// Timeout is how long a call may take once it is approved; after that the call
+	// fails, whether or not the function responds to its context.
 	Timeout time.Duration
 	// MaxArgumentBytes and MaxResultBytes bound the documents of package state
-	// that arguments and result travel as; at most 64 MiB.
+	// in which arguments and result travel; they are at most 64 MiB.
 	MaxArgumentBytes, MaxResultBytes int
 }
 
-// ToolCall describes a call to whoever approves or traces it.
+// ToolCall describes a call to a function that approves or traces it.
 type ToolCall struct {
-	// Run and Step are those that the call came from.
+	// Run and Step are the run and the step that the call came from.
 	Run  string
 	Step int
-	// Tool is its name.
+	// Tool is the name of the tool.
 	Tool string
-	// Arguments are a dict of them by name.
+	// Arguments is a dict of the arguments by name.
 	Arguments state.Value
 }
 
-// ToolError is an error of a tool with what code in the sandbox is to see of
-// it: an exception ToolError with these attributes. Of any other error code
-// sees the text, the Go type behind what fmt.Errorf added, and whether it is
-// [api.ErrRetryable].
+// ToolError is an error of a tool that says what code in the sandbox sees of
+// it: an exception ToolError with these attributes. Of any other error, code
+// sees the text, the Go type (below anything that fmt.Errorf added), and whether
+// it is [api.ErrRetryable].
 type ToolError struct {
 	// Type names the kind of error.
 	Type    string
 	Message string
-	// Retryable tells that the same call may succeed later.
+	// Retryable reports whether the same call may succeed later.
 	Retryable bool
 }
 
 func (e *ToolError) Error() string { return e.Message }
 
-// Is matches [api.ErrRetryable] when it is.
+// Is reports whether target is [api.ErrRetryable] and e is Retryable.
 func (e *ToolError) Is(target error) bool { return e.Retryable && target == api.ErrRetryable }
 
 // ToolOption is an option of [NewTool] and [NewManaged].
 type ToolOption func(*Tool)
 
-// WithToolLimits bounds the calls of the tool.
+// WithToolLimits sets the limits of calls of the tool.
 func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits = l } }
 
-// WithApproval asks before each call; an error refuses it, and its text is what
-// the code sees. approve may take its time: the code waits. Its context ends with
-// the step, and a call that is approved after that is not made. It is called from
-// several goroutines.
+// WithApproval calls approve before each call of the tool. If approve returns an
+// error, the call is refused and code sees the text of the error. approve may take
+// its time: the code waits. Its context ends with the step, and a call that is
+// approved after that is not made. approve is called from several goroutines.
 func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 	return func(t *Tool) { t.approve = approve }
 }
 
 // NewTool makes a tool of a function. The exported fields of the struct In are
-// its parameters, under the name of their tag `py:"name"`; the tag `doc:"…"`
-// says what they are. A pointer, and a field with `py:",omitempty"`, is
-// optional: it may be left out or None and is In's zero value then. Required
+// its parameters, named by the tag `py:"name"`; the tag `doc:"…"`
+// describes them. A pointer, and a field with `py:",omitempty"`, is
+// optional: it may be left out or None and then has its zero value in In. Required
 // parameters come before optional ones, each in the order of the fields. Values
-// travel both ways as package state has it; arguments of other types than the
-// fields', too many and too few are a TypeError in the code. An Out of struct{}
-// is None.
+// travel both ways as package state defines. Arguments of other types than the
+// fields', and too many or too few of them, raise a TypeError in the code. An Out of
+// struct{} is None.
 //
-// The context of a call ends with the step, and fn should return then: until it
-// does its goroutine stays, and the run's Close waits for it. An error is an
-// exception in the code, [*ToolError] says which. Its text goes to the sandbox: it
-// must hold nothing that code may not know (see also Params.Redact). A panic is
-// an exception that says no more than that; the panic's value and stack go to
-// Params.Audit and, at level error, to the logger of [sandbox.WithLogger], or to
-// [slog.Default] where that takes no errors or is not set.
+// The context of a call ends with the step, and fn should then return: until it
+// does, its goroutine stays and the run's Close waits for it. An error becomes an
+// exception in the code; [*ToolError] says which. Its text is sent to the sandbox: it
+// must contain nothing that the code may not know (see also Params.Redact). A panic
+// becomes an exception that says only that the tool panicked; the panic's value and
+// stack go to Params.Audit and, at level error, to the logger of [sandbox.WithLogger],
+// or to [slog.Default] if that logger takes no errors or is not set.
 //
-// NewTool panics when name or a parameter's name cannot be one in Python, or a
+// NewTool panics if name or a parameter's name cannot be a name in Python, or if a
 // type has no Python form.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
 	t := Tool{name: name, doc: strings.TrimSpace(doc)}
@@ -142,21 +142,21 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 	return t
 }
 
-// argumentError is a TypeError in the code.
+// argumentError becomes a TypeError in the code.
 type argumentError struct{ err error }
 
 func (e *argumentError) Error() string {
-	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // for who writes Python
+	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // for a reader who writes Python
 		return fmt.Sprintf("wrong arguments: %.256s: %s", wrong.Path, wrong.Reason)
 	}
 	return "wrong arguments: " + e.err.Error()
 }
 func (e *argumentError) Unwrap() error { return e.err }
 
-// Name is the name that code calls.
+// Name returns the name by which code calls the tool.
 func (t Tool) Name() string { return t.name }
 
-// Signature is how code calls it: "search(query: str, limit: int = None) -> list[str]".
+// Signature returns how code calls the tool: "search(query: str, limit: int = None) -> list[str]".
 func (t Tool) Signature() string {
 	list := make([]string, len(t.parameters))
 	for i, p := range t.parameters {
@@ -168,7 +168,7 @@ func (t Tool) Signature() string {
 	return t.name + "(" + strings.Join(list, ", ") + ") -> " + t.returns.annotation
 }
 
-// Doc is the docstring: what NewTool was given, the parameters and the result.
+// Doc returns the docstring: the text given to NewTool, the parameters and the result.
 func (t Tool) Doc() string {
 	var b strings.Builder
 	b.WriteString(t.doc)
@@ -191,13 +191,13 @@ func (t Tool) Doc() string {
 	return b.String()
 }
 
-// Prompt is the tool as a Python stub, for the prompt of a model.
+// Prompt returns the tool as a Python stub, for the prompt of a model.
 func (t Tool) Prompt() string {
 	doc := strings.ReplaceAll(strings.ReplaceAll(t.Doc(), `\`, `\\`), `"""`, `\"\"\"`)
 	return "def " + t.Signature() + ":\n    \"\"\"" + strings.ReplaceAll(doc, "\n", "\n    ") + "\n    \"\"\"\n"
 }
 
-// Schema is the JSON Schema of the arguments.
+// Schema returns the JSON Schema of the arguments.
 func (t Tool) Schema() json.RawMessage {
 	properties, required := map[string]any{}, []string{}
 	for _, p := range t.parameters {
@@ -217,12 +217,12 @@ func (t Tool) Schema() json.RawMessage {
 		"type": "object", "properties": properties, "required": required, "additionalProperties": false,
 	})
 	if err != nil {
-		panic(err) // strings, maps and slices alone
+		panic(err) // it holds only strings, maps and slices
 	}
 	return text
 }
 
-// spec is what the kernel is told of a tool.
+// spec returns the description of the tool that the kernel receives.
 func (t Tool) spec() map[string]any {
 	parameters := make([]map[string]any, len(t.parameters))
 	for i, p := range t.parameters {
@@ -233,7 +233,7 @@ func (t Tool) spec() map[string]any {
 	}
 }
 
-// check refuses arguments that are not those of the tool, by name.
+// check refuses arguments that do not match the tool's parameters by name.
 func (t Tool) check(arguments state.Value) error {
 	if arguments.Opaque() {
 		var natural any
@@ -256,7 +256,7 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn says of the first argument that has no Go form why that is.
+// opaqueIn says why the first argument without a Go form has none.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:
@@ -278,12 +278,12 @@ func whyOpaque(o state.Opaque) string {
 	return fmt.Sprintf("cannot be sent, for %.200s", o.Reason)
 }
 
-// errToolLimit is what a call over a limit gets.
+// errToolLimit returns the error of a call that is over a limit.
 func errToolLimit(format string, arguments ...any) error {
 	return &ToolError{Type: "LimitError", Message: fmt.Sprintf(format, arguments...)}
 }
 
-// errorSeen is what code in the sandbox sees of an error.
+// errorSeen returns what code in the sandbox sees of an error.
 func errorSeen(err error) ToolError {
 	if _, ok := errors.AsType[*argumentError](err); ok {
 		return ToolError{Type: "TypeError", Message: clip.Text(err.Error(), maxToolError)}
@@ -303,8 +303,8 @@ func errorSeen(err error) ToolError {
 	return ToolError{Type: name, Message: clip.Text(err.Error(), maxToolError), Retryable: errors.Is(err, api.ErrRetryable)}
 }
 
-// typeOfError names the type of an error that has more to say than that
-// fmt.Errorf added something.
+// typeOfError returns the name of an error's Go type, below whatever fmt.Errorf
+// wrapped around it.
 func typeOfError(err error) string {
 	for reflect.TypeOf(err) == wrapped {
 		err = errors.Unwrap(err)
@@ -314,5 +314,5 @@ func typeOfError(err error) string {
 
 var wrapped = reflect.TypeOf(fmt.Errorf("%w", io.EOF))
 
-// maxToolError bounds the text of an error that code sees.
+// maxToolError bounds the length of an error text that code sees.
 const maxToolError = 4 << 10

@@ -99,7 +99,7 @@ func text(t testing.TB, r *Run, code string) string {
 	return s
 }
 
-// caught is code that gives what an expression raised.
+// caught returns code that evaluates to what an expression raised.
 func caught(expression string) string {
 	return "try:\n    r = repr(" + expression + ")\nexcept Exception as e:\n    r = type(e).__name__ + ': ' + str(e) + ': ' + str(getattr(e, 'type', '')) + str(getattr(e, 'retryable', ''))\nr"
 }
@@ -165,11 +165,11 @@ func TestToolCalls(t *testing.T) {
 		if got := text(t, r, caught("fails()")); !strings.HasSuffix(got, "True") {
 			t.Errorf("retryable: %s", got)
 		}
-		// A name that is no tool, called past the functions.
+		// A name that is not a tool, called without going through the functions.
 		if got := text(t, r, caught("__import__('sys').modules['_e2bctl_tools']._bridge.call('os', {})")); !strings.Contains(got, `no tool "os"`) {
 			t.Error(got)
 		}
-		// From threads and from coroutines, and often.
+		// From threads and from coroutines, many times.
 		code := "import asyncio, threading\nseen = []\nts = [threading.Thread(target=lambda i=i: seen.extend(add(i, j) for j in range(20))) for i in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nasync def main():\n    return await asyncio.gather(*(add.aio(i, 1) for i in range(10)))\nstr([len(seen), sum(seen), threading.Thread, asyncio.new_event_loop().run_until_complete(main())][:2])"
 		if got := text(t, r, code); got != "[160, 2080]" {
 			t.Error(got)
@@ -182,7 +182,8 @@ func TestToolCalls(t *testing.T) {
 	})
 }
 
-// A call that is approved when nobody waits for it any more is not made.
+// TestApprovedTooLate checks that a call that is approved when nothing waits for it any
+// longer is not made.
 func TestApprovedTooLate(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -210,7 +211,8 @@ func TestApprovedTooLate(t *testing.T) {
 	}
 }
 
-// Eight slow calls of eight threads are under way together: each waits for all.
+// TestToolCallsOverlap checks that eight slow calls from eight threads are under way
+// together: each waits for all of them.
 func TestToolCallsOverlap(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -285,8 +287,8 @@ func TestNamesCollide(t *testing.T) {
 	}
 }
 
-// Code cannot take a tool away: what says so is refused, and what does it
-// otherwise lasts no longer than its step.
+// TestToolNamesAreKept checks that code cannot take a tool away: code that says so in its
+// text is refused, and if it does so otherwise, that lasts no longer than its step.
 func TestToolNamesAreKept(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		tool := NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
@@ -353,7 +355,7 @@ func TestObservation(t *testing.T) {
 	if got := mustExec(t, r, "x = 1").Observation(); got != "(no output)\n" {
 		t.Errorf("%q", got)
 	}
-	large := Step{Execution: sandbox.Execution{Results: []sandbox.Result{{Main: true}}}} // which the kernel left out
+	large := Step{Execution: sandbox.Execution{Results: []sandbox.Result{{Main: true}}}} // the kernel left the value out
 	if got, want := large.Observation(), "Value of the last expression:\n(left out)\n"; got != want {
 		t.Errorf("%q", got)
 	}
@@ -387,7 +389,7 @@ func TestAuditAndRedaction(t *testing.T) {
 		}
 		all := out.String() + audit.String() + step.Stdout + step.Observation() + string(step.Value.Bytes()) + failed.Observation() + raised.Observation() + raised.Error.Value
 		for _, form := range []string{"s3cr3t-väl", "czNjcjN0", "3MzY3IzdC", "zM2NyM3Q", "%C3%A4l", "l%22ue"} {
-			// The code itself holds the secret in two pieces, and so does its audit.
+			// The code itself contains the secret in two pieces, and so does its audit.
 			if strings.Contains(strings.ReplaceAll(all, `'s3cr3t-v' + 'äl`, ""), form) {
 				t.Errorf("%s in %s", form, all)
 			}
@@ -419,7 +421,7 @@ func TestAuditAndRedaction(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a log that several goroutines write.
+// lockedBuffer is a log to which several goroutines write.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -437,8 +439,9 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// What a tool's panic said is in the audit and, of a client without a logger, in
-// the program's default log: never with a secret, and not in the sandbox.
+// TestPanicOfATool checks that the value of a tool's panic is in the audit and, for a
+// client without a logger, in the program's default log: never with a secret, and never
+// in the sandbox.
 func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the default logger
 	var audit bytes.Buffer
 	var log lockedBuffer
@@ -469,7 +472,7 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 	if err := json.Unmarshal([]byte(line), &event); err != nil || event.Event != "panic" || event.Name != "panics" || event.Step != 1 || event.Panic != "out of [redacted]s" || !strings.Contains(event.Stack, "tool_test.go") {
 		t.Errorf("the audit has %+v, %v", event, err)
 	}
-	// A logger of the client's own has it instead.
+	// If the client has a logger, that receives it instead.
 	var own lockedBuffer
 	r.log.logger = slog.New(slog.NewTextHandler(&own, nil))
 	after := log.String()
@@ -536,8 +539,8 @@ func mustValue(t testing.TB, v any) state.Value {
 	return value
 }
 
-// Code that gives up its calls over and over has no more of them running here
-// than it may have.
+// TestCallsGivenUp checks that code which gives up its calls over and over has no more of
+// them running here than allowed.
 func TestCallsGivenUp(t *testing.T) {
 	t.Parallel()
 	var running, most atomic.Int32
@@ -547,7 +550,7 @@ func TestCallsGivenUp(t *testing.T) {
 		defer running.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		<-release // it does not heed its context
+		<-release // it ignores its context
 		return 0, nil
 	})
 	r := &Run{context: &runContext{}, about: discarding}
@@ -573,8 +576,8 @@ func TestCallsGivenUp(t *testing.T) {
 	}
 }
 
-// A call that is over before anybody waits for it has given what it gave, though
-// with its end that of its context came.
+// TestToolThatEndsAtOnce checks that a call which ended before anything waited for it has
+// its result, although its context ended together with it.
 func TestToolThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	quick := NewTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))
@@ -596,7 +599,7 @@ func TestToolThatEndsAtOnce(t *testing.T) {
 	r.bridge.work.Wait()
 }
 
-// What comes as a question is the sandbox's to make up.
+// FuzzBridge sends requests that a sandbox could make up.
 func FuzzBridge(f *testing.F) {
 	f.Add("1.{\"calls\":[[1,\"f\"]],\"waiting\":[2]}\n{\"v\":1,\"value\":{}}")
 	f.Add("1+{")

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// pythonType is a Go type as Python and JSON Schema see it.
+// pythonType is a Go type as Python and JSON Schema describe it.
 type pythonType struct {
 	annotation string
 	detail     string // the annotation, with the keys of structs
@@ -27,7 +27,7 @@ type toolParameter struct {
 	required  bool
 }
 
-// parametersOf gives the parameters that a struct's fields are, the required
+// parametersOf returns the parameters that a struct's fields stand for, the required
 // ones first.
 func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	if t.Kind() != reflect.Struct {
@@ -77,8 +77,8 @@ func tagOf(f reflect.StructField) (name string, omitempty bool) {
 	return name, slices.Contains(strings.Split(options, ","), "omitempty")
 }
 
-// checkParameter allows what CheckName does, and the names of builtins, which a
-// parameter takes from nobody.
+// checkParameter allows what CheckName allows, and also names of builtins: a
+// parameter hides them in its own function only.
 func checkParameter(name string) error {
 	err := state.CheckName(name)
 	if refused, ok := errors.AsType[*state.NameError](err); ok && strings.Contains(refused.Reason, "builtin") {
@@ -106,7 +106,7 @@ var (
 	anyType   = plainType("Any", "")
 	textTypes = []reflect.Type{reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
 	ownTypes  = []reflect.Type{reflect.TypeFor[state.PythonMarshaler](), reflect.TypeFor[state.PythonUnmarshaler]()}
-	// knownTypes are those that package state treats by name.
+	// knownTypes are the types that package state treats specially.
 	knownTypes = map[reflect.Type]pythonType{
 		reflect.TypeFor[time.Time]():       {"datetime.datetime", "datetime.datetime", map[string]any{"type": "string", "format": "date-time"}},
 		reflect.TypeFor[time.Duration]():   {"datetime.timedelta", "datetime.timedelta", map[string]any{"type": "string", "format": "duration"}},
@@ -126,7 +126,7 @@ func implements(t reflect.Type, interfaces []reflect.Type) bool {
 	})
 }
 
-// pythonTypeOf describes a type; outer are the structs that it is in.
+// pythonTypeOf describes a type; outer are the structs that contain it.
 func pythonTypeOf(t reflect.Type, outer []reflect.Type) (pythonType, error) {
 	if known, ok := knownTypes[t]; ok {
 		return known, nil

@@ -1,5 +1,5 @@
-// Package chart has the data of figures and data frames as a sandbox's results
-// have it, in E2B's format. Values come from the sandbox and may be anything that
+// Package chart has the data of figures and data frames as results of a sandbox
+// contain them, in E2B's format. Values come from the sandbox and may be anything that
 // their types can hold.
 package chart
 
@@ -23,17 +23,17 @@ const MIMEType = "e2b/chart"
 // [*Super] and [*Unknown].
 type Chart interface{ chart() }
 
-// Axes are what charts with two axes have.
+// Axes is embedded in charts with two axes.
 type Axes struct {
 	XLabel, YLabel string
-	// XUnit and YUnit are what the labels have in brackets.
+	// XUnit and YUnit are the parts of the labels in brackets.
 	XUnit, YUnit string
 }
 
-// Scale is how an axis maps values to places.
+// Scale is how an axis maps values to positions.
 type Scale string
 
-// The scales that matter to the type of values; others, such as "log", have
+// The scales that affect the type of values; others, such as "log", have
 // numbers.
 const (
 	ScaleLinear      Scale = "linear"
@@ -42,7 +42,7 @@ const (
 	ScaleCategorical Scale = "categorical"
 )
 
-// Grid is how the axes of line and scatter charts are divided.
+// Grid describes how the axes of line and scatter charts are divided.
 type Grid struct {
 	Axes
 	XScale, YScale           Scale
@@ -50,14 +50,14 @@ type Grid struct {
 	XTickLabels, YTickLabels []string
 }
 
-// Coordinate is a place on an axis: Number, unless the scale is one of times or
+// Coordinate is a position on an axis: a Number, unless the scale is one of times or
 // names.
 type Coordinate struct {
 	// Number may be NaN or infinite.
 	Number float64
 	// Time is set on a datetime scale.
 	Time time.Time
-	// Text is what it was when it was not a number.
+	// Text is the original text of a value that was not a number.
 	Text string
 }
 
@@ -70,21 +70,21 @@ type PointData struct {
 	Points []Point
 }
 
-// Line has lines.
+// Line is a chart of lines.
 type Line struct {
 	Title string
 	Grid
 	Lines []PointData
 }
 
-// Scatter has points.
+// Scatter is a chart of points.
 type Scatter struct {
 	Title string
 	Grid
 	Groups []PointData
 }
 
-// Bar has bars; horizontal ones are reported as upright ones.
+// Bar is a chart of bars; horizontal bars are reported as upright ones.
 type Bar struct {
 	Title string
 	Axes
@@ -97,7 +97,7 @@ type BarData struct {
 	Value        float64
 }
 
-// Pie has slices.
+// Pie is a chart of slices.
 type Pie struct {
 	Title  string
 	Slices []PieData
@@ -109,7 +109,7 @@ type PieData struct {
 	Angle, Radius float64
 }
 
-// BoxAndWhisker has boxes.
+// BoxAndWhisker is a chart of boxes.
 type BoxAndWhisker struct {
 	Title string
 	Axes
@@ -129,14 +129,15 @@ type Super struct {
 	Charts []Chart
 }
 
-// Unknown is a figure that says nothing known.
+// Unknown is a figure whose data is not a known chart.
 type Unknown struct {
 	Title string
-	// Type is what it calls itself, mostly "unknown".
+	// Type is what the figure calls itself, mostly "unknown".
 	Type string
-	// Raw is all that came.
+	// Raw is all the data that was received.
 	Raw json.RawMessage
-	// Err says why it is not a chart of its Type; nil when nothing says it is.
+	// Err says why the data cannot be read as a chart of its Type; nil if that Type
+	// is not a known one.
 	Err error
 }
 
@@ -148,9 +149,9 @@ func (*BoxAndWhisker) chart() {}
 func (*Super) chart()         {}
 func (*Unknown) chart()       {}
 
-// Parse reads the data of a figure; ok is false when there is none. E2B's service
-// sends an empty object for a figure out of which it could read nothing: that is
-// none. Data that is not as it should be is an [*Unknown] that says so.
+// Parse reads the data of a figure; ok is false if there is none. E2B's service
+// sends an empty object for a figure that it could not read at all: that counts as
+// none. For malformed data Parse returns an [*Unknown] that says so.
 func Parse(data json.RawMessage) (c Chart, ok bool) {
 	if isEmptyObject(data) {
 		return nil, false
@@ -163,7 +164,7 @@ func isEmptyObject(data []byte) bool {
 	return ok && string(bytes.TrimSpace(rest)) == "}"
 }
 
-// chartJSON is a chart of any type. What is null is as what is absent.
+// chartJSON is a chart of any type. Null is treated like a missing field.
 type chartJSON struct {
 	Type        string          `json:"type"`
 	Title       string          `json:"title"`
@@ -180,11 +181,11 @@ type chartJSON struct {
 	YTickLabels []string        `json:"y_tick_labels"`
 }
 
-// maxValues bounds the values of a chart's JSON: those of 300,000 points.
+// maxValues bounds the JSON values of a chart: enough for 300,000 points.
 const maxValues = 1 << 20
 
-// parse reads a chart. Only the outermost may be a superchart: no figure
-// has another, and reading each part anew must not go deep.
+// parse reads a chart. Only the outermost may be a superchart: figures do not
+// nest them, and each part is read anew, so the nesting must not be deep.
 func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
 	if err := boundjson.Unmarshal(data, &c, maxValues, math.MaxInt); err != nil {
@@ -203,7 +204,7 @@ func parse(data json.RawMessage, outermost bool) Chart {
 
 var errElements = errors.New("it has no elements")
 
-// typed returns nil for a type that is not known.
+// typed returns nil for an unknown type.
 func (c *chartJSON) typed(outermost bool) (Chart, error) {
 	axes := Axes{c.XLabel, c.YLabel, c.XUnit, c.YUnit}
 	switch c.Type {
@@ -280,7 +281,7 @@ func (c *chartJSON) series() ([]PointData, error) {
 	})
 }
 
-// elements reads the elements of a chart, each by one.
+// elements reads each element of a chart with one.
 func elements[From, To any](c *chartJSON, one func(From) (To, error)) ([]To, error) {
 	var from []From
 	if len(c.Elements) == 0 || string(c.Elements) == "null" {
@@ -299,7 +300,7 @@ func elements[From, To any](c *chartJSON, one func(From) (To, error)) ([]To, err
 	return to, nil
 }
 
-// float is a number that is there; 0 when it is not.
+// float returns the value of n, or 0 if n is nil.
 func float(n *jupyter.Number) float64 {
 	if n == nil {
 		return 0
@@ -316,7 +317,7 @@ func required(numbers ...*jupyter.Number) error {
 	return nil
 }
 
-// coordinate is a number, or a string that is none.
+// coordinate is a number, or a string that is not a number.
 type coordinate struct {
 	number float64
 	text   string

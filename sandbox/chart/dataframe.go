@@ -13,17 +13,17 @@ import (
 // MIMETypeDataFrame is the type of a data frame's columns in a result.
 const MIMETypeDataFrame = "e2b/data"
 
-// DataFrame has columns in their order.
+// DataFrame is a table of named columns, in their order.
 type DataFrame struct {
-	// Columns are the names.
+	// Columns are the names of the columns.
 	Columns []string
 
 	values map[string]json.RawMessage
 }
 
-// Column puts the values of a column into the slice that to points to. Times
-// are strings of ISO 8601. What is missing is null: a []float64 has NaN for it,
-// for other types have a slice of pointers. A column that is not there is
+// Column stores the values of a column in the slice that to points to. Times
+// are ISO 8601 strings. Missing values are null: in a []float64 they become NaN;
+// for other types use a slice of pointers. If there is no such column, the error is
 // [api.ErrNotFound].
 func (t *DataFrame) Column(name string, to any) error {
 	values, ok := t.values[name]
@@ -39,7 +39,7 @@ func (t *DataFrame) Column(name string, to any) error {
 var errNoColumns = errors.New("not an object of columns")
 
 // ParseDataFrame reads the data of a data frame, token by token: a map would
-// forget its order.
+// lose the order of the columns.
 func ParseDataFrame(data []byte) (*DataFrame, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
@@ -51,7 +51,7 @@ func ParseDataFrame(data []byte) (*DataFrame, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, _ := key.(string) // a key is one
+		name, _ := key.(string) // a key is always a string
 		var values json.RawMessage
 		if err := d.Decode(&values); err != nil {
 			return nil, err

@@ -11,8 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestCommandLeavesServer: a command that leaves a server behind with its output ends,
-// says so, and the server answers, also after it has printed more than a pipe holds.
+// TestCommandLeavesServer checks that a command that leaves a server running in the
+// background, which still holds its output, ends and says so, and that the server
+// answers, even after it has printed more than a pipe holds.
 func TestCommandLeavesServer(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)

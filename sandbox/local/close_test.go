@@ -10,8 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// Close does not wait for clients that keep a connection to a kernel. It took
-// until the client noticed by itself that the connection was dead, 14 seconds.
+// TestCloseWithKernelConnection checks that Close does not wait for clients that keep
+// a connection to a kernel. It used to wait for 14 seconds, until the client itself
+// noticed that the connection was dead.
 func TestCloseWithKernelConnection(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -29,5 +30,5 @@ func TestCloseWithKernelConnection(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("Close took %v", took)
 	}
-	_ = sb.Close() // there is nothing to end
+	_ = sb.Close() // there is nothing left to end
 }

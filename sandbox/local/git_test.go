@@ -16,10 +16,10 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// gitServer serves the repositories below ~/served over HTTP to who knows the
-// password, whose hash alone it has. While it answers, it looks for the
+// gitServer serves the repositories below ~/served over HTTP to clients that know the
+// password, of which it has only the hash. While it answers, it looks for the
 // password on every command line, in every environment and in every file of
-// the sandbox's user, and writes down where it is.
+// the sandbox's user, and writes down where it found it.
 const gitServer = `
 import base64, glob, hashlib, http.server, os, subprocess
 HOME = os.path.expanduser("~")
@@ -92,7 +92,7 @@ func gitSandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// stderrHas tells whether git failed with these words.
+// stderrHas reports whether git failed with these words.
 func stderrHas(err error, words string) bool {
 	exit, ok := errors.AsType[*sandbox.ExitError](err)
 	return ok && strings.Contains(exit.Result.Stderr, words)
@@ -171,8 +171,8 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// A password comes to the remote and to nowhere else: not to a command line,
-// an environment or a file, whether the call succeeds or not, although git is
+// TestGitCredentials checks that a password reaches the remote and nothing else: no
+// command line, environment or file, whether the call succeeds or not, although git is
 // told to store passwords.
 func TestGitCredentials(t *testing.T) {
 	t.Parallel()
@@ -198,7 +198,7 @@ func TestGitCredentials(t *testing.T) {
 	if err := git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: wrong}); !errors.Is(err, sandbox.ErrGitAuth) {
 		t.Errorf("push with wrong credentials: %v", err)
 	}
-	for range 2 { // what was given once is gone
+	for range 2 { // a password given for one call is not kept
 		if err := git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: right}); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestGitCredentials(t *testing.T) {
 			t.Errorf("while git ran the password was in %q", found)
 		}
 	}
-	// The words come by input, so that the search does not find itself.
+	// The words are sent as input, so that the search does not find itself.
 	result, err := sb.Commands.Run(t.Context(), `cat >/dev/shm/words; grep -rlFf /dev/shm/words --exclude=words ~ /tmp /var/tmp /dev/shm 2>/dev/null; rm /dev/shm/words; test ! -e ~/.git-credentials`,
 		&sandbox.CommandParams{Stdin: strings.NewReader(gitSecret + "\nwr0ng-secret\n")})
 	if err != nil || result.Stdout != "" {

@@ -30,7 +30,7 @@ func hostileCloud(t *testing.T) *sandboxtest.Cloud {
 	return cloud
 }
 
-// TestAttack has every kind of process of a sandbox look for a way out.
+// TestAttack makes every kind of process in a sandbox look for a way out.
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
@@ -78,8 +78,8 @@ func TestAttack(t *testing.T) {
 
 func pythonList(items []string) string { return "['" + strings.Join(items, "', '") + "']" }
 
-// TestBombs: what one sandbox does to itself, neither the server nor another
-// sandbox feels for long.
+// TestBombs checks that what one sandbox does to itself disturbs neither the server
+// nor another sandbox for long.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
@@ -107,7 +107,7 @@ func TestBombs(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_, _ = sb.Commands.Run(ctx, bomb, nil) // how it fails is its own affair
+				_, _ = sb.Commands.Run(ctx, bomb, nil) // how it fails does not matter
 			}()
 			for exploding := true; exploding; {
 				select {
@@ -129,7 +129,7 @@ func TestBombs(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			_ = sb.Kill(t.Context()) // it may have died of it
+			_ = sb.Kill(t.Context()) // it may have died of the bomb
 			if took := time.Since(began); took > 30*time.Second {
 				t.Errorf("to kill it took %v", took)
 			}
@@ -138,7 +138,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestEndlessHeader: an answer whose header does not end costs the server little.
+// TestEndlessHeader checks that an answer whose header does not end costs the server little.
 func TestEndlessHeader(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// What a program asks of a sandbox works without namespaces too: commands, files
-// by relative and absolute path, and code.
+// TestWithoutNamespaces checks that what a program asks of a sandbox works without
+// namespaces, too: commands, files by relative and absolute path, and code.
 func TestWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range []local.Isolation{local.Restricted, local.None} {
@@ -74,8 +74,9 @@ func TestWithoutNamespaces(t *testing.T) {
 	}
 }
 
-// Where sandboxes have no processes of their own, what one can read of another's does
-// not say where that one's directory is.
+// TestPlacesAreSecret checks that, where sandboxes have no process namespaces of their
+// own, what one can read of another's processes does not reveal where the other's
+// directory is.
 func TestPlacesAreSecret(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithIsolation(local.Restricted))
@@ -91,7 +92,7 @@ func TestPlacesAreSecret(t *testing.T) {
 	if place == name || len(name) < 20 || strings.HasPrefix(run(t, curious, "pwd"), place) {
 		t.Fatalf("the sandbox is in %s", place)
 	}
-	// The search itself must not find its own.
+	// The search must not find its own process.
 	if err := curious.Files.Write(t.Context(), "name", []byte(name), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ print(read > 100, found)`
 	}
 }
 
-// The files by which programs tell that they are in a sandbox.
+// TestMarks checks the files by which programs recognise that they are in a sandbox.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)

@@ -20,11 +20,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// refuseVariable makes this program one on a machine that refuses what it lists.
+// refuseVariable makes this program act on a machine that refuses what the variable lists.
 const refuseVariable = "LOCAL_TEST_REFUSE"
 
-// TestLadder refuses the cloud what isolation needs, for real: where namespaces
-// are refused it steps down, and where Landlock is too it does not start.
+// TestLadder really refuses the cloud what isolation needs: where namespaces
+// are refused it uses the next level, and where Landlock is refused too it does not start.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -58,8 +58,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// oldLandlock is what an old version of it leads to: signals are only stopped where
-// sandboxes have ids of their own, which root gives them.
+// oldLandlock returns what an old version of Landlock leads to: signals are stopped only
+// where sandboxes have user ids of their own, which root gives them.
 func oldLandlock() []string {
 	if os.Geteuid() == 0 {
 		return []string{"started: restricted: it works"}
@@ -67,7 +67,7 @@ func oldLandlock() []string {
 	return []string{"no isolation", "restricted: ", "version 5, does not stop signals", "WithIsolation"}
 }
 
-// startRefused starts a cloud on the machine that refuses, and says how it went.
+// startRefused starts a cloud on the machine that refuses, and writes how it went.
 func startRefused(w io.Writer, refuse string) error {
 	_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -101,12 +101,12 @@ func startRefused(w io.Writer, refuse string) error {
 	}, cloud.Options()...)
 }
 
-// refuseSyscalls makes the kernel refuse user namespaces, and Landlock or its newer
-// versions if asked, to this process and all that it starts.
+// refuseSyscalls makes the kernel refuse user namespaces, and if asked Landlock or its
+// newer versions, to this process and everything that it starts.
 func refuseSyscalls(refuse string) error {
 	const (
 		number   = 0
-		argument = 16 // the low half of the first
+		argument = 16 // the low half of the first argument
 		third    = argument + 2*8
 		eperm    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 		enosys   = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
@@ -127,7 +127,7 @@ func refuseSyscalls(refuse string) error {
 		answer(eperm)
 		answer(unix.SECCOMP_RET_ALLOW)
 	}
-	unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where no filter sees them
+	unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
 	answer(enosys)
 	var flags uintptr = unix.SECCOMP_FILTER_FLAG_TSYNC
 	switch {
@@ -143,7 +143,7 @@ func refuseSyscalls(refuse string) error {
 	}
 	answer(unix.SECCOMP_RET_ALLOW)
 
-	runtime.LockOSThread() // the one that sets the one and then the other
+	runtime.LockOSThread() // the same thread must set both
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -173,12 +173,12 @@ func answerVersion(listener int, version int64) {
 		errno, flags uint32
 	}
 	for {
-		question.id, question.pid, question.flags, question.data = 0, 0, 0, [64]byte{} // the kernel wants it so
+		question.id, question.pid, question.flags, question.data = 0, 0, 0, [64]byte{} // the kernel requires it
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&question)))
 		if errno != 0 {
-			continue // whoever asked was interrupted, or has ended
+			continue // the process that asked was interrupted, or has ended
 		}
 		answer.id, answer.value = question.id, version
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))) // it may have ended
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))) // that process may have ended
 	}
 }

@@ -26,15 +26,15 @@ type service interface {
 	report() Report
 }
 
-// Report says what the machine gave.
+// Report describes what the machine provides.
 type Report struct {
 	Isolation Isolation
 	UserIDs   int    // of a sandbox; 1 when root and user are the same id there
 	Python    string // path of the interpreter
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
-	// Egress is how programs inside reach the network: "transparent", or why only
-	// those do that use a proxy.
+	// Egress is how programs inside reach the network: "transparent", or the reason
+	// why only programs that use a proxy do.
 	Egress string
 	Notes  []string // what is missing or weaker than it could be, and how to mend it
 }
@@ -42,11 +42,12 @@ type Report struct {
 // Request is a request that the cloud answered.
 type Request = requestlog.Entry
 
-// Fault is an answer that a request gets instead of its own.
+// Fault is an answer that a request receives instead of the real one.
 type Fault = cloud.Fault
 
 // Start starts a cloud, which takes tens of milliseconds. ctx bounds the start
-// only. Errors: [ErrUnsupported], [ErrNoIsolation], or that no Python is there.
+// only. Errors are [ErrUnsupported], [ErrNoIsolation], or one that says that there is
+// no Python.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	var s settings
 	for _, o := range opts {
@@ -59,8 +60,8 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	return &Cloud{service}, nil
 }
 
-// Options are what makes a client or a sandbox of package sandbox use this
-// cloud.
+// Options returns the options that make a client or a sandbox of package sandbox use
+// this cloud.
 func (c *Cloud) Options() []sandbox.Option {
 	return []sandbox.Option{
 		sandbox.WithAPIKey(c.APIKey()),
@@ -70,7 +71,7 @@ func (c *Cloud) Options() []sandbox.Option {
 	}
 }
 
-// Env gives the variables, as "NAME=value", that make any E2B SDK or command
+// Env returns the variables, as "NAME=value", that make any E2B SDK or command
 // use this cloud. They include the key.
 func (c *Cloud) Env() []string {
 	return []string{
@@ -81,19 +82,19 @@ func (c *Cloud) Env() []string {
 	}
 }
 
-// URL is the address of the API and of the sandboxes.
+// URL returns the address of the API and of the sandboxes.
 func (c *Cloud) URL() string { return c.service.URL() }
 
-// APIKey is the key that the cloud accepts.
+// APIKey returns the key that the cloud accepts.
 func (c *Cloud) APIKey() api.Key { return api.Key(c.service.Key()) }
 
-// Isolation tells how sandboxes are isolated on this machine.
+// Isolation returns how sandboxes are isolated on this machine.
 func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
-// Report tells what this machine gave, and what it did not.
+// Report returns what this machine provides, and what it does not.
 func (c *Cloud) Report() Report { return c.service.report() }
 
-// Requests gives the last 1024 requests that the cloud answered, the oldest
+// Requests returns the last 1024 requests that the cloud answered, the oldest
 // first: what an SDK really sent, without anything secret.
 func (c *Cloud) Requests() []Request { return c.service.Requests() }
 
@@ -101,17 +102,17 @@ func (c *Cloud) Requests() []Request { return c.service.Requests() }
 func (c *Cloud) Inject(f Fault) { c.service.Inject(f) }
 
 // Advance moves the clock of lifetimes forward, for tests: sandboxes whose time
-// is over then are gone when it returns.
+// is then over are gone when it returns.
 func (c *Cloud) Advance(d time.Duration) { c.service.Advance(d) }
 
-// Done is closed when something outside ended the sandboxes and there can be
-// no more of them. The cloud still has to be closed.
+// Done returns a channel that is closed when something outside ended the sandboxes and
+// the cloud can start no more of them. The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 
-// Close ends every sandbox and the cloud. Nothing of it is left when it returns nil;
-// an error says what could not be ended or removed, such as processes of sandboxes
-// that have neither namespaces nor control groups. It is idempotent, and does nothing
-// on nil.
+// Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is
+// left; an error says what could not be ended or removed, such as processes of
+// sandboxes that have neither namespaces nor control groups. It is idempotent, and
+// does nothing on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil

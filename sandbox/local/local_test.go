@@ -43,7 +43,7 @@ func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	return strings.TrimSpace(result.Stdout)
 }
 
-// The whole way: a sandbox, a command, files, code, and both kinds of routing.
+// TestSandbox covers everything: a sandbox, a command, files, code, and both kinds of routing.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -51,7 +51,7 @@ func TestSandbox(t *testing.T) {
 	if got := run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
 		t.Errorf("command: %q", got)
 	}
-	// Also where user and root are one id.
+	// This must hold also where user and root are one id.
 	if got := run(t, sb, "whoami; stat -c '%U %G' /home/user"); got != "user\nuser user" {
 		t.Errorf("names: %q", got)
 	}
@@ -99,7 +99,8 @@ func get(t *testing.T, cloud *sandboxtest.Cloud, host, path string) int {
 	return resp.StatusCode
 }
 
-// Of the machine's network nothing is reachable, and the answer says so.
+// TestEgress checks that nothing of the machine's network is reachable, and that the
+// answer says so.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -124,7 +125,7 @@ except urllib.error.HTTPError as e:
 			t.Errorf("%s: %s", url, got)
 		}
 	}
-	// Programs need not know of the proxy where everything they do leads out.
+	// Programs need not know of the proxy where all their traffic is redirected to it.
 	direct := cloud.Report().Egress == "transparent" && os.Getenv("HTTPS_PROXY")+os.Getenv("https_proxy") == ""
 	if got := run(t, sb, `echo $HTTPS_PROXY $http_proxy`); (got == "") != direct {
 		t.Errorf("proxy variables %q", got)
@@ -148,7 +149,8 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-// A secure sandbox, which every one is, has a token for its daemon alone.
+// TestPublicTraffic checks that a secure sandbox, as every one is, has a token for its
+// daemon only.
 func TestPublicTraffic(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -188,7 +190,7 @@ func TestFault(t *testing.T) {
 	cloud.Create(t)
 }
 
-// Clouds share nothing, and each is limited by itself.
+// TestTwoClouds checks that clouds share nothing, and that each has its own limits.
 func TestTwoClouds(t *testing.T) {
 	t.Parallel()
 	one := sandboxtest.New(t, local.WithMaxSandboxes(1))
@@ -235,7 +237,7 @@ func TestManyAtOnce(t *testing.T) {
 	work.Wait()
 }
 
-// What the variables say is enough for a program that knows nothing else.
+// TestEnv checks that the variables are enough for a program that knows nothing else.
 func TestEnv(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	cloud.Setenv(t)

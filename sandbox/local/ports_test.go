@@ -36,13 +36,13 @@ func listen(t *testing.T, sb *sandbox.Sandbox, name, program string) {
 	if err := sb.Files.Write(t.Context(), name, []byte(program), nil); err != nil {
 		t.Fatal(err)
 	}
-	// The pipe is the program's own: the command ends when its first line came.
+	// Each program has a pipe of its own: the command ends when the first line has come.
 	if got := run(t, sb, "mkfifo "+name+".ready; (setsid python3 "+name+" >"+name+".ready 2>"+name+".log </dev/null &); head -n 1 "+name+".ready"); got != "ready" {
 		t.Fatalf("%s: %q, %s", name, got, run(t, sb, "cat "+name+".log"))
 	}
 }
 
-// webServer answers with what it was asked, on the address and port given.
+// webServer answers with the request that it received, on the given address and port.
 const webServer = `
 import http.server, socket, sys
 class Server(http.server.ThreadingHTTPServer):
@@ -72,8 +72,8 @@ func webServerAt(address string, port int) string {
 	return fmt.Sprintf("ADDRESS, PORT = %q, %d\n", address, port) + webServer
 }
 
-// Servers on any address inside are reached, whatever names the port, and are
-// not told the daemon's token.
+// TestTransport checks that servers on any address inside are reached, however the
+// port is named, and that they do not see the daemon's token.
 func TestTransport(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -133,7 +133,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// tlsServer answers over TLS with the Host that it was called by.
+// tlsServer answers over TLS with the Host under which it was called.
 const tlsServer = `
 import http.server, ssl
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -152,8 +152,8 @@ print("ready", flush=True)
 server.serve_forever()
 `
 
-// The network part of a create request takes effect at the ports: TLS where it
-// says so, with a certificate that nobody knows, and a Host of its choice.
+// TestNetworkOptions checks that the network part of a create request takes effect at
+// the ports: TLS where it says so, with an unknown certificate, and a Host of its choice.
 func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -173,7 +173,7 @@ func TestNetworkOptions(t *testing.T) {
 	}
 }
 
-// selfSigned is a key and a certificate that it signed itself.
+// selfSigned returns a key and a certificate signed with it.
 func selfSigned(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -193,7 +193,7 @@ func selfSigned(t *testing.T) []byte {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})...)
 }
 
-// The kernels' own endpoint is a websocket as any other.
+// TestDialWebsocket checks that the kernels' own endpoint is a websocket like any other.
 func TestDialWebsocket(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
@@ -215,7 +215,7 @@ func TestDialWebsocket(t *testing.T) {
 	}
 	conn.Close()
 
-	// Other clients upgrade through the transport.
+	// Other websocket clients upgrade through the transport.
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:3000/", nil)
 	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Sec-Websocket-Version": {"13"}}
 	response, err = sb.Transport(3000).RoundTrip(r)
@@ -252,8 +252,8 @@ while True:
     c.recv(1)
 `
 
-// rawServer repeats what it hears on 3000 and closes when it hears a line "end";
-// on 3001 it talks without end and reads nothing.
+// rawServer repeats what it receives on 3000 and closes when it receives a line "end";
+// on 3001 it sends without end and reads nothing.
 const rawServer = `
 import socket, threading
 def echo(c):
@@ -321,7 +321,7 @@ func TestDial(t *testing.T) {
 		}
 	}
 
-	// Closing ends the relay, although the server talks and nobody reads.
+	// Closing ends the relay, although the server sends and nothing reads.
 	talker := dial(3001)
 	if err := talker.Close(); err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestDial(t *testing.T) {
 	if _, err := talker.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("read after Close: %v", err)
 	}
-	for range 20 { // at once, while the relay gets ready
+	for range 20 { // all at once, while the relay gets ready
 		if err := dial(3001).Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestDial(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 
-	// It is a connection as any other: HTTP over it, for instance.
+	// It is a connection like any other: HTTP works over it, for instance.
 	listen(t, sb, "loop.py", webServerAt("127.0.0.1", 3002))
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.Dial(ctx, 3002) }}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://inside/x", nil)

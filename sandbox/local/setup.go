@@ -7,20 +7,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// Python is what sandboxes run code with.
+// Python describes the Python with which sandboxes run code.
 type Python struct {
-	Path    string // of the interpreter
+	Path    string // path of the interpreter
 	Version string
-	Level   string // "venv": everything prepared; "ipython": IPython; "plain": the standard library alone
-	Note    string // what is missing and what to do about it; empty when nothing is
+	Level   string // "venv": everything prepared; "ipython": IPython; "plain": only the standard library
+	Note    string // what is missing and what to do about it; empty if nothing is
 }
 
-// Setup prepares the Python of this machine's sandboxes, once: the first time it
-// downloads packages, later it returns at once. progress is told what is done;
-// nil is silent. When the environment cannot be made, the best Python that is
-// there is returned, with the reason in its Note. Environments of other versions of
-// this module that nobody has used for 30 days are removed. One that other users
-// can write to is replaced, and nothing of it is run.
+// Setup prepares the Python of this machine's sandboxes. The first time it
+// downloads packages; later it returns at once. It writes what it does to progress,
+// which may be nil. If the environment cannot be made, Setup returns the best Python
+// that is installed, with the reason in its Note. Environments of other versions of
+// this module that have not been used for 30 days are removed. An environment to which
+// other users can write is replaced, and nothing in it is run.
 func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
 	return describe(pyenv.Ensure(ctx, progress))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestSignalOfCommand: a result has the signal that ended the command, for want of
-// memory too, where the machine enforces that.
+// TestSignalOfCommand checks that a result has the signal that ended the command, also
+// when it ran out of memory, where the machine enforces that limit.
 func TestSignalOfCommand(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{MemoryBytes: 256 << 20}))

@@ -1,4 +1,4 @@
-// Package sandboxtest gives tests a cloud of their own, in the manner of
+// Package sandboxtest provides each test with a cloud of its own, in the manner of
 // net/http/httptest:
 //
 //	func TestAgent(t *testing.T) {

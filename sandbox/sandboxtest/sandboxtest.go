@@ -11,15 +11,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Cloud is a cloud that lives as long as its test. Create gives sandboxes in it;
+// Cloud is a cloud that lives as long as its test. Create creates sandboxes in it;
 // Options and Env are for programs that create their own. It has what tests of
 // failures need: Advance moves the clock of lifetimes, Inject makes requests
-// fail, and Requests tells what was sent.
+// fail, and Requests returns what was sent.
 type Cloud struct{ *local.Cloud }
 
 // New starts a cloud that logs to t and is closed when t ends, with all its
-// sandboxes. Where the machine cannot have one the test is skipped, or fails
-// when the variable CI is "true": nobody reads the skips there.
+// sandboxes. Where the machine cannot run one the test is skipped, or fails
+// if the variable CI is "true", because nobody reads the skips there.
 func New(t testing.TB, opts ...local.Option) *Cloud {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -38,9 +38,10 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 	return &Cloud{cloud}
 }
 
-// Create creates a sandbox that is closed when t ends, before the cloud is. t
-// fails at once when there is no sandbox, and as it ends when closing is an error.
-// opts come after those of the cloud. Like t.Fatal it is for the goroutine of t.
+// Create creates a sandbox that is closed when t ends, before the cloud is closed. It
+// fails t at once if there is no sandbox; an error of closing fails t at its end.
+// opts are applied after those of the cloud. Like t.Fatal, Create must be called from
+// the goroutine of t.
 func (c *Cloud) Create(t testing.TB, opts ...sandbox.Option) *sandbox.Sandbox {
 	t.Helper()
 	sb, err := sandbox.Create(t.Context(), append(c.Options(), opts...)...)
@@ -56,8 +57,8 @@ func (c *Cloud) Create(t testing.TB, opts ...sandbox.Option) *sandbox.Sandbox {
 }
 
 // Setenv sets the variables of Env until t ends, for programs that find the cloud
-// by them: in this process, and those that it starts. Like t.Setenv it is not for
-// parallel tests.
+// through them: code in this process, and programs that it starts. Like t.Setenv it
+// cannot be used in parallel tests.
 func (c *Cloud) Setenv(t testing.TB) {
 	t.Helper()
 	for _, setting := range c.Env() {
@@ -66,7 +67,7 @@ func (c *Cloud) Setenv(t testing.TB) {
 	}
 }
 
-// impossible tells that the machine, not the program, is the reason.
+// impossible reports whether the machine, not the program, is the reason.
 func impossible(err error) bool {
 	return errors.Is(err, local.ErrNoIsolation) || errors.Is(err, local.ErrUnsupported)
 }

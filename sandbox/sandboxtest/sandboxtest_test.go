@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// A sandbox is there as long as its test, though the cloud is there for longer.
+// TestCreate checks that a sandbox lives as long as its test, although the cloud lives longer.
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -74,7 +74,7 @@ func TestSetenv(t *testing.T) {
 	}
 }
 
-// expected is a test of which failures are expected.
+// expected is a test in which failures are expected.
 type expected struct {
 	testing.TB
 	failures []string

@@ -2,9 +2,9 @@ package loop
 
 import "strings"
 
-// codeOf gives the Python of an answer: its fenced blocks, one after the other.
-// Blocks that name another language are not code, and one without an end is an
-// answer that was cut off.
+// codeOf returns the Python in an answer: its fenced blocks, joined in order.
+// Blocks that name another language are not code, and a block without an end means
+// that the answer was cut off.
 func codeOf(answer string) (code string, ok bool) {
 	var all, block []string
 	fence, python := "", false
@@ -27,8 +27,8 @@ func codeOf(answer string) (code string, ok bool) {
 	return code, fence == "" && strings.TrimSpace(code) != ""
 }
 
-// fenceOf takes apart a line that starts or ends a block; other lines have no
-// mark.
+// fenceOf parses a line that starts or ends a block; for other lines mark is
+// empty.
 func fenceOf(line string) (mark, language string) {
 	line = strings.TrimSpace(line)
 	language = strings.TrimLeft(line, "`")

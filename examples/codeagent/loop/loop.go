@@ -1,5 +1,5 @@
 // Package loop is the loop of a code agent: a model writes Python, a sandbox
-// runs it, the model sees what came of it, and so on until the code gives the
+// runs it, the model sees the result, and so on until the code gives the
 // final answer. Model, credentials and tools are here; only code goes to the
 // sandbox.
 package loop
@@ -18,32 +18,32 @@ import (
 // Agent solves tasks. It may solve several at once, in different sandboxes.
 type Agent struct {
 	Model *Model
-	// Instructions are added to what the model is told of its task and tools.
+	// Instructions are added to what the model is told about its task and tools.
 	Instructions string
-	// Run says how code runs: its tools, state, guard, limits and audit. The
-	// answers of the model without code count as steps of Limits.MaxSteps, too;
-	// 0 means DefaultMaxSteps. Prompt is the task.
+	// Run says how code runs: its tools, state, guard, limits and audit. Answers
+	// of the model without code also count as steps of Limits.MaxSteps;
+	// 0 means DefaultMaxSteps. Prompt is set to the task.
 	Run agent.Params
 }
 
-// DefaultMaxSteps is how many steps an agent has when nothing else is said.
+// DefaultMaxSteps is how many steps an agent has unless Limits.MaxSteps is set.
 const DefaultMaxSteps = 20
 
 // Result is the solution of a task.
 type Result struct {
-	// Answer is what the code gave to final_answer.
+	// Answer is the argument that the code passed to final_answer.
 	Answer state.Value
-	// Metrics are the run's, tokens included.
+	// Metrics are the counters of the run, including tokens.
 	Metrics agent.Metrics
 }
 
 const noCode = "There was no complete block of Python in your answer. Write one, between ```python and ```; call final_answer in it when you know the answer."
 
-// Solve has the agent solve a task in a sandbox. The error is
-// [agent.ErrStepLimit] when the steps are used up; without a final answer the
-// result has metrics alone. A model that cannot be asked, a kernel that died and
-// the end of ctx end the run; exceptions and steps that took too long are the
-// model's to mend.
+// Solve makes the agent solve a task in a sandbox. The error is
+// [agent.ErrStepLimit] if the steps are used up; without a final answer the
+// result has only metrics. The run ends if the model cannot be reached, the kernel
+// dies or ctx ends; exceptions and steps that took too long are for the
+// model to correct.
 func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (result Result, err error) {
 	params := a.Run
 	params.Prompt = task
@@ -89,11 +89,11 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 	return Result{}, fmt.Errorf("%w: no final answer in %d", agent.ErrStepLimit, params.Limits.MaxSteps)
 }
 
-// shortestKey tells keys from the placeholders that endpoints without accounts
-// are given: those are words, which code may print.
+// shortestKey distinguishes keys from the placeholders that endpoints without accounts
+// receive: those are words, which code may print.
 const shortestKey = 16
 
-// redacted adds the key to what code must not see: a tool that fails may quote
+// redacted adds the key to what code must not see: the error of a tool may quote
 // it.
 func redacted(values []string, key string) []string {
 	if len(key) < shortestKey {

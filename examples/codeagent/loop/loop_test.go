@@ -19,8 +19,8 @@ import (
 
 const key = "sk-0123456789abcdef"
 
-// scripted is a model that says one thing after the other, each only when it was
-// told what came of the one before.
+// scripted returns a model that gives its answers in order, each only after it was
+// told the result of the one before.
 func scripted(t *testing.T, turns ...turn) *loop.Model {
 	t.Helper()
 	return modeltest.New(t, key, func(chat []loop.Message) string {
@@ -43,7 +43,7 @@ type turn struct {
 	says string
 }
 
-// A model that does everything wrong once is told so each time, and mends it.
+// TestSolve has a model that does everything wrong once, is told so each time, and corrects it.
 func TestSolve(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
@@ -94,7 +94,7 @@ func TestSolve(t *testing.T) {
 	}
 }
 
-// What the model is told first names all that it can use.
+// TestPrompt checks that the first message tells the model everything that it can use.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
 	st := state.New()
@@ -123,7 +123,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// A step that takes too long is the model's to mend; the variables stay.
+// TestSolveAfterStepTimeout checks that the model can correct a step that takes too long,
+// and that the variables stay.
 func TestSolveAfterStepTimeout(t *testing.T) {
 	t.Parallel()
 	a := &loop.Agent{
@@ -175,7 +176,7 @@ func TestSolveFails(t *testing.T) {
 			}
 		})
 	}
-	// The context is free again, and what can be seen of the run is gone.
+	// The context is free again, and nothing of the run is left in it.
 	ctx, cancel := context.WithCancel(t.Context())
 	a := &loop.Agent{Model: modeltest.New(t, key, func([]loop.Message) string {
 		cancel()
@@ -189,7 +190,8 @@ func TestSolveFails(t *testing.T) {
 	}
 }
 
-// What the model costs is charged to the budget of the agent that asks it.
+// TestSolveSpendsItsBudget checks that the cost of the model is charged to the budget of the
+// agent that asks it.
 func TestSolveSpendsItsBudget(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)

@@ -15,39 +15,39 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Model is a model behind an endpoint that speaks OpenAI's chat completions. It
+// Model is a model behind an endpoint that speaks OpenAI's chat completions protocol. It
 // is safe for concurrent use.
 type Model struct {
-	// URL is the address above /chat/completions: "https://api.openai.com/v1".
+	// URL is the address before /chat/completions: "https://api.openai.com/v1".
 	URL string
-	// Key is the credential. Endpoints without accounts want none.
+	// Key is the credential. Endpoints without accounts need none.
 	Key api.Key
-	// Name is the model's name there.
+	// Name is the model's name at the endpoint.
 	Name string
 	// Script, when not nil, answers in the endpoint's place.
 	Script Script
 }
 
-// Message is a part of a conversation.
+// Message is one message of a conversation.
 type Message struct {
 	// Role is "system", "user" or "assistant".
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// Completion is what a model says next.
+// Completion is the next answer of a model.
 type Completion struct {
 	Text string
-	// Tokens is what question and answer cost, 0 where the endpoint does not tell.
+	// Tokens is what question and answer cost; 0 if the endpoint does not report it.
 	Tokens int64
 }
 
 // StatusError is an answer of the endpoint other than 200. Neither it nor any
-// other error holds the key, also when the endpoint repeats it.
+// other error contains the key, even if the endpoint repeats it.
 type StatusError struct {
-	// Status is that of HTTP.
+	// Status is the HTTP status.
 	Status int
-	// Message is what the endpoint said, as far as it makes sense to people.
+	// Message is what the endpoint said, as far as people can read it.
 	Message string
 }
 
@@ -60,21 +60,21 @@ func (e *StatusError) Error() string {
 }
 
 const (
-	// attempts is how often a question is put to an endpoint that is busy, broken
-	// or not there.
+	// attempts is how often a question is sent to an endpoint that is busy, fails
+	// or cannot be reached.
 	attempts  = 4
 	firstWait = 500 * time.Millisecond
-	// longestWait bounds what an endpoint can ask for.
+	// longestWait bounds the wait that an endpoint can ask for.
 	longestWait = time.Minute
-	// attemptTimeout is more than a slow model takes.
+	// attemptTimeout is longer than a slow model takes.
 	attemptTimeout = 5 * time.Minute
-	// maxAnswer bounds the body of an answer.
+	// maxAnswer bounds the size of an answer.
 	maxAnswer = 4 << 20
 )
 
-// Complete asks for the next message. It tries again when the endpoint is
-// overloaded (429), fails (5xx) or cannot be reached, after the seconds that its
-// Retry-After names or a growing wait.
+// Complete asks for the next message. It tries again if the endpoint is
+// overloaded (429), fails (5xx) or cannot be reached, after the number of seconds in
+// its Retry-After or after a growing wait.
 func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, error) {
 	if m.Script != nil {
 		return m.Script.complete(chat)
@@ -97,7 +97,7 @@ func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, erro
 	}
 }
 
-// ask puts the question once. after is the endpoint's Retry-After.
+// ask sends the question once. after is the endpoint's Retry-After.
 func (m *Model) ask(ctx context.Context, body []byte) (answer *Completion, after string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -149,8 +149,8 @@ func parseCompletion(content []byte) (*Completion, error) {
 	return &Completion{answer.Choices[0].Message.Content, max(answer.Usage.Total, 0)}, nil
 }
 
-// reason gives what an endpoint says of an error: its message, else the start of
-// the body. The key is taken out.
+// reason returns what an endpoint says about an error: its message, or else the
+// beginning of the body. The key is removed.
 func (m *Model) reason(content []byte) string {
 	var failed struct{ Error struct{ Message string } }
 	text := string(content)
@@ -163,13 +163,13 @@ func (m *Model) reason(content []byte) string {
 	return fmt.Sprintf("%.300q", text)
 }
 
-// unreachableError is a question that got no whole answer.
+// unreachableError means that a question got no complete answer.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string { return e.err.Error() }
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// temporary tells that the same question may be answered later.
+// temporary reports whether the same question may be answered later.
 func temporary(err error) bool {
 	if answered, ok := errors.AsType[*StatusError](err); ok {
 		return answered.Status == http.StatusTooManyRequests || answered.Status >= 500
@@ -185,7 +185,7 @@ func wait(after string, attempt int) time.Duration {
 	return firstWait << attempt
 }
 
-// sleep tells whether ctx lasted as long.
+// sleep waits for d and reports whether ctx lasted that long.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

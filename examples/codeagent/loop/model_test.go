@@ -15,8 +15,8 @@ import (
 
 const testKey = "sk-very-secret-0123456789"
 
-// replies is an endpoint that gives one answer after the other and then the last
-// one again.
+// replies returns an endpoint that gives one answer after another, and repeats the last
+// one.
 func replies(t *testing.T, list ...func(http.ResponseWriter)) (m *Model, asked *int) {
 	t.Helper()
 	asked = new(int)
@@ -54,7 +54,7 @@ func TestComplete(t *testing.T) {
 	for name, test := range map[string]struct {
 		replies []func(http.ResponseWriter)
 		asked   int
-		want    string // a part of the error; "" is the good answer
+		want    string // a part of the error; "" means a good answer
 		status  int
 	}{
 		"good":               {[]func(http.ResponseWriter){reply(200, good)}, 1, "", 0},

@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 )
 
-// guises are the forms in which a secret is recognised.
+// guises returns the forms in which a secret is recognised.
 func (s Secret) guises() [][]byte {
 	text := []byte(s.Text)
 	reversed := slices.Clone(text)
@@ -17,15 +17,15 @@ func (s Secret) guises() [][]byte {
 	list := [][]byte{
 		text, reversed, []byte(hex.EncodeToString(text)), []byte(strings.ToUpper(hex.EncodeToString(text))),
 	}
-	// As Python keeps strings with other characters in them.
+	// As Python stores strings that contain other characters.
 	var two, four []byte
 	for _, unit := range utf16.Encode([]rune(s.Text)) {
 		two = append(two, byte(unit), byte(unit>>8))
 		four = append(four, byte(unit), byte(unit>>8), 0, 0)
 	}
 	list = append(list, two, four)
-	// In base64 it looks different after 0, 1 and 2 other bytes; what depends on
-	// its neighbours is left out.
+	// In base64 it looks different after 0, 1 and 2 other bytes; characters that
+	// depend on its neighbours are left out.
 	for before := range 3 {
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			encoded := encoding.EncodeToString(append(make([]byte, before), text...))
@@ -36,12 +36,12 @@ func (s Secret) guises() [][]byte {
 	return slices.CompactFunc(list, bytes.Equal)
 }
 
-// mask makes ASCII what Python shows in hex: a kernel that masks all that it shows
-// does not make the secret of a masked one.
+// mask turns ASCII into bytes that Python shows in hex, so that a kernel that masks
+// everything that it shows does not turn a masked secret back into the secret.
 const mask = 0xa5
 
-// masked are the guises as a sandbox is told them, a list in Python: it must not
-// learn the secret from the search.
+// masked returns the guises as a sandbox receives them, as a Python list: the sandbox
+// must not learn the secret from the search.
 func (s Secret) masked() string {
 	var list []string
 	for _, guise := range s.guises() {

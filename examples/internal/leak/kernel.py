@@ -1,9 +1,9 @@
 # Looks for a secret in a kernel, as code in it can: in its environment, its history
-# and its variables. It comes masked: see sandbox.py.
+# and its variables. The secret is given masked: see sandbox.py.
 def _search(masked, mask):
     import gc, os
 
-    # The texts are masked, not the secret unmasked: it would be here from then on.
+    # The texts are masked, not the secret unmasked: from then on it would be here.
     guises = [bytes.fromhex(guise) for guise in masked]
     table = bytes(b ^ mask for b in range(256))
     history = get_ipython().history_manager

@@ -26,8 +26,8 @@ var (
 	kernelSearch string
 )
 
-// Cloud gives a cloud whose sandboxes see nothing of this process, which has the
-// secret. Where the machine cannot have one the test is skipped, or fails when the
+// Cloud returns a cloud whose sandboxes see nothing of this process, which has the
+// secret. Where the machine cannot run one the test is skipped, or fails if the
 // variable CI is "true".
 func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
@@ -42,30 +42,30 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 }
 
 // Secret is what sandboxes are searched for: as it is, reversed, in hex, in base64
-// and as Python keeps strings in memory.
+// and as Python stores strings in memory.
 type Secret struct {
 	Text  string
-	since time.Time // nothing that is older holds it
+	since time.Time // nothing that is older contains it
 }
 
-// New makes a secret that is nowhere yet, also not in the program's file: a
-// constant is in the memory of all that run it. It begins with prefix.
+// New returns a secret that is nowhere yet, not even in the program's file: a
+// constant is in the memory of every process that runs it. It begins with prefix.
 func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()} }
 
-// Findings are what a search of a sandbox gave.
+// Findings are the result of a search of a sandbox.
 type Findings struct {
 	// Found are the places where the secret is, sorted: "environ of 12", "cmdline
-	// of 12" and "memory of 12" of a process, "file /path", and "name /path" of what
-	// is called so or links to what is.
+	// of 12" and "memory of 12" of a process, "file /path", and "name /path" for a file
+	// whose name, or the target of whose link, contains it.
 	Found    []string
 	Refused  []string // places where neither root nor the user may look
 	Memories []int    // processes whose memory was read
-	Files    int      // how many were read
-	Bytes    int      // of memory
+	Files    int      // number of files read
+	Bytes    int      // bytes of memory read
 }
 
-// Search looks through a sandbox as code in it could that has a shell, as each of
-// its users: not even root may read the memory of another's processes. Code that
+// Search looks through a sandbox as code with a shell could, once as each of
+// its users: not even root may read the memory of another user's processes. Code that
 // runs meanwhile is not disturbed.
 func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, error) {
 	program := fmt.Sprintf("%s\nrun(%s, %d, %d)\n", sandboxSearch, s.masked(), mask, s.since.Unix())
@@ -90,23 +90,23 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 			}
 		}
 	}
-	// Where both users are one id, each finds what the other does.
+	// If both users are one id, each finds what the other finds.
 	slices.Sort(all.Found)
 	all.Found = slices.Compact(all.Found)
 	return all, nil
 }
 
-// Kernel is what a search of a kernel gave.
+// Kernel is the result of a search of a kernel.
 type Kernel struct {
 	Context string // its id
 	PID     int
 	Found   []string // in "In", "history", "variables", "objects", "environment"
 }
 
-// SearchKernels looks from inside of every kernel of a sandbox, as code in it could:
-// in what was run there and what came of it, in the variables, all objects and the
-// environment. It waits for code that runs, and starts the kernel of the default
-// context if it does not run yet. That there is no kernel is an error.
+// SearchKernels looks from inside every kernel of a sandbox, as code in it could:
+// in the code that was run and its results, in the variables, all objects and the
+// environment. It waits for code that is running, and starts the kernel of the default
+// context if it does not run yet. It is an error if there is no kernel.
 func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
 	contexts, err := sb.Contexts(ctx)
 	if err != nil {
@@ -131,8 +131,8 @@ func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kerne
 	return kernels, nil
 }
 
-// Everywhere lists where the secret is in a sandbox and in its kernels, by Search
-// and SearchKernels. A kernel whose memory was not read is an error.
+// Everywhere returns where the secret is in a sandbox and in its kernels, as found by
+// Search and SearchKernels. It is an error if the memory of a kernel was not read.
 func (s Secret) Everywhere(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	kernels, err := s.SearchKernels(ctx, sb)
 	if err != nil {

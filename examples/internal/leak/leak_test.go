@@ -30,7 +30,7 @@ func TestGuises(t *testing.T) {
 	}
 }
 
-// What is hidden in a sandbox, the search finds, each in its place.
+// TestSearchFinds checks that the search finds what is hidden in a sandbox, in every place.
 func TestSearchFinds(t *testing.T) {
 	t.Parallel()
 	sb := Cloud(t).Create(t)
@@ -104,7 +104,7 @@ func TestSearchFinds(t *testing.T) {
 	searched := 0
 	for _, kernel := range kernels {
 		in, planted := inside[kernel.Context]
-		if !planted { // the default one
+		if !planted { // the kernel of the default context
 			continue
 		}
 		searched++
@@ -125,7 +125,7 @@ func TestSearchFinds(t *testing.T) {
 	}
 }
 
-// A search does not find the one before it: none brings the secret along.
+// TestSearchLeavesNothing checks that no search leaves the secret for the next one to find.
 func TestSearchLeavesNothing(t *testing.T) {
 	t.Parallel()
 	sb := Cloud(t).Create(t)
@@ -137,7 +137,7 @@ func TestSearchLeavesNothing(t *testing.T) {
 	}
 }
 
-// unmasked is an expression in Python whose value is the secret, though its text
+// unmasked returns a Python expression whose value is the secret, although its text
 // is not.
 func unmasked(s Secret) string {
 	return fmt.Sprintf("bytes(b ^ %d for b in bytes.fromhex('%s'))", mask, masked([]byte(s.Text)))

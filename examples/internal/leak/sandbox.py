@@ -1,7 +1,7 @@
 # Looks for a secret wherever a user of a sandbox can look: in the environment, the
 # command line and the memory of every process, and as root in every file that is
-# younger than the secret. It comes masked, so that nothing but this process, which
-# leaves itself out, has it in its memory.
+# newer than the secret. The secret is given masked, so that no process except this
+# one, which skips itself, has it in its memory because of the search.
 import json, os, stat
 
 CHUNK = 4 << 20
@@ -9,7 +9,7 @@ MOST = 1 << 30  # of the files' bytes
 
 
 def mappings(pid):
-    """The parts of a process's memory that hold something of their own."""
+    """The parts of a process's memory that contain data of its own."""
     head, facts = None, {}
     with open(f"/proc/{pid}/smaps", errors="replace") as lines:
         for line in [*lines, "0-0 ---p 0 0:0 0"]:
@@ -26,7 +26,7 @@ def wanted(head, facts):
     if "r" not in head[1] or facts.get("Rss:", 0) + facts.get("Swap:", 0) == 0:
         return False
     if len(head) < 6 or not head[5].startswith("/"):
-        return not (len(head) == 6 and head[5].startswith("[v"))  # the kernel's own
+        return not (len(head) == 6 and head[5].startswith("[v"))  # these belong to the kernel
     if "s" in head[1] or facts.get("Anonymous:", 0) + facts.get("Swap:", 0) > 0:
         return True
     try:
@@ -40,7 +40,7 @@ def search(content):
 
 
 def search_stream(read):
-    """Searches in pieces that overlap. read gives the bytes from a position on."""
+    """Searches in overlapping pieces. read returns the bytes from a position on."""
     position, kept, total = 0, b"", 0
     while piece := read(position):
         if search(kept + piece):
@@ -59,7 +59,7 @@ def memory(pid):
                 try:
                     mem.seek(start + position)
                     return mem.read(min(CHUNK, end - start - position))
-                except (OSError, ValueError):  # unmapped meanwhile
+                except (OSError, ValueError):  # unmapped in the meantime
                     REPORT["refused"].append(f"{end - start - position} bytes in the memory of {pid}")
                     return b""
             found, size = search_stream(read)
@@ -91,7 +91,7 @@ def processes():
 
 
 def young(directories):
-    """What is not older than the secret, in and below of directories."""
+    """Files that are not older than the secret, in and below the directories."""
     while directories:
         try:
             with os.scandir(directories.pop()) as entries:

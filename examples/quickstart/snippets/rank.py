@@ -1,4 +1,4 @@
-# PageRank over the imports: what matters is what much that matters imports.
+# PageRank over the imports: important is what important packages import.
 import time
 
 names = {p["name"] for p in packages}
@@ -14,7 +14,7 @@ for turn in range(1, 51):
     rank = new
     if turn % 5 == 0 or change < 1e-6:
         print(f"turn {turn:2}: change {change:.7f}", flush=True)
-        time.sleep(0.1)  # for the eye: output comes while the code runs
+        time.sleep(0.1)  # so that one can see that output arrives while the code runs
     if change < 1e-6:
         break
 top = sorted(rank, key=rank.get, reverse=True)[:5]

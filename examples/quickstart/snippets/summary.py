@@ -1,4 +1,4 @@
-# packages came from Go: a list of dicts. intcomma is from the package installed.
+# packages came from Go: a list of dicts. intcomma is from the installed package.
 try:
     from humanize import intcomma
 except ImportError:

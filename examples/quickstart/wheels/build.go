@@ -1,5 +1,5 @@
-// Command wheels builds the wheel that the quickstart installs when the package
-// index is out of reach. The result depends on the source alone.
+// Command wheels builds the wheel that the quickstart installs if the package
+// index cannot be reached. The result depends only on the source.
 package main
 
 import (
@@ -31,9 +31,9 @@ func main() {
 	}
 }
 
-// build returns the wheel: the module, and the metadata that the format asks
-// for. Files are stored and not compressed, so that no compressor's version
-// shows.
+// build returns the wheel: the module, and the metadata that the format requires.
+// Files are stored without compression, so that the result does not depend on the
+// version of a compressor.
 func build() ([]byte, error) {
 	files := []struct{ name, content string }{
 		{"quickstart_numbers.py", module},

@@ -1,5 +1,5 @@
-"""A code agent: it asks a model for Python, runs that, and shows the model what
-came of it, until there is an answer. It gets the task on its standard input.
+"""A code agent: it asks a model for Python, runs that, and shows the model the
+result, until there is an answer. It reads the task from its standard input.
 
 Nothing separates it from the code that it runs: that is what the sandbox is for.
 """

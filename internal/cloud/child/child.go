@@ -16,25 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// badness makes the kernel choose a child before the agent when the sandbox is
-// out of memory. It is what the service gives its processes.
+// badness makes the kernel choose a child before the agent when the sandbox runs out of
+// memory. It is the value that the service sets for its processes.
 const badness = 100
 
-// started is the one table of this process: children belong to a process, so
-// nothing smaller could own it.
+// started is the only table in this process: children belong to a process, so nothing
+// smaller could own it.
 var started = table{processes: make(map[int]*os.Process), waited: make(chan struct{}, 1)}
 
 type table struct {
-	// mu is held from before the fork until the child is in processes, and while
-	// the reaper decides whose a zombie is.
+	// mu is held from before the fork until the child is in processes, and while the
+	// reaper decides whose child a zombie is.
 	mu        sync.Mutex
 	processes map[int]*os.Process
 	waited    chan struct{} // a wait returned: look again
 }
 
-// Start starts cmd, as its own Start does, and keeps its exit status for [Wait],
-// which the caller must call, once, without waiting for anything else first: a
-// child that ended and was not waited for hides the orphans behind it from [Reap].
+// Start starts cmd, as its own Start does, and keeps its exit status for [Wait]. The
+// caller must call Wait once, without waiting for anything else first: a child that has
+// ended and was not waited for hides the orphans behind it from [Reap].
 func Start(cmd *exec.Cmd) error {
 	started.mu.Lock()
 	defer started.mu.Unlock()
@@ -63,7 +63,7 @@ func Adopt(pid int) (*os.Process, error) {
 	if started.processes[pid] != nil {
 		return nil, fmt.Errorf("child: adopt process %d: it was started here", pid)
 	}
-	var info unix.Siginfo // of a child that ended; of others it tells whether they are ours
+	var info unix.Siginfo // set for a child that ended; for others the call reports whether they are ours
 	err := ignoringEINTR(func() error {
 		return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	})
@@ -80,7 +80,7 @@ func Adopt(pid int) (*os.Process, error) {
 	return p, nil
 }
 
-// WaitAdopted waits for a process that [Adopt] gave, and returns what [Wait] does.
+// WaitAdopted waits for a process that [Adopt] returned, and returns what [Wait] does.
 func WaitAdopted(p *os.Process) error {
 	state, err := p.Wait()
 	started.forget(p)
@@ -92,7 +92,7 @@ func WaitAdopted(p *os.Process) error {
 
 func (t *table) forget(p *os.Process) {
 	t.mu.Lock()
-	// The number may already belong to a newer child.
+	// The pid may already belong to a newer child.
 	if t.processes[p.Pid] == p {
 		delete(t.processes, p.Pid)
 	}
@@ -103,8 +103,8 @@ func (t *table) forget(p *os.Process) {
 	}
 }
 
-// Reap reaps the orphans this process inherits, as pid 1 or as a child subreaper,
-// until ctx ends. One Reap a process is enough.
+// Reap reaps the orphans that this process inherits as pid 1 or as a child subreaper,
+// until ctx ends. A process needs only one Reap.
 func Reap(ctx context.Context) error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -128,8 +128,8 @@ func Reap(ctx context.Context) error {
 	}
 }
 
-// reapOne looks at the first child that ended. It reports whether it reaped it,
-// so that there may be another one. A child of Start is left to its Wait.
+// reapOne looks at the first child that has ended. It reports whether it reaped it, in
+// which case there may be more. A child started by Start is left to its Wait.
 func (t *table) reapOne() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,11 +170,11 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is how many processes and threads a child of the same user leaves to this
-// process, of those that both together may have.
+// reserve is how many of the processes and threads allowed to a user are kept for this
+// process and not available to a child of the same user.
 const reserve = 32
 
-// leaveRoom is best effort, too: the processes of another user are counted apart.
+// leaveRoom is best effort too: the processes of another user are counted separately.
 func leaveRoom(pid int) {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Max == unix.RLIM_INFINITY {
@@ -185,7 +185,8 @@ func leaveRoom(pid int) {
 	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &l, nil)
 }
 
-// preferAsVictim is best effort: where /proc is masked the kernel decides by size alone.
+// preferAsVictim is best effort: where /proc is masked, the kernel decides by size
+// alone.
 func preferAsVictim(pid int) {
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {

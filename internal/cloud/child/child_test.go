@@ -20,7 +20,8 @@ import (
 )
 
 // TestReap makes this test process the reaper of real orphans while commands with
-// statuses of their own come and go: no orphan may stay, no status may be lost.
+// exit statuses of their own come and go: no orphan may stay, and no status may be
+// lost.
 func TestReap(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -34,7 +35,8 @@ func TestReap(t *testing.T) {
 	for i := range 32 {
 		wg.Go(func() {
 			name := filepath.Join(dir, strconv.Itoa(i))
-			// The inner shell is orphaned when the outer one exits, and ends later.
+			// The inner shell becomes an orphan when the outer one exits, and ends
+			// later.
 			cmd := command("/bin/sh", "-c",
 				`(sh -c 'echo $$ >"$0.tmp"; mv "$0.tmp" "$0"; exit 3' "$1" &) ; exit "$2"`, "sh", name, strconv.Itoa(i))
 			if err := child.Start(cmd); err != nil {
@@ -125,8 +127,8 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TestAdopt: an orphan keeps its exit status for who adopted it, while the reaper
-// runs; what is no child, or somebody's already, is refused.
+// TestAdopt: an orphan keeps its exit status for the process that adopted it while
+// the reaper runs; a pid that is not a child, or already has an owner, is refused.
 func TestAdopt(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

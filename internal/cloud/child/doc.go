@@ -1,5 +1,5 @@
 // Package child starts the processes of a sandbox. The agent is pid 1 there: it
-// inherits every orphan and has to reap it, without taking the exit status of a
-// process that somebody waits for. So every process of the agent is started and
-// waited for here, and only what was not started here is reaped.
+// inherits every orphan and must reap it, but must not take the exit status of
+// a process that somebody waits for. Therefore every process of the agent is
+// started and waited for here, and only what was not started here is reaped.
 package child

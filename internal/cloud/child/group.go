@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is a command started with [StartGroup] and whatever it started that stayed
-// in its process group. It is safe for concurrent use.
+// Group is a command started with [StartGroup], together with everything it started
+// that stayed in its process group. It is safe for concurrent use.
 type Group struct {
 	cmd    *exec.Cmd
-	leader *os.File // its pidfd; nil where the kernel has none
+	leader *os.File // its pidfd; nil where the kernel does not support them
 
 	mu     sync.Mutex
-	reaped bool // the leader: its number may belong to somebody else
+	reaped bool // the leader was reaped: its pid may belong to another process
 	closed bool
 }
 
 // StartGroup is [Start] for a command that leads a session of its own. The caller
-// calls Wait, as Start's does, and Close after it.
+// must call Wait, as after Start, and then Close.
 func StartGroup(cmd *exec.Cmd) (*Group, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -36,30 +36,30 @@ func StartGroup(cmd *exec.Cmd) (*Group, error) {
 	}
 	g := &Group{cmd: cmd}
 	if fd >= 0 {
-		// Non-blocking, so that waiting takes a goroutine and not a thread.
+		// Non-blocking, so that waiting occupies a goroutine and not a thread.
 		_ = unix.SetNonblock(fd, true)
 		g.leader = os.NewFile(uintptr(fd), "pidfd")
 	}
 	return g, nil
 }
 
-// PID is the number of the leader and of the group.
+// PID returns the number of the leader, which is also that of the group.
 func (g *Group) PID() int { return g.cmd.Process.Pid }
 
-// State is how the leader ended, once Wait has returned.
+// State returns how the leader ended, once Wait has returned.
 func (g *Group) State() *os.ProcessState { return g.cmd.ProcessState }
 
 // Wait waits for the leader and returns what [Wait] does.
 func (g *Group) Wait() error {
 	g.await()
-	// Whoever signals must not find the number given to somebody else in between.
+	// A signal must not find the pid given to another process in between.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reaped = true
 	return Wait(g.cmd)
 }
 
-// await returns when the leader has ended and leaves it unreaped.
+// await returns when the leader has ended, and leaves it unreaped.
 func (g *Group) await() {
 	if g.leader != nil {
 		if conn, err := g.leader.SyscallConn(); err == nil {
@@ -81,9 +81,9 @@ func ended(idType, id, options int) bool {
 	return err != nil || pidOf(&info) != 0
 }
 
-// Signal sends sig to all of the group, also when its leader is gone. It returns
-// [unix.ESRCH] when nothing is left of it, and never reaches a group that was given
-// the same number later.
+// Signal sends sig to the whole group, even when its leader has gone. It returns
+// [unix.ESRCH] when nothing of the group is left, and never reaches a group that was
+// given the same number later.
 func (g *Group) Signal(sig unix.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,13 +94,13 @@ func (g *Group) Signal(sig unix.Signal) error {
 		return err
 	}
 	if g.reaped && unix.Kill(g.PID(), 0) == nil {
-		return unix.ESRCH // somebody else's number: ours is not taken while the group lives
+		return unix.ESRCH // the number is another process's: it would not be reused while our group lives
 	}
 	return unix.Kill(-g.PID(), sig)
 }
 
 // signalByDescriptor needs a pidfd and Linux 6.9. The descriptor stands for the group
-// and not for its number.
+// itself, not for its number.
 func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	if g.leader == nil {
 		return errors.ErrUnsupported
@@ -118,7 +118,7 @@ func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	return err
 }
 
-// Close gives back what Signal needs: from then on there is nothing to reach. It is
+// Close releases what Signal needs: from then on Signal reaches nothing. It is
 // idempotent.
 func (g *Group) Close() error {
 	g.mu.Lock()

@@ -39,7 +39,7 @@ func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
 	return g, bufio.NewReader(ours)
 }
 
-// reap takes the orphans of a test.
+// reap reaps the orphans of a test.
 func reap(t *testing.T) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -56,7 +56,7 @@ func reap(t *testing.T) {
 	})
 }
 
-// byNumber is what a kernel without pidfds leaves.
+// byNumber makes the group behave as on a kernel without pidfds.
 func (g *Group) byNumber(t *testing.T) {
 	t.Helper()
 	if g.leader == nil {
@@ -68,8 +68,8 @@ func (g *Group) byNumber(t *testing.T) {
 	g.leader = nil
 }
 
-// TestGroupOutlivesLeader: what the leader left behind is still reached, and then
-// nothing is.
+// TestGroupOutlivesLeader: Signal still reaches what the leader left behind, and
+// afterwards reaches nothing.
 func TestGroupOutlivesLeader(t *testing.T) {
 	reap(t)
 	for name, prepare := range map[string]func(*Group){
@@ -88,7 +88,7 @@ func TestGroupOutlivesLeader(t *testing.T) {
 			if err := g.Signal(unix.SIGKILL); err != nil {
 				t.Fatalf("Signal: %v", err)
 			}
-			if rest, err := out.ReadString(0); rest != "" { // the pipe ends with its last holder
+			if rest, err := out.ReadString(0); rest != "" { // the pipe ends when its last holder does
 				t.Errorf("%q, %v", rest, err)
 			}
 			tick := time.NewTicker(time.Millisecond)
@@ -106,7 +106,7 @@ func TestGroupOutlivesLeader(t *testing.T) {
 }
 
 // TestSignalSparesSuccessor gives the number of a group that has ended to another
-// one.
+// group.
 func TestSignalSparesSuccessor(t *testing.T) {
 	const lastPID = "/proc/sys/kernel/ns_last_pid"
 	if f, err := os.OpenFile(lastPID, os.O_WRONLY, 0); err != nil {
@@ -139,8 +139,8 @@ func TestSignalSparesSuccessor(t *testing.T) {
 	}
 }
 
-// successorOf starts a group of the given number. Other programs start processes too,
-// so it takes some tries.
+// successorOf starts a group with the given number. Other programs start processes
+// too, so it takes several tries.
 func successorOf(t *testing.T, pid int, lastPID string) *exec.Cmd {
 	t.Helper()
 	for range 200 {
@@ -161,7 +161,7 @@ func successorOf(t *testing.T, pid int, lastPID string) *exec.Cmd {
 	return nil
 }
 
-// TestWaitTakesNoThread waits for many at once.
+// TestWaitTakesNoThread waits for many groups at once.
 func TestWaitTakesNoThread(t *testing.T) {
 	const many = 200
 	before := threads(t)

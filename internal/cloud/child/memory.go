@@ -9,21 +9,23 @@ import (
 	"syscall"
 )
 
-// ErrOutOfMemory: a process was killed because the sandbox reached its memory limit.
+// ErrOutOfMemory reports that a process was killed because the sandbox reached its
+// memory limit.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// Memory is the memory limit of the sandbox. A nil one is none.
+// Memory is the memory limit of the sandbox. A nil Memory is no limit.
 type Memory struct {
 	// Limit is in bytes.
 	Limit uint64
-	// Kills is how many processes were killed so far because of it. It is asked
-	// before and after each process.
+	// Kills returns how many processes have been killed so far because of the limit.
+	// It is called before and after each process.
 	Kills func() int
 }
 
-// Watch is called before a process starts. When it has ended, what Watch returned
-// says whether it, or all that it was waiting for, was killed for want of memory:
-// an error that Is [ErrOutOfMemory], else nil.
+// Watch is called before a process starts. When the process has ended, the function
+// that Watch returned reports whether it, or everything it was waiting for, was
+// killed because memory ran out: it returns an error that Is [ErrOutOfMemory], else
+// nil.
 func (m *Memory) Watch() func(*os.ProcessState) error {
 	if m == nil || m.Kills == nil {
 		return func(*os.ProcessState) error { return nil }
@@ -37,7 +39,7 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 	}
 }
 
-// killed says whether the process ended by SIGKILL, or is a shell that says so
+// killed reports whether the process ended by SIGKILL, or is a shell reporting that
 // of its last command.
 func killed(state *os.ProcessState) bool {
 	const shells = 128
@@ -48,7 +50,7 @@ func killed(state *os.ProcessState) bool {
 	return ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == shells+int(syscall.SIGKILL))
 }
 
-// size is bytes in the largest unit that gives a whole number.
+// size formats a number of bytes in the largest unit that yields a whole number.
 func size(n uint64) string {
 	units := [...]string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

@@ -27,7 +27,7 @@ func TestMemory(t *testing.T) {
 	for _, tt := range tests {
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", tt.script)
 		verdict, none := m.Watch(), (*Memory)(nil).Watch()
-		_ = cmd.Run() // how it ended is in its state
+		_ = cmd.Run() // its state says how it ended
 		kills += tt.kills
 		err := verdict(cmd.ProcessState)
 		if (err != nil) != (tt.want != "") || err != nil && (err.Error() != tt.want || !errors.Is(err, ErrOutOfMemory)) {

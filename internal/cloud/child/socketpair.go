@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SocketPair makes two connected stream sockets: one for this process, and one
-// as a file to be passed on to a child. The caller closes both.
+// SocketPair creates two connected stream sockets: one for this process, and
+// one as a file to pass to a child. The caller must close both.
 func SocketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package connlimit bounds the connections of clients, which cost a server
-// descriptors before anybody has shown a key.
+// Package connlimit bounds the connections of clients, each of which costs a server
+// a descriptor before the client has shown a key.
 //
 // A connection is a stranger until a request on it is admitted, that is, until a
-// handler has found out that its sender may use the service. A stranger is closed
-// after a while, whatever it does: half a head, nothing, HTTP/2 without a request, a
-// body that does not end, answers that it does not read. When there are as many
-// connections as there may be, the oldest stranger makes room for the next one, or
-// the one that has been idle for longest. A connection on which an admitted request
-// is being served, or that was upgraded by one, is never closed.
+// handler has found that its sender may use the service. A stranger is closed after
+// a while, whatever it does: sending half a request head, sending nothing, HTTP/2
+// without a request, a body that does not end, or not reading its answers. When the
+// number of connections reaches the limit, the oldest stranger, or else the
+// connection that has been idle for longest, is closed to make room for the next
+// one. A connection on which an admitted request is being served, or that was
+// upgraded by one, is never closed.
 package connlimit
 
 import (
@@ -20,18 +21,18 @@ import (
 	"time"
 )
 
-// warnEvery is how often a log is told that there are too many connections.
+// warnEvery is how often the log reports that there are too many connections.
 const warnEvery = time.Minute
 
 // Options configure a [Listener].
 type Options struct {
-	Max      int           // connections at once
-	Patience time.Duration // until a request on a new connection has to be admitted
+	Max      int           // connections at the same time
+	Patience time.Duration // how long until a request on a new connection must be admitted
 	Logger   *slog.Logger
 }
 
-// Listener is a listener for one [http.Server], whose ConnContext must be that of
-// the listener and whose handler must be wrapped by [Handler]. It is safe for
+// Listener is a listener for one [http.Server]. The server's ConnContext must be the
+// listener's, and its handler must be wrapped by [Handler]. It is safe for
 // concurrent use.
 type Listener struct {
 	*net.TCPListener
@@ -39,29 +40,30 @@ type Listener struct {
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
-	strangers list.List // of *conn, the oldest first
-	idle      list.List // of *conn that are no strangers, the one idle for longest first
+	strangers list.List // of *conn, oldest first
+	idle      list.List // of *conn that are not strangers, idle for longest first
 	warned    time.Time
 	closed    bool
 }
 
-// New makes a listener of inner. Close closes inner too.
+// New returns a listener that accepts from inner. Close closes inner too.
 func New(inner *net.TCPListener, o Options) *Listener {
 	return &Listener{TCPListener: inner, options: o, conns: map[*conn]struct{}{}}
 }
 
-// conn is a connection of a client. The mutex of its listener guards its fields.
+// conn is a connection of a client. Its fields are guarded by the mutex of its
+// listener.
 type conn struct {
 	*net.TCPConn
 	listener *Listener
-	requests int           // admitted ones that are being served
+	requests int           // admitted requests being served
 	waits    *list.List    // strangers or idle; nil while it is in use
 	place    *list.Element // in waits
 	patience *time.Timer
 }
 
-// Accept waits for the next connection. A connection for which there is no room
-// is closed at once.
+// Accept waits for the next connection. A connection for which there is no room is
+// closed immediately.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.AcceptTCP()
@@ -133,7 +135,7 @@ func (l *Listener) makeRoom() bool {
 	return true
 }
 
-// takeStranger forgets a connection and reports true if it still is a stranger.
+// takeStranger forgets a connection and reports true if it is still a stranger.
 func (l *Listener) takeStranger(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +146,8 @@ func (l *Listener) takeStranger(c *conn) bool {
 	return true
 }
 
-// Close closes the listener and every connection, upgraded ones included, of
-// which the server knows no longer.
+// Close closes the listener and every connection, including upgraded ones, which the
+// server no longer knows of.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -170,15 +172,15 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// forget makes the connection count no longer. It is called with the mutex held.
+// forget stops counting the connection. It must be called with the mutex held.
 func (c *conn) forget() {
 	delete(c.listener.conns, c)
 	c.stopWaiting()
 	c.patience.Stop()
 }
 
-// wait puts the connection at the end of one of the lists, stopWaiting takes it out
-// of its list. They are called with the mutex held.
+// wait puts the connection at the end of one of the lists; stopWaiting takes it out
+// of its list. Both must be called with the mutex held.
 func (c *conn) wait(in *list.List) { c.waits, c.place = in, in.PushBack(c) }
 
 func (c *conn) stopWaiting() {
@@ -193,15 +195,15 @@ type (
 	requestKey struct{}
 )
 
-// ConnContext is that of the [http.Server].
+// ConnContext is the function to set as ConnContext of the [http.Server].
 func (l *Listener) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// request is one that is being served.
+// request is a request that is being served.
 type request struct {
 	conn     *conn
-	admitted bool // the mutex of the listener guards it
+	admitted bool // guarded by the listener's mutex
 }
 
 // Handler wraps the handler of the server, so that next may call [Admit].
@@ -217,9 +219,9 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Admit says that the sender of the request of ctx may use the service. Its
-// connection is in use until the request has been served. It may be called more
-// than once, and does nothing where the server has no [Listener].
+// Admit records that the sender of the request of ctx may use the service. The
+// connection then counts as in use until the request has been served. Admit may be
+// called more than once, and does nothing if the server has no [Listener].
 func Admit(ctx context.Context) {
 	q, ok := ctx.Value(requestKey{}).(*request)
 	if !ok {

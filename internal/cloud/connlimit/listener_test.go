@@ -21,18 +21,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is a real one behind a listener. /known is admitted, and so is /hang,
-// which is served until hung is closed, and /upgrade, which hands the connection to
-// nobody; other paths are not.
+// server is a real server behind a listener. Requests to /known are admitted, and
+// so are those to /hang, which are served until hung is closed, and to /upgrade,
+// which hands the connection to nobody. Other paths are not admitted.
 type server struct {
 	address string
-	hanging chan struct{} // one for each request that hangs or is upgraded
+	hanging chan struct{} // receives one value for each request that hangs or is upgraded
 	hung    chan struct{}
 	log     *logged
 	close   func() // waits for the handlers
 }
 
-// logged is a log to read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -71,7 +71,7 @@ func start(t *testing.T, limit int, patience time.Duration) *server {
 				Admit(r.Context())
 			case "/hang":
 				Admit(r.Context())
-				Admit(r.Context()) // counts once
+				Admit(r.Context()) // counts only once
 				s.hanging <- struct{}{}
 				<-s.hung
 			case "/upgrade":
@@ -131,7 +131,7 @@ func (s *server) dial(t *testing.T) *client {
 	return &client{conn, bufio.NewReader(conn)}
 }
 
-// get asks over the connection and reads the answer.
+// get sends a request over the connection and reads the answer.
 func (c *client) get(path string) error {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
 		return err
@@ -191,8 +191,8 @@ func head(path string) []byte {
 	return b.Bytes()
 }
 
-// A connection on which nobody was admitted ends, whatever it is kept open with;
-// one on which somebody was stays.
+// A connection on which no request was admitted ends, whatever keeps it open; one
+// on which a request was admitted stays.
 func TestStrangersEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t, 100, 2*time.Second)
@@ -271,8 +271,8 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// Close ends upgraded connections, of which the server knows nothing: their
-// handlers would wait for the client otherwise.
+// Close ends upgraded connections, which the server no longer knows of: otherwise
+// their handlers would wait for the client.
 func TestCloseEndsUpgraded(t *testing.T) {
 	t.Parallel()
 	s := start(t, 4, time.Hour)
@@ -286,8 +286,8 @@ func TestCloseEndsUpgraded(t *testing.T) {
 	<-closed
 }
 
-// When there are as many as there may be, strangers make room before those that
-// are known, each kind the oldest first, and those in use never do.
+// When the limit is reached, strangers are closed before connections that were
+// admitted, each kind oldest first, and connections in use never.
 func TestOldestIdleMakesRoom(t *testing.T) {
 	t.Parallel()
 	s := start(t, 4, time.Hour)
@@ -310,7 +310,7 @@ func TestOldestIdleMakesRoom(t *testing.T) {
 		<-s.hanging
 		gone.mustEnd(t, fmt.Sprint("connection ", i))
 		if i == 1 {
-			second.mustGet(t, "/unknown") // not admitted, so it stays where it is in the row
+			second.mustGet(t, "/unknown") // not admitted, so it keeps its place in the order
 		}
 	}
 	late := s.dial(t)
@@ -318,7 +318,7 @@ func TestOldestIdleMakesRoom(t *testing.T) {
 	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "ulimit -n") {
 		t.Errorf("the log says %q", got)
 	}
-	_ = busy[0].Close() // makes room, once the server sees it
+	_ = busy[0].Close() // makes room once the server notices
 	for served := false; !served; {
 		c := s.dial(t)
 		served = c.get("/known") == nil

@@ -356,7 +356,7 @@ func TestLifetime(t *testing.T) {
 	if s.fakes.Fake(id).Ended() {
 		t.Fatal("ended too early")
 	}
-	// The longest life counts from the start.
+	// The longest lifetime counts from the start.
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":3600}`, 200)
 	if got := left(); got != time.Minute {
 		t.Errorf("%v left of the longest life", got)
@@ -431,7 +431,7 @@ func TestConcurrencyBound(t *testing.T) {
 		t.Errorf("statuses %v, want %v", count, want)
 	}
 	close(hold)
-	// One that ended makes place.
+	// A sandbox that ended makes room.
 	s.must(t, "DELETE", "/sandboxes/"+s.fakes.IDs()[0], "", 204)
 	s.mustCreate(t, `{"templateID":"base"}`)
 }
@@ -440,7 +440,7 @@ func TestLaunchFails(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 1 })
 	s.fakes.Fail(errors.New("no namespaces left"))
-	for range 2 { // a failed one takes no slot
+	for range 2 { // a failed one takes up no place
 		got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 500)
 		want := map[string]any{"code": 500.0, "error_code": "sandbox_create_failed", "message": "Failed to create sandbox: no namespaces left"}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -454,7 +454,7 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// Who asked for a sandbox and went away leaves none.
+// A client that asked for a sandbox and went away leaves none behind.
 func TestAbandonedCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -11,9 +11,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// dialect is what differs between the two generations of create and connect.
+// dialect holds the differences between the two generations of create and
+// connect.
 type dialect struct {
-	timeout      int32 // seconds, when the request has none
+	timeout      int32 // seconds, if the request has none
 	secure       bool  // whatever the request says
 	bodyOptional bool
 }
@@ -38,7 +39,7 @@ type createRequest struct {
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        json.RawMessage    `json:"volumeMounts"`
 
-	egress *network.Rules // as validate read them
+	egress *network.Rules // as validate parsed them
 }
 
 type autoResumeRequest struct {
@@ -137,8 +138,8 @@ const (
 	keyCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
-// createOnce creates a sandbox. A client that heard no answer repeats its
-// request with the key of the first, and must not get a second sandbox.
+// createOnce creates a sandbox. A client that received no answer repeats its
+// request with the same key, and must not get a second sandbox.
 func (s *Service) createOnce(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
 	key := r.Header.Get(protocol.HeaderIdempotency)
 	if key == "" {

@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// decode reads the JSON object of a request into the struct v points to. No
-// body at all is an error unless optional. Unknown fields are ignored, as newer
-// clients need, and named in the request log.
+// decode reads the JSON object of a request into the struct that v points to.
+// An empty body is an error unless optional is true. Unknown fields are
+// ignored, as newer clients need, and named in the request log.
 func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -42,10 +42,10 @@ func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error 
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// Recorders in tests have no deadlines; a real connection has.
+	// Recorders in tests do not support deadlines; a real connection does.
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(bodyDeadline)) == nil {
-		// Left in place it would look like a client that went away.
+		// If it stayed set, it would look like a client that had gone away.
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -73,15 +73,15 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// unknownFields gives the sorted paths of the fields of a JSON object that the
-// struct type t has no place for, nested structs included.
+// unknownFields returns the sorted paths of the fields of a JSON object for
+// which the struct type t has no field, including nested structs.
 func unknownFields(body []byte, t reflect.Type, prefix string) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil {
 		return nil
 	}
 	known := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) { // those of embedded structs too
+	for _, f := range reflect.VisibleFields(t) { // includes those of embedded structs
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		known[name] = f.Type
 	}

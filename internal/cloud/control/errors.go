@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxMessage bounds what an error answer repeats of a request.
+// maxMessage bounds how much of a request an error answer repeats.
 const maxMessage = 300
 
 // apiError is the error body of the API. Clients look at the code in the body,
-// not only at the status, so it always repeats it.
+// not only at the status, so the body always repeats it.
 type apiError struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
@@ -33,29 +33,29 @@ func invalid(format string, args ...any) error {
 	return errorf(http.StatusBadRequest, "validation error: "+format, args...)
 }
 
-// unsupported refuses a field that the real service has and this one does not
-// serve: to ignore it would be to pretend.
+// unsupported refuses a field that the real service supports and this one does
+// not: ignoring it would be pretending to support it.
 func unsupported(field string) error {
 	return errorf(http.StatusBadRequest, "not supported by this local cloud: the field %s", field)
 }
 
-// bounded shortens foreign text for a message.
+// bounded shortens text from outside for a message.
 func bounded(s string) string { return clip.Text(s, maxMessage) }
 
-// answerFor turns an error of the registry into the answer of the API.
+// answerFor converts an error of the registry into the answer of the API.
 func answerFor(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
 	}
 	if e, ok := errors.AsType[*lifecycle.NotFoundError](err); ok {
 		message := fmt.Sprintf("Sandbox \"%s\" doesn't exist or you don't have access to it", bounded(e.ID))
-		if e.How != "" { // told to whoever knew its id
+		if e.How != "" { // only clients that knew the id get here
 			message += ": " + e.How
 		}
 		return &apiError{Code: http.StatusNotFound, Message: message}
 	}
 	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
-		// Without Retry-After: a client that waits silently would hide this.
+		// No Retry-After: a client that silently waits would hide this.
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d", e.Max)}
 	}
 	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
@@ -81,7 +81,7 @@ func answerFor(err error) *apiError {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only our own types come here
+		panic(err) // only our own types are passed here
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -51,7 +51,7 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// What failed is tried again.
+// A request that failed is tried again.
 func TestIdempotencyOfFailures(t *testing.T) {
 	t.Parallel()
 	s := start(t)

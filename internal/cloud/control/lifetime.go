@@ -38,7 +38,7 @@ func (s *Service) connect(d dialect) handler {
 	}
 }
 
-// resume has nothing to do where sandboxes are never paused.
+// resume has nothing to do here, because sandboxes are never paused.
 func (s *Service) resume(_ http.ResponseWriter, r *http.Request) error {
 	sb, err := s.find(r)
 	if err != nil {

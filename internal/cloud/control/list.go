@@ -14,22 +14,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxPage is the largest page of a list, and the default.
+// maxPage is the largest page of a list, and the default page size.
 const maxPage = 100
 
-// listQuery is a checked query of GET /v2/sandboxes.
+// listQuery is a validated query of GET /v2/sandboxes.
 type listQuery struct {
 	metadata     map[string]string
-	running      bool // paused ones were asked for only when false
+	running      bool // false only if just paused ones were asked for
 	ascending    bool
 	startedAfter time.Time
 	template     *lifecycle.Template
-	nothing      bool // asks for what cannot be there
+	nothing      bool // asks for something that cannot exist
 	limit        int
 	after        *cursor
 }
 
-// cursor is the last element of the page before.
+// cursor is the last element of the previous page.
 type cursor struct {
 	startedAt time.Time
 	id        string
@@ -49,7 +49,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 			if compare := q.compare(sb, c); compare != 0 {
 				return compare
 			}
-			return -1 // the cursor's own element is before the page
+			return -1 // the cursor's own element is on the previous page
 		})
 		found = found[start:]
 	}
@@ -61,7 +61,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// listRunning is the first generation of list: newest first, without pages.
+// listRunning is the first generation's list: newest first, without pages.
 func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching returns what a query asks for, in its order.
+// matching returns the sandboxes that match a query, in the query's order.
 func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
 	if !q.running || q.nothing {
 		return nil
@@ -102,8 +102,8 @@ func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
 	return !sb.StartedAt.Before(q.startedAfter) && (q.template == nil || *q.template == sb.Template)
 }
 
-// compare orders by start, newest first, then by id; ascending is the exact
-// reverse.
+// compare orders by start time, newest first, then by id; ascending is the
+// exact reverse.
 func (q *listQuery) compare(sb lifecycle.Sandbox, c cursor) int {
 	order := cmp.Or(c.startedAt.Compare(sb.StartedAt), strings.Compare(sb.ID, c.id))
 	if q.ascending {
@@ -206,7 +206,7 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 
 // parseMetadata reads a metadata filter. Clients escape each key and value,
 // escape the pairs as a form, and escape that as a query value, so what arrives
-// here, after the query was parsed, has two layers left.
+// here after the query was parsed has two layers left.
 func parseMetadata(filter string) (map[string]string, error) {
 	if filter == "" {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// egressRequest is what a sandbox may reach.
+// egressRequest says what a sandbox may reach.
 type egressRequest struct {
 	AllowOut    []string        `json:"allowOut,omitempty"`
 	DenyOut     []string        `json:"denyOut,omitempty"`
@@ -22,8 +22,8 @@ type egressRequest struct {
 	Rules       json.RawMessage `json:"rules,omitempty"`
 }
 
-// networkRequest is the network of a sandbox to create: what it may reach, and
-// how it is reached.
+// networkRequest is the network of a sandbox to create: what it may reach, and how
+// it can be reached.
 type networkRequest struct {
 	egressRequest
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
@@ -37,7 +37,8 @@ type updateRequest struct {
 	AllowInternetAccess *bool `json:"allow_internet_access"`
 }
 
-// parse gives the rules. prefix is what the fields are called by.
+// parse returns the rules. prefix is the path of the fields' parent, for error
+// texts.
 func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, error) {
 	switch {
 	case given(q.EgressProxy):
@@ -52,7 +53,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 	return rules, err
 }
 
-// egress gives the rules of a sandbox to create; n may be nil.
+// egress returns the rules of a sandbox to create; n may be nil.
 func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
 	var q egressRequest
 	if n != nil {
@@ -61,7 +62,7 @@ func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
 	return q.parse(internet, "network.")
 }
 
-// validate checks how the sandbox is reached; n may be nil.
+// validate checks how the sandbox is to be reached; n may be nil.
 func (n *networkRequest) validate(secure bool) error {
 	switch {
 	case n == nil:
@@ -86,10 +87,10 @@ const (
 
 func notPort(n int) bool { return n < 1 || n > 65535 }
 
-// private reports whether user ports ask for the traffic token.
+// private reports whether user ports require the traffic token.
 func (n *networkRequest) private() bool { return n.asked().Private() }
 
-// asked is the request as it is recorded; n may be nil.
+// asked returns the request in the form in which it is recorded; n may be nil.
 func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil
@@ -100,7 +101,8 @@ func (n *networkRequest) asked() *lifecycle.Network {
 	}
 }
 
-// networkAnswer is what is reported of what was asked; n may be nil.
+// networkAnswer returns the answer's description of the network that was requested;
+// n may be nil.
 func networkAnswer(n *lifecycle.Network) *networkRequest {
 	if n == nil {
 		return nil
@@ -111,15 +113,17 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 	}
 }
 
-// validHost reports whether a mask can be a Host header once the port is in it.
+// validHost reports whether a mask is a valid Host header once the port is filled
+// in.
 func validHost(mask string) bool {
 	host := strings.ReplaceAll(mask, "${PORT}", "1")
 	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
 }
 
-// setNetwork replaces what a running sandbox may reach: what is left out is
-// cleared. How it is reached stays. Whether it has internet is what this request
-// says; what is reported stays what the sandbox was created with, as in the service.
+// setNetwork replaces what a running sandbox may reach: fields left out are cleared.
+// How it can be reached does not change. This request decides whether the sandbox
+// has internet access, but, as in the service, what is reported stays what the
+// sandbox was created with.
 func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	sb, err := s.find(r)
 	if err != nil {

@@ -23,7 +23,7 @@ func rules(t *testing.T, internet bool, allow, deny []string) *network.Rules {
 	return r
 }
 
-// What cannot be a rule is refused by name, when a sandbox is made and later.
+// An invalid rule is refused by name, both when a sandbox is created and later.
 func TestNetworkErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -66,8 +66,8 @@ func TestNetworkErrors(t *testing.T) {
 	}
 }
 
-// A change replaces what the sandbox may reach as a whole, and how it is reached
-// stays as it was.
+// A change replaces everything that the sandbox may reach; how it can be reached
+// stays the same.
 func TestNetworkUpdate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -104,7 +104,7 @@ func TestNetworkUpdate(t *testing.T) {
 	}
 }
 
-// late is a body before which something happens.
+// late is a body that makes something happen before it is read.
 type late struct {
 	io.Reader
 	before func()
@@ -115,7 +115,7 @@ func (l *late) Read(p []byte) (int, error) {
 	return l.Reader.Read(p)
 }
 
-// A sandbox that ends while a request about it comes is not there any more.
+// A sandbox that ends while a request about it arrives is no longer there.
 func TestNetworkUpdateOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// handler answers one method of one path. What it returns becomes the error
-// answer; it must not have written anything then.
+// handler answers one method of one path. The error it returns becomes the
+// error answer; in that case it must not have written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// routes is the table of the API. Paths that the real service has and this one
-// does not serve are in it too, so that a user reads what is missing instead
-// of a bare 404.
+// routes returns the table of the API. It includes paths that the real service
+// has and this one does not support, so that a user reads what is missing
+// instead of a bare 404.
 func (s *Service) routes() *http.ServeMux {
 	table := map[string]map[string]handler{
 		"/sandboxes":                 {"POST": s.create(version1), "GET": s.listRunning},
@@ -58,8 +58,8 @@ func (s *Service) routes() *http.ServeMux {
 	return mux
 }
 
-// dispatch chooses by method. It does what the mux would do itself, with the
-// JSON body that clients need to show a message.
+// dispatch chooses the handler by method. It does what the mux itself would do,
+// but with the JSON body that clients need to show a message.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {
@@ -98,7 +98,8 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Code == http.StatusInternalServerError {
 		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
 	}
-	// Nothing here passes by being asked again at once; some SDKs would try.
+	// No error here goes away if the request is repeated immediately, which
+	// some SDKs would do.
 	w.Header().Set("Should-Retry", "false")
 	writeJSON(w, e.Code, e)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// answer is the object of create, connect and resume.
+// answer is the object returned by create, connect and resume.
 type answer struct {
 	TemplateID         string `json:"templateID"`
 	SandboxID          string `json:"sandboxID"`
@@ -37,7 +37,7 @@ type listed struct {
 	VolumeMounts []struct{}        `json:"volumeMounts"`
 }
 
-// detail is the object of GET of one sandbox.
+// detail is the object returned by GET for one sandbox.
 type detail struct {
 	listed
 	EnvdAccessToken     string          `json:"envdAccessToken,omitempty"`
@@ -47,7 +47,7 @@ type detail struct {
 	Lifecycle           onTimeout       `json:"lifecycle"`
 }
 
-// onTimeout is what becomes of a sandbox whose time is over.
+// onTimeout is what happens to a sandbox whose lifetime is over.
 type onTimeout struct {
 	AutoResume bool   `json:"autoResume"`
 	OnTimeout  string `json:"onTimeout"`
@@ -103,7 +103,7 @@ func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	return s.sandboxes.Get(id)
 }
 
-// sandboxID is the id in the path. Old clients append the client id to it.
+// sandboxID returns the id in the path. Old clients append the client id to it.
 func sandboxID(r *http.Request) (string, error) {
 	id, client, _ := strings.Cut(r.PathValue("id"), "-")
 	if id == "" || strings.Contains(client, "-") || strings.ContainsFunc(id, notLowerAlphanumeric) {

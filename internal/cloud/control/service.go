@@ -19,10 +19,10 @@ const (
 	requestDeadline = 70 * time.Second
 )
 
-// clientID is a field without meaning that older clients insist on.
+// clientID is a field without meaning that older clients require.
 const clientID = "local"
 
-// Resources are what every sandbox is reported to have.
+// Resources are the resources that every sandbox is reported to have.
 type Resources struct {
 	CPUs     int
 	MemoryMB int
@@ -33,7 +33,7 @@ type Resources struct {
 type Options struct {
 	Key         string // the only API key that is accepted
 	Domain      string // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
-	EnvdVersion string // of the daemon in every sandbox; what SDKs do depends on it
+	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
 	Logger      *slog.Logger // nil: no log
@@ -47,7 +47,8 @@ type Service struct {
 	mux       *http.ServeMux
 }
 
-// New makes a service for the sandboxes of a registry, which stays the caller's.
+// New returns a service for the sandboxes of a registry, which the caller keeps
+// and closes.
 func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -72,8 +73,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// authenticate checks the API key. A key that comes as a bearer token is
-// refused: that header is for users, whom a local cloud does not have.
+// authenticate checks the API key. A key sent as a bearer token is refused: that
+// header is for users, and a local cloud has none.
 func (s *Service) authenticate(r *http.Request) error {
 	key := r.Header.Get(protocol.HeaderAPIKey)
 	if key == "" {

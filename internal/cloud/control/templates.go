@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// templates are those every service has. They differ in name only: both have
-// the interpreter.
+// templates are the templates that every service has. They differ only in name:
+// both include the interpreter.
 var templates = []lifecycle.Template{
 	{ID: "localbasetemplate000", Alias: "base"},
 	{ID: "localcodeinterpreter", Alias: "code-interpreter-v1"},

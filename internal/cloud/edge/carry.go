@@ -25,7 +25,7 @@ const (
 	maxHeader  = 1 << 20
 )
 
-// carry passes a request to a port of a sandbox.
+// carry forwards a request to a port of a sandbox.
 func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, port int) {
 	if u.TrafficToken != "" && port != protocol.PortEnvd {
 		token := r.Header.Get(protocol.HeaderTraffic)
@@ -38,8 +38,8 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 			return
 		}
 	}
-	// Neither is a request to a service: one asks for a tunnel, the other makes
-	// the service repeat the tokens that it got.
+	// Neither is a request to a service: CONNECT asks for a tunnel, and TRACE makes
+	// the service repeat the tokens that it received.
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageMethod, Code: http.StatusMethodNotAllowed})
 		return
@@ -51,12 +51,12 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	}
 	defer u.inFlight.Add(-1)
 	connlimit.Admit(r.Context())
-	// An answer may come before the whole request was read: it is one side of a
-	// conversation, or a refusal, or just fast. Without this, which only HTTP/1
-	// has to switch on, the server would then close the body that is being
-	// carried, and that cuts the connection to the sandbox. Of a file that is being
-	// uploaded, an early answer is a refusal: the server then waits a while with the
-	// end of the connection, so that who still writes gets to read it.
+	// An answer may come before the whole request was read: it may be one side of a
+	// conversation, a refusal, or just fast. Without full duplex, which must be
+	// enabled only for HTTP/1, the server would then close the body that is being
+	// forwarded, which cuts the connection to the sandbox. For a file upload, an
+	// early answer is a refusal: the server then delays closing the connection, so
+	// that a client that is still writing can read the answer.
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
@@ -66,20 +66,20 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	rt.proxy.ServeHTTP(&upgradable{w, u.gone, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
-// target is where a request that is being carried goes.
+// target is where a request is forwarded to.
 type target struct {
 	*upstream
 	port int
 	grpc bool
 }
 
-// isGRPC tells a call of gRPC, which exists over HTTP/2 alone, from what is
-// understood by servers of HTTP/1 as well.
+// isGRPC reports whether a request is a gRPC call. gRPC exists only over HTTP/2;
+// servers of HTTP/1 understand the rest as well.
 func isGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// transport has the connections for the request.
+// transport returns the connection pool for the request.
 func (t *target) transport() *http.Transport {
 	switch t.port {
 	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
@@ -95,7 +95,7 @@ type targetKey struct{}
 
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
-// rewrite leaves a request as the client sent it.
+// rewrite keeps the request as the client sent it.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)
@@ -103,10 +103,10 @@ func rewrite(r *httputil.ProxyRequest) {
 	if slices.Contains(to.HTTPSPorts, to.port) {
 		r.Out.URL.Scheme = "https"
 	}
-	r.Out.URL.Host = "127.0.0.1:" + port // only the dialer reads it; in TLS an address is no server name
+	r.Out.URL.Host = "127.0.0.1:" + port // only the dialer reads it; TLS does not send an address as server name
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // filled when the body has been read
+	r.Out.Trailer = r.In.Trailer // filled in when the body has been read
 	if switchesHTTP(r.Out.Header.Values("Upgrade")) {
 		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
 			r.Out.Header.Del(name)
@@ -123,7 +123,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// roundTripper uses the connections of the sandbox a request goes to.
+// roundTripper uses the connections of the sandbox that a request goes to.
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -143,8 +143,9 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// endless is the body of an answer that ends with its connection. The end of
-// the sandbox ends that, too, but not the answer.
+// endless is the body of an answer whose end is the end of its connection. The end
+// of the sandbox also ends the connection, but must not count as the end of the
+// answer.
 type endless struct {
 	io.ReadCloser
 	from *upstream
@@ -158,13 +159,13 @@ func (b *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// upgradable is the ResponseWriter of a request whose connection may be upgraded.
-// The connection ends with the sandbox then. The end of the sandbox's half alone
-// would leave the client's half open for as long as the client likes.
+// upgradable is the ResponseWriter of a request whose connection may be upgraded. An
+// upgraded connection ends with the sandbox. If only the sandbox's half ended, the
+// client's half would stay open for as long as the client likes.
 type upgradable struct {
 	http.ResponseWriter
 	gone   <-chan struct{}
-	served <-chan struct{} // closed when the handler returns
+	served <-chan struct{} // closed when the handler has returned
 }
 
 func (w *upgradable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -183,15 +184,15 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// errUnasked is an answer that may not reach the client. After a 101 the bytes
-// of the client's connection belong to the sandbox: a client that did not ask
-// for it, and takes it for one of the 1xx to skip, goes on to use that
-// connection, and sends its next request, key and all, into the sandbox.
+// errUnasked means that an answer must not reach the client. After a 101 the bytes
+// of the client's connection belong to the sandbox. A client that did not ask for an
+// upgrade and takes the 101 for one of the 1xx responses to skip goes on using that
+// connection, and sends its next request, including its key, into the sandbox.
 var errUnasked = errors.New("not an answer to what was asked")
 
-// switchesHTTP tells whether a request offers to go on in another version of
-// HTTP. Other protocols get a connection of their own, but this one a client
-// uses again, for the API too: a sandbox must not take the offer.
+// switchesHTTP reports whether a request offers to switch to another version of
+// HTTP. Other protocols use a connection of their own, but the client reuses this
+// one, for the API too: a sandbox must not accept the offer.
 func switchesHTTP(upgrades []string) bool {
 	for _, header := range upgrades {
 		for protocol := range strings.SplitSeq(strings.ToLower(header), ",") {
@@ -204,15 +205,15 @@ func switchesHTTP(upgrades []string) bool {
 	return false
 }
 
-// fail answers a request that got no answer from its sandbox. 502 has one
-// meaning for clients, that the sandbox or the port is not there; what may
-// pass is 503.
+// fail answers a request that received no answer from its sandbox. For clients 502
+// has only one meaning, that the sandbox or the port does not exist; temporary
+// failures are 503.
 func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r.Context())
 	e := sandboxError{SandboxID: to.ID, Code: http.StatusBadGateway}
 	switch {
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // nobody listens
+		panic(http.ErrAbortHandler) // the client has gone
 	case errors.Is(err, ErrGone), to.isGone():
 		e.Message = messageNotFound
 	case errors.Is(err, ErrPortClosed):
@@ -228,13 +229,14 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeError(w, r, e)
 }
 
-// isPlain tells that a server answered a TLS handshake with something else.
+// isPlain reports whether err means that a server answered a TLS handshake with
+// something other than TLS.
 func isPlain(err error) bool {
 	_, ok := errors.AsType[tls.RecordHeaderError](err)
 	return ok
 }
 
-// buffers are those that bodies are copied with.
+// buffers is a pool of the buffers that bodies are copied with.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

@@ -50,7 +50,7 @@ func start(t *testing.T) *cloud {
 	return &cloud{rt, server.URL}
 }
 
-// serve gives a dialer to real servers, by port. Other ports are closed.
+// serve returns a dialer to real servers, by port. Other ports are closed.
 func serve(t *testing.T, ports map[int]http.HandlerFunc) func(context.Context, int) (net.Conn, error) {
 	t.Helper()
 	addresses := map[int]string{}
@@ -326,8 +326,8 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// An upgraded connection ends with its sandbox, for both sides and at once, though
-// neither of them ends its half.
+// An upgraded connection ends with its sandbox, on both sides and at once, even
+// though neither side ends its half.
 func TestUpgradeEndsWithSandbox(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -383,7 +383,8 @@ func TestSignedURL(t *testing.T) {
 		{"GET", "path=/home/user/a.txt&username=user&signature_expiration=1700000000&signature=v1_7tBnmImUz4OT9m/akKudyCkRsVT00BK8CtkP439xWzM", 200, "first"},
 		{"POST", "path=/home/user/a.txt&signature=v1_xvlQ963AAcGfb56vmq3RqD2lnCrOttksvuQ%2BwdzvAuI", 200, "first"},
 		{"POST", "signature=v1_vWy40L%2BF6t8a9aNkeq4zjDQBhkQmfGuV/zwviL9BRZk", 200, "first"},
-		// By the empty token, and with a time that is none.
+		// Signed with the empty token, and with an expiration that is not a
+		// number.
 		{"GET", "path=/tmp/b.txt&signature=v1_Au/GlcPxLgSbO/bu777wD5WbYblvSC/GUM0%2B%2BA4dVqg", 502, `{"sandboxId":"","message":"The sandbox was not found","code":502}`},
 		{"GET", "path=/tmp/b.txt&signature_expiration=111111111111111111111&signature=v1_MKE0KNQfVe9AeLA%2BkRzKIV4J2GNaErnow6268MJ7qt4", 502, `{"sandboxId":"","message":"The sandbox was not found","code":502}`},
 	}
@@ -414,7 +415,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 
-	// A server that begins to listen a moment later is reached.
+	// A server that begins to listen a moment later can be reached.
 	late := serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})
 	attempts := 0
 	c.Add(Sandbox{ID: "ilate", Dial: func(ctx context.Context, port int) (net.Conn, error) {
@@ -427,7 +428,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("late server: %d", resp.StatusCode)
 	}
 
-	// While a port is waited for the sandbox goes.
+	// The sandbox is removed while a connection waits for a port.
 	rt := New(Options{})
 	rt.pauses = []time.Duration{time.Hour}
 	asked := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 )
 
 // Texts of the error answers. Clients match some of them, so they are those of
-// the hosted service where it has one.
+// the hosted service where it has them.
 const (
 	messageNotFound       = "The sandbox was not found"
 	messagePortClosed     = "The sandbox is running but port is not open"
@@ -21,8 +21,8 @@ const (
 	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 
-// sandboxError is the answer when a request cannot be carried. The order of the
-// fields is the hosted service's.
+// sandboxError is the answer when a request cannot be forwarded. The order of
+// the fields is that of the hosted service.
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
@@ -37,8 +37,8 @@ type reservedRoute struct {
 	Code    int    `json:"code"`
 }
 
-// misdirected has the shape of the API's errors: who comes with a wrong Host
-// wanted the API.
+// misdirected has the format of the API's errors: a client that comes with a
+// wrong Host meant to reach the API.
 type misdirected struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -52,7 +52,7 @@ func (e reservedRoute) page() page { return page{Status: e.Code, Message: e.Mess
 
 func (e misdirected) page() page { return page{Status: e.Code, Message: e.Message} }
 
-// writeError answers with the error as JSON, or as a page for people.
+// writeError answers with the error as JSON, or as an HTML page for browsers.
 func writeError(w http.ResponseWriter, r *http.Request, e interface{ page() page }) {
 	p := e.page()
 	kind := "application/json; charset=utf-8"
@@ -64,7 +64,7 @@ func writeError(w http.ResponseWriter, r *http.Request, e interface{ page() page
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	}
 	if err != nil {
-		panic(err) // only our own types come here
+		panic(err) // only our own types are passed here
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

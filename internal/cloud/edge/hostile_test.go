@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// hostile gives a dialer to a sandbox that answers every connection, once it
-// has read a request, with raw bytes, and then tells what else it hears.
+// hostile returns a dialer to a sandbox that answers every connection, once it
+// has read a request, with raw bytes, and then reports what else it receives.
 func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.Conn, error), heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,8 +52,8 @@ func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.
 }
 
 // TestConnectionIsNotGivenAway: a sandbox that answers with 101 must not get
-// the client's connection, on which the next request, to the API, would come to
-// it with the key.
+// the client's connection, because it would then receive the next request to
+// the API, including the key.
 func TestConnectionIsNotGivenAway(t *testing.T) {
 	t.Parallel()
 	const secret = "X-Api-Key: e2b_secret"
@@ -104,8 +104,8 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers: what a sandbox says is an answer or an error, and neither
-// ends more than its own request.
+// TestHostileAnswers: whatever a sandbox sends becomes an answer or an error,
+// and neither ends more than its own request.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -142,7 +142,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestSmuggling: no reading of one request's bytes makes two of them inside.
+// TestSmuggling: no interpretation of one request's bytes turns them into two
+// requests inside.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
 	const inner = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -170,7 +171,7 @@ func TestSmuggling(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			var paths []string
-			t.Cleanup(func() { // when the servers have ended
+			t.Cleanup(func() { // runs when the servers have ended
 				if slices.ContainsFunc(paths, func(path string) bool { return path != "/outer" }) || len(paths) > 1 {
 					t.Errorf("inside came %q", paths)
 				}

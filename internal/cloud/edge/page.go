@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// page is an error for people.
+// page is an error shown to a person in a browser.
 type page struct {
 	Status  int
 	Message string
@@ -16,7 +16,7 @@ type page struct {
 	Port    int    // 0 when it is about none
 }
 
-// hints say what to do about an error.
+// hints says what to do about an error, by its message.
 var hints = map[string]string{
 	messageNotFound:       "It has ended or is paused, or its id in the address is not right. A sandbox that was created anew has a new id.",
 	messagePortClosed:     "Start a server on this port in the sandbox, and load this page again. It may listen on any address inside, 127.0.0.1 included.",
@@ -31,10 +31,10 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// StatusText names the status.
+// StatusText returns the name of the status.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
 
-// Hint says what to do; "" when the message says all there is.
+// Hint returns advice on what to do, or "" when the message says everything.
 func (p page) Hint() string { return hints[p.Message] }
 
 func (p page) render() ([]byte, error) {
@@ -43,8 +43,9 @@ func (p page) render() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wantsPage tells a person before a browser from a program, a script in a page
-// included: those read JSON.
+// wantsPage reports whether a request comes from a person using a browser and
+// not from a program. A script in a page counts as a program: programs read
+// JSON.
 func wantsPage(r *http.Request) bool {
 	h := r.Header
 	browser := strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") || strings.HasPrefix(h.Get("User-Agent"), "Opera/")

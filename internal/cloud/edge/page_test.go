@@ -11,7 +11,7 @@ import (
 
 const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 
-// People read a page, programs JSON, with one status.
+// People see a page and programs JSON, with the same status.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 		name string
 		ask
 		status int
-		want   []string // in a page; none: JSON
+		want   []string // in a page; empty: JSON
 	}{
 		{"unknown sandbox", ask{header: page(by("inobody", "3000"))}, 502, []string{"502 Bad Gateway", messageNotFound, hints[messageNotFound], "sandbox inobody</small>"}},
 		{"closed port", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, traffic)}, 502, append(html, messagePortClosed, "· port 3000")},
@@ -73,7 +73,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What a request says never becomes part of a page as markup.
+// Text from a request never becomes part of a page as markup.
 func TestPageIsEscaped(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -21,7 +21,7 @@ import (
 )
 
 // The listener speaks HTTP/2 without TLS to a client that begins with it, as
-// the cloud's does; what is inside sees HTTP/1.1, trailers included.
+// the cloud's does; the server inside sees HTTP/1.1, including trailers.
 func TestHTTP2Client(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -57,8 +57,8 @@ func http2Transport() *http.Transport {
 	return t
 }
 
-// A gRPC server has no HTTP/1: its calls, which stream both ways and end with
-// trailers, come to it over HTTP/2, with TLS where the port is one of
+// A gRPC server does not speak HTTP/1: its calls, which stream both ways and
+// end with trailers, reach it over HTTP/2, with TLS if the port is one of
 // httpsPorts. Every call has a connection of its own, which ends with it.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
@@ -136,8 +136,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// Ports that are listed are spoken to with TLS, websockets included; no other
-// is, and the daemon's never.
+// Connections to listed ports use TLS, including websockets; those to other
+// ports do not, and those to envd never do.
 func TestHTTPSPorts(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -188,7 +188,7 @@ func TestHTTPSPorts(t *testing.T) {
 	}
 }
 
-// A private port wants the token of a websocket, too.
+// A private port requires the token of a websocket too.
 func TestPrivateWebsocket(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -257,8 +257,8 @@ func (c *cloud) dial(t *testing.T) net.Conn {
 	return conn
 }
 
-// A client that asks whether its body is wanted hears what the server inside
-// says, and sends nothing that is refused.
+// A client that asks whether its body is wanted receives the answer of the
+// server inside, and sends nothing that was refused.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -287,7 +287,7 @@ func TestExpectContinue(t *testing.T) {
 		t.Fatalf("taken: %s", resp.Status)
 	}
 	_, _ = io.WriteString(conn, "body")
-	for resp.StatusCode == http.StatusContinue { // the server here and the one inside may both say so
+	for resp.StatusCode == http.StatusContinue { // both this server and the one inside may say so
 		var err error
 		if resp, err = http.ReadResponse(in, nil); err != nil {
 			t.Fatal(err)
@@ -299,7 +299,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // A stream that is silent for longer than any proxy of the hosted service waits
-// stays open, in both directions.
+// stays open in both directions.
 func TestSilentStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestSilentStream(t *testing.T) {
 	})
 }
 
-// pipeListener is a listener in memory, for the clock of a bubble.
+// pipeListener is an in-memory listener, for the fake clock of a bubble.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -376,7 +376,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.closed); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// The end of a sandbox is not the end of an answer whose length nobody knows.
+// The end of a sandbox does not count as the end of an answer of unknown
+// length.
 func TestKilledWhileAnswering(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{
@@ -423,7 +424,8 @@ func TestKilledWhileAnswering(t *testing.T) {
 	}
 }
 
-// What a room cannot open any more is told apart from what is broken.
+// A supervisor that cannot open more connections is distinguished from a
+// failure.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	c := start(t)

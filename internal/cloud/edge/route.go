@@ -10,12 +10,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// kind says what a request is for.
+// kind says what a request is addressed to.
 type kind int
 
 const (
 	forSandbox kind = iota // route.id and route.port
-	forSigned              // a file URL that only its signature routes
+	forSigned              // a file URL that can only be routed by its signature
 	forAPI
 	refused // route.status and route.reason
 )
@@ -29,8 +29,8 @@ type route struct {
 	reason string
 }
 
-// find decides by Host and headers only, so that a web page on a foreign
-// domain that resolves to this machine cannot reach the API.
+// find decides by Host and headers only, so that a web page on another domain
+// that resolves to this machine cannot reach the API.
 func find(r *http.Request, domain string) route {
 	host := hostname(r.Host)
 	shared := host == "localhost" || isIP(host) || strings.HasPrefix(host, "sandbox.")
@@ -71,7 +71,7 @@ func parse(port, id string) route {
 
 func notLowerAlphanumeric(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 
-// hostname is a Host header without port, brackets and a final dot, in lower
+// hostname returns a Host header without port, brackets and final dot, in lower
 // case.
 func hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {

@@ -15,19 +15,19 @@ import (
 
 const filesPath = "/files"
 
-// reserved are the daemon's routes for the control plane. They are never
-// reachable from outside, whoever asks.
+// reserved are envd's routes for the control plane. They are never reachable
+// from outside, with any credentials.
 var reserved = []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw"}
 
 // Options configure a [Router].
 type Options struct {
-	API    http.Handler // answers what is for no sandbox
-	Domain string       // host that the API answers to besides localhost and IP addresses, without a port; may be ""
+	API    http.Handler // answers requests for no sandbox
+	Domain string       // host that the API answers to besides localhost and IP addresses, without port; may be ""
 	Logger *slog.Logger // nil: no log
 }
 
-// Router is the one door of the cloud: it finds out whether a request is for
-// the API or for a port of a sandbox, and carries it there. It is an
+// Router is the single entry point of the cloud: it decides whether a request
+// is for the API or for a port of a sandbox, and forwards it there. It is an
 // http.Handler and safe for concurrent use.
 type Router struct {
 	options Options
@@ -39,7 +39,7 @@ type Router struct {
 	sandboxes map[string]*upstream
 }
 
-// New makes a router that knows no sandbox.
+// New returns a router that knows no sandbox.
 func New(o Options) *Router {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -53,10 +53,10 @@ func New(o Options) *Router {
 	rt.proxy = &httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     roundTripper{},
-		FlushInterval: -1, // streams stream
+		FlushInterval: -1, // flush at once, so that streams arrive as they are sent
 		BufferPool:    &buffers{},
 		ErrorHandler:  rt.fail,
-		// What a broken connection does to a copy is the client's to see.
+		// If a connection breaks during a copy, the client notices that itself.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	return rt
@@ -118,7 +118,8 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt.carry(w, r, u, to.port)
 }
 
-// signer finds the sandbox whose token signed a file URL that names none.
+// signer returns the sandbox whose token signed a file URL that names no
+// sandbox.
 func (rt *Router) signer(r *http.Request) *upstream {
 	url := signedURL(r.Method, r.URL.Query())
 	if url == nil {

@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// maxRequests bounds the requests in flight to one sandbox, upgraded
-// connections included.
+// maxRequests bounds the requests in flight to one sandbox, including upgraded
+// connections.
 const maxRequests = 1000
 
-// Errors that a [Sandbox]'s Dial answers with.
+// Errors that a [Sandbox]'s Dial returns.
 var (
 	ErrPortClosed = errors.New("edge: nothing listens on the port")
 	ErrGone       = errors.New("edge: the sandbox is gone")
 	ErrTooMany    = errors.New("edge: too many connections to the sandbox")
 )
 
-// A Sandbox is one that requests can be carried to.
+// A Sandbox is a sandbox that requests can be forwarded to.
 type Sandbox struct {
 	ID           string
-	AccessToken  string // the daemon's token, which also signs file URLs; "" when it has none
-	TrafficToken string // asked for on all ports but the daemon's; "" when they are public
-	MaskHost     string // Host that services on those ports see, ${PORT} replaced; "" for the original
+	AccessToken  string // envd's token, which also signs file URLs; "" if it has none
+	TrafficToken string // required on all ports except envd's; "" if they are public
+	MaskHost     string // Host header that services on those ports see, with ${PORT} replaced; "": the original
 
-	// HTTPSPorts are ports whose servers speak TLS; their certificates are not
-	// verified, for the connection never leaves the machine.
+	// HTTPSPorts are the ports whose servers speak TLS. Their certificates are not
+	// verified, because the connection never leaves the machine.
 	HTTPSPorts []int
 
-	// Dial opens a connection to a port. Its errors are (by errors.Is)
-	// ErrPortClosed, ErrGone, ErrTooMany, or something that may pass.
+	// Dial opens a connection to a port. Its errors are (by errors.Is) ErrPortClosed,
+	// ErrGone, ErrTooMany, or something that may be temporary.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 }
 
@@ -45,11 +45,11 @@ type upstream struct {
 	gone     chan struct{}   // closed when the sandbox is removed
 	own      *http.Transport // to the service's own servers
 	user     *http.Transport // to the user's
-	user2    *http.Transport // to the user's that speak HTTP/2 only
+	user2    *http.Transport // to the user's servers that speak only HTTP/2
 	pauses   []time.Duration
 }
 
-// idleTimeout is below the time after which the servers inside close an idle
+// idleTimeout is shorter than the time after which the servers inside close an idle
 // connection themselves.
 const idleTimeout = 90 * time.Second
 
@@ -58,13 +58,14 @@ func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
 	transport := func(idle int) *http.Transport {
 		return &http.Transport{
 			DialContext: u.dial,
-			// The client chose its encoding; what the service answers is carried as it is.
+			// The client chose its encoding; what the service answers is forwarded
+			// unchanged.
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    idle,
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,
-			// Whether a client should send a body that it asks about is for the
-			// server inside to say; of one that says nothing we think no more.
+			// The server inside decides whether a client that asks should send a body; if
+			// it does not answer that, the body is sent after this time.
 			ExpectContinueTimeout: time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
 			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
@@ -73,9 +74,9 @@ func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
 		}
 	}
 	u.own = transport(32)
-	// Connections to the user's servers are not kept: one that the server closes
-	// as idle in the moment it is used again would fail a request that cannot
-	// be repeated, and to open one costs microseconds.
+	// Connections to the user's servers are not kept: if the server closed an idle
+	// connection at the moment it is used again, a request that cannot be repeated would
+	// fail, and opening a connection takes only microseconds.
 	u.user = transport(-1)
 	u.user2 = transport(-1)
 	u.user2.DisableKeepAlives = true
@@ -85,8 +86,8 @@ func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
 	return u
 }
 
-// dial connects to the port in address, which [Router] put there. A server
-// that is about to listen gets a second, as the hosted service gives it.
+// dial connects to the port in address, which [Router] put there. Like the hosted
+// service, it waits up to a second for a server that is about to listen.
 func (u *upstream) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -114,7 +115,7 @@ func (u *upstream) dial(ctx context.Context, _, address string) (net.Conn, error
 	}
 }
 
-// isGone tells whether the sandbox was removed.
+// isGone reports whether the sandbox was removed.
 func (u *upstream) isGone() bool {
 	select {
 	case <-u.gone:
@@ -124,8 +125,8 @@ func (u *upstream) isGone() bool {
 	}
 }
 
-// close marks the sandbox as gone and drops the idle connections. It must be
-// called once.
+// close marks the sandbox as gone and closes its idle connections. It must be called
+// once.
 func (u *upstream) close() {
 	close(u.gone)
 	u.own.CloseIdleConnections()

@@ -11,18 +11,20 @@ import (
 	"strings"
 )
 
-// maxExpiration bounds the time in a signature, a number of seconds.
+// maxExpiration bounds the length of the expiration in a signature, which is a number
+// of seconds.
 const maxExpiration = 20
 
-// signed is a file URL that was signed with a token to be found out: all that can
-// be computed without it. What a client sends may be long, and the sandboxes many.
+// signed is a file URL that was signed with a token yet to be found: it holds
+// everything that can be computed without the token, because what a client sends may
+// be long and there may be many sandboxes.
 type signed struct {
 	given  string
-	begun  []hash.Cloner // one for each operation that may be meant
+	begun  []hash.Cloner // one for each operation that may have been signed
 	ending string
 }
 
-// signedURL reads a request; nil is one that nobody can have signed.
+// signedURL parses a request; it returns nil if nobody can have signed it.
 func signedURL(method string, query url.Values) *signed {
 	var operations []string
 	switch method {
@@ -30,10 +32,10 @@ func signedURL(method string, query url.Values) *signed {
 		operations = []string{"read"}
 	case http.MethodPost:
 		operations = []string{"write"}
-	case http.MethodOptions: // a browser asks before either
+	case http.MethodOptions: // a browser's preflight request, before either
 		operations = []string{"read", "write"}
 	}
-	s := &signed{given: strings.TrimRight(query.Get("signature"), "=")} // some SDKs pad
+	s := &signed{given: strings.TrimRight(query.Get("signature"), "=")} // some SDKs add padding
 	if query.Has("signature_expiration") {
 		expiration := query.Get("signature_expiration")
 		if len(expiration) > maxExpiration {
@@ -41,18 +43,17 @@ func signedURL(method string, query url.Values) *signed {
 		}
 		s.ending = ":" + expiration
 	}
-	// What the SDKs compute is over the values as they stand in the query, absent ones
-	// being empty.
+	// The SDKs sign the values as they stand in the query, with absent ones empty.
 	for _, operation := range operations {
 		sum := sha256.New()
-		_, _ = io.WriteString(sum, query.Get("path")+":"+operation+":"+query.Get("username")+":") // a hash takes everything
+		_, _ = io.WriteString(sum, query.Get("path")+":"+operation+":"+query.Get("username")+":") // writing to a hash never fails
 		s.begun = append(s.begun, sum.(hash.Cloner))
 	}
 	return s
 }
 
-// with tells whether token signed the URL. The daemon checks the signature again,
-// and whether it has expired: this only finds out who is meant.
+// with reports whether token signed the URL. It only finds out which sandbox is meant:
+// envd checks the signature again, and whether it has expired.
 func (s *signed) with(token string) bool {
 	for _, begun := range s.begun {
 		sum, err := begun.Clone()

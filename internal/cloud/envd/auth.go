@@ -21,9 +21,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// requireToken refuses requests without the sandbox's token, as plain JSON on
-// every route, also on Connect's. /files is not its business: a signature may
-// stand in for the token there.
+// requireToken refuses requests without the sandbox's token. The error is plain
+// JSON on every route, including Connect's. It leaves /files alone, where a
+// signature may replace the token.
 func (a *Agent) requireToken(next http.Handler) http.Handler {
 	if a.token == "" {
 		return next
@@ -41,8 +41,8 @@ func (a *Agent) requireToken(next http.Handler) http.Handler {
 
 type userKey struct{}
 
-// resolveUser puts the user of a Basic header into the context; the password means
-// nothing. An unknown name is refused on every route, before routing.
+// resolveUser puts the user named in a Basic header into the context and ignores
+// the password. An unknown user name is refused on every route, before routing.
 func (a *Agent) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,7 @@ func (a *Agent) resolveUser(next http.Handler) http.Handler {
 	})
 }
 
-// userOf returns the user of an RPC.
+// userOf returns the user an RPC runs as.
 func (a *Agent) userOf(ctx context.Context) *User {
 	if user, ok := ctx.Value(userKey{}).(*User); ok {
 		return user
@@ -69,14 +69,14 @@ func (a *Agent) userOf(ctx context.Context) *User {
 	return a.users.fallback
 }
 
-// What a signature allows: the word is part of what is signed.
+// Operations that a signature can allow. The word is part of what is signed.
 const (
 	signedRead  = "read"
 	signedWrite = "write"
 )
 
-// authorizeFile checks a request to /files: by the token, else by a signature of
-// the literal query values.
+// authorizeFile checks a request to /files by its token or, failing that, by a
+// signature of the literal query values.
 func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation string) error {
 	if a.token == "" {
 		return nil
@@ -92,7 +92,7 @@ func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation strin
 	}
 	expiration := query.Get("signature_expiration")
 	want := signature(query.Get("path"), operation, query.Get("username"), a.token, expiration)
-	// The newest Python SDK pads its base64, older ones and the others do not.
+	// The newest Python SDK pads its base64; older versions and other SDKs do not.
 	if !equal(strings.TrimRight(query.Get("signature"), "="), want) {
 		return errors.New("invalid signature")
 	}
@@ -115,7 +115,8 @@ func signature(path, operation, username, token, expiration string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// equal takes a time that tells nothing about where the two differ.
+// equal compares in constant time, so that timing does not reveal where the two
+// differ.
 func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }

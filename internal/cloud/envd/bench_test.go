@@ -35,7 +35,7 @@ func benchServe(b *testing.B) (url string, client *http.Client) {
 	return server.URL, &http.Client{Transport: transport}
 }
 
-// BenchmarkRun is a whole command, from the call to its end.
+// BenchmarkRun measures a whole command, from the call to its end.
 func BenchmarkRun(b *testing.B) {
 	url, client := benchServe(b)
 	processes := processconnect.NewProcessClient(client, url)
@@ -53,7 +53,7 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkOutput is what a process may write, in MB/s.
+// BenchmarkOutput measures how fast a process can write output, in MB/s.
 func BenchmarkOutput(b *testing.B) {
 	const size = 256 << 20
 	url, client := benchServe(b)

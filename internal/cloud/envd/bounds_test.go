@@ -61,8 +61,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestInputIsBounded sends to a process that does not read until it is refused, and
-// the process can be killed all the same.
+// TestInputIsBounded sends input to a process that does not read until input is
+// refused; the process can still be killed.
 func TestInputIsBounded(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -76,7 +76,7 @@ func TestInputIsBounded(t *testing.T) {
 		return err
 	}
 	var first sync.WaitGroup
-	first.Go(func() { _ = send(2 * maxWaiting) }) // one may be of any size
+	first.Go(func() { _ = send(2 * maxWaiting) }) // a single message may be of any size
 	r, err := d.agent.processes.find(byPid(pid))
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +110,8 @@ func TestTagIsBounded(t *testing.T) {
 	}
 }
 
-// TestThousandAtOnce runs a thousand processes at the same time, none of which waits
-// in a thread, and ends them by closing their input.
+// TestThousandAtOnce runs a thousand processes at the same time, none of which
+// blocks a thread, and ends them by closing their input.
 func TestThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// inode is a file, whatever its names are.
+// inode identifies a file independently of its names.
 type inode struct{ device, number uint64 }
 
 func inodeOf(info fs.FileInfo) inode {
@@ -22,19 +22,20 @@ func inodeOf(info fs.FileInfo) inode {
 	return inode{uint64(stat.Dev), stat.Ino}
 }
 
-// commits keeps uploads to one file apart: each is there as a whole before or after
+// commits separates uploads to the same file: each is complete before or after
 // every other one.
 type commits struct {
 	mu         sync.Mutex
-	incomplete map[inode]bool // created by an upload that goes on
-	// turns order the writes over what was there; files share them by number.
+	incomplete map[inode]bool // created by an upload still in progress
+	// turns serializes overwrites of existing files. Files share the locks, by
+	// inode number.
 	turns [64]sync.Mutex
 }
 
 func newCommits() *commits { return &commits{incomplete: make(map[inode]bool)} }
 
-// create creates a file that finish or discard is called for. Its error is
-// [fs.ErrExist] when there is one.
+// create creates a file; the caller must then call finish or discard. It returns
+// [fs.ErrExist] if the file exists.
 func (c *commits) create(path string) (*os.File, inode, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +58,7 @@ func (c *commits) finish(node inode) {
 	delete(c.incomplete, node)
 }
 
-// discard removes the file that create made, unless path is another one by now.
+// discard removes the file that create made, unless path now names a different one.
 func (c *commits) discard(path string, node inode) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +69,9 @@ func (c *commits) discard(path string, node inode) error {
 	return os.Remove(path)
 }
 
-// supersede takes the name from an upload that goes on, which then ends as if it
-// had been the earlier one. It reports whether node was such an upload's.
+// supersede takes the name from an upload that is still in progress; that upload
+// then ends as if it had been the earlier one. It reports whether node belonged to
+// such an upload.
 func (c *commits) supersede(path string, node inode) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +80,7 @@ func (c *commits) supersede(path string, node inode) (bool, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return true, nil // gone already
+		return true, nil // already gone
 	}
 	if info, err := os.Lstat(real); err != nil || inodeOf(info) != node {
 		return true, nil
@@ -86,5 +88,5 @@ func (c *commits) supersede(path string, node inode) (bool, error) {
 	return true, os.Remove(real)
 }
 
-// turn is held while the content of node is replaced.
+// turn returns the lock to hold while the content of node is replaced.
 func (c *commits) turn(node inode) *sync.Mutex { return &c.turns[node.number%uint64(len(c.turns))] }

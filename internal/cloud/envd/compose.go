@@ -21,7 +21,8 @@ type composeRequest struct {
 	Username    string   `json:"username"`
 }
 
-// compose answers POST /files/compose: the sources become one file and are gone.
+// compose answers POST /files/compose: it joins the sources into one file and
+// removes them.
 func (a *Agent) compose(w http.ResponseWriter, r *http.Request) {
 	const maxRequest = 1 << 20
 	var req composeRequest
@@ -92,7 +93,8 @@ func (a *Agent) composeFiles(req *composeRequest) (string, error) {
 	return destination, nil
 }
 
-// concatenate writes a sibling of destination and renames it over it.
+// concatenate writes a temporary file beside destination and renames it over
+// destination.
 func concatenate(destination string, sources []string, user *User) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(destination), ".compose-")
 	if err != nil {

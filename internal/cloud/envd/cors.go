@@ -16,8 +16,8 @@ var (
 	}, ", ")
 )
 
-// allowCrossOrigin lets every origin in: the token protects a sandbox, and nothing
-// here is authorised by a cookie.
+// allowCrossOrigin allows every origin: the token protects a sandbox, and no
+// cookie authorizes anything here.
 func allowCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

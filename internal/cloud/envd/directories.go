@@ -29,15 +29,16 @@ func makeDirs(path string, user *User) error {
 		}
 	}
 	if err := os.Mkdir(path, 0o755); errors.Is(err, fs.ErrExist) {
-		return nil // somebody else was faster, and owns it
+		return nil // somebody else created it first, and owns it
 	} else if err != nil {
 		return err
 	}
 	return user.owned(os.Lchown(path, int(user.UID), int(user.GID)))
 }
 
-// owned takes the error of giving something to u. Where the sandbox has a single
-// id everything belongs to it, and the kernel may refuse to say so again.
+// owned filters the error of changing an owner to u. Where the sandbox has a
+// single id, everything already belongs to it, and the kernel may refuse to set
+// the owner again.
 func (u *User) owned(err error) error {
 	if u.Credential == nil && errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -45,8 +46,8 @@ func (u *User) owned(err error) error {
 	return err
 }
 
-// openDir opens a directory; what else has taken its name, a pipe for instance,
-// is not opened.
+// openDir opens a directory. It does not open anything else that has taken its
+// name, such as a pipe.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileTarget is who asks for which file.
+// fileTarget is the user and the path of a file request.
 type fileTarget struct {
 	query  url.Values
 	user   *User
-	length int64 // of an upload, as far as it is known
+	length int64 // of an upload, if it is known
 }
 
-// fileTarget checks what both directions of /files have in common, and answers
-// when something is wrong.
+// fileTarget checks what uploads and downloads have in common, and writes the
+// error answer if something is wrong.
 func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
 	if expiration := query.Get("signature_expiration"); query.Has("signature_expiration") {
@@ -100,7 +100,7 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 }
 
 // openRegular opens a file for reading. Code in the sandbox may have put a pipe in
-// its place, which would never open, or a terminal.
+// its place, whose open would never return, or a terminal.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -117,8 +117,8 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// downloadCoding forces identity on what asks for a part of the file or for news
-// of it: both speak of its own bytes.
+// downloadCoding forces identity on range and conditional requests: both refer to
+// the file's own bytes.
 func downloadCoding(header http.Header) (string, error) {
 	accepted := parseAcceptEncoding(header.Get("Accept-Encoding"))
 	for _, name := range []string{"Range", "If-Modified-Since", "If-None-Match", "If-Range"} {
@@ -140,19 +140,19 @@ func sendCompressed(w http.ResponseWriter, f *os.File) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Encoding", gzipCoding)
-	// It crosses a socket of this machine: speed counts, size hardly.
+	// The data crosses a socket of this machine: speed matters, size hardly does.
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return
 	}
 	if _, err := io.Copy(z, f); err != nil {
-		panic(http.ErrAbortHandler) // the only way left to say that this is not all
+		panic(http.ErrAbortHandler) // the only way left to show that the answer is incomplete
 	}
 	_ = z.Close() // the client is gone
 }
 
-// sendSizeless sends what the kernel writes while it is read, as under /proc: such
-// files say that they are empty. It reports whether this was one.
+// sendSizeless sends a file whose content the kernel produces as it is read, as
+// under /proc: such files report size zero. It reports whether this was one.
 func sendSizeless(w http.ResponseWriter, f *os.File) bool {
 	head := make([]byte, 512)
 	n, err := f.Read(head)

@@ -20,7 +20,8 @@ const (
 
 var errNotAcceptable = errors.New("no acceptable encoding found, supported: [gzip]")
 
-// offer is a coding that a client takes, more gladly the higher its quality.
+// offer is a coding that a client accepts; a higher quality means it is
+// preferred.
 type offer struct {
 	coding  string
 	quality float64
@@ -28,7 +29,7 @@ type offer struct {
 
 // acceptance is a parsed Accept-Encoding header.
 type acceptance struct {
-	offers  []offer // the best first
+	offers  []offer // best first
 	refused map[string]bool
 }
 
@@ -44,7 +45,8 @@ func parseAcceptEncoding(header string) acceptance {
 		for parameter := range strings.SplitSeq(parameters, ";") {
 			key, value, _ := strings.Cut(parameter, "=")
 			if strings.EqualFold(strings.TrimSpace(key), "q") {
-				// What is no number counts as 0: refused rather than guessed.
+				// A quality that is not a number counts as 0: refusing is safer
+				// than guessing.
 				quality, _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
 			}
 		}
@@ -58,13 +60,14 @@ func parseAcceptEncoding(header string) acceptance {
 	return a
 }
 
-// refusesIdentity: identity is welcome unless it is refused, itself or by "*".
+// refusesIdentity reports whether identity is refused. It is accepted unless it
+// is refused by name or by "*".
 func (a acceptance) refusesIdentity() bool {
 	named := slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
 	return a.refused[identity] || a.refused["*"] && !named
 }
 
-// coding chooses between gzip and identity. It returns errNotAcceptable when both
+// coding chooses between gzip and identity. It returns errNotAcceptable if both
 // are refused.
 func (a acceptance) coding() (string, error) {
 	for _, o := range a.offers {

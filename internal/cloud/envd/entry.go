@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// entry describes what is at path. Of a symbolic link, type and mode are those of
-// its target and the rest is its own; a broken one has no type.
+// entry describes what is at path. For a symbolic link, type and mode are those of
+// its target and the rest is the link's own; a broken link has no type.
 func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -48,11 +48,13 @@ func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 	return entry, nil
 }
 
-// text makes a name fit for the wire, where strings are UTF-8: one file with another
-// kind of name must not hide the directory it is in. What cannot be said is U+FFFD.
+// text makes a name valid UTF-8, as strings on the wire must be, so that one file
+// with another kind of name does not hide the directory it is in. Invalid bytes
+// become U+FFFD.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// entryIfAny is for what may be gone since somebody saw it: then it returns nil.
+// entryIfAny is entry for a path that may have gone since it was seen: in that case
+// it returns nil.
 func (a *Agent) entryIfAny(path string) *filesystem.EntryInfo {
 	entry, err := a.entry(path)
 	if err != nil {

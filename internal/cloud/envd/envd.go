@@ -27,29 +27,31 @@ const maxMessage = 32 << 20
 // Options says what an [Agent] serves.
 type Options struct {
 	Users          []User
-	DefaultUser    string // of a request that names none; "" is the first of Users
-	DefaultWorkdir string // of an empty path or cwd; "" is the user's home
+	DefaultUser    string // of a request that names none; "": the first of Users
+	DefaultWorkdir string // for an empty path or cwd; "": the user's home
 
-	Token string // the sandbox's access token; "" asks for none
+	Token string // the sandbox's access token; "": none is required
 
 	System map[string]string // variables of the service: Envs cannot override them
 	Envs   map[string]string // variables given when the sandbox was created
 	Path   string            // PATH of processes
 
-	Scratch string // directory of uploads in transit; "" is the system's for temporary files
+	Scratch string // directory for uploads in progress; "": the system's temporary directory
 
-	MemoryBytes uint64 // what the sandbox may use, for metrics; 0 is what the machine has
+	MemoryBytes uint64 // what the sandbox may use, for metrics; 0: what the machine has
 	CPUs        int    // the same
 
-	Memory *child.Memory // tells who was killed for want of it; nil tells nobody
-	// MemoryUse tells how much memory is in use, and how much more is cache, for
-	// metrics. Where it is nil or does not know, the processes' own is added up.
+	Memory *child.Memory // detects processes killed by the memory limit; nil detects none
+	// MemoryUse returns how much memory is in use and how much more is cache, for
+	// metrics. If it is nil or returns known as false, the memory of the processes
+	// is added up instead.
 	MemoryUse func() (used, cache uint64, known bool)
 
-	// Terminal opens a pseudo-terminal; nil opens one of this process's own.
+	// Terminal opens a pseudo-terminal; if it is nil, this process opens one
+	// itself.
 	Terminal func(context.Context) (controller, tty *os.File, err error)
 
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger // nil: no log
 }
 
 // Agent serves one sandbox. It is safe for concurrent use.
@@ -68,8 +70,8 @@ type Agent struct {
 	logger    *slog.Logger
 }
 
-// New checks o and returns an agent that runs nothing yet. [Agent.Close] ends what
-// it will have started.
+// New checks o and returns an agent that runs nothing yet. [Agent.Close] ends
+// everything it will have started.
 func New(o Options) (*Agent, error) {
 	users, err := newUsers(o.Users, o.DefaultUser)
 	if err != nil {
@@ -107,7 +109,7 @@ func New(o Options) (*Agent, error) {
 	}, nil
 }
 
-// Handler serves port 49983. Its server should have neither read nor write
+// Handler serves port 49983. Its server should have neither a read nor a write
 // timeout: streams last as long as a process does.
 func (a *Agent) Handler() http.Handler {
 	r := newRouter()
@@ -120,8 +122,8 @@ func (a *Agent) Handler() http.Handler {
 
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
-		// Requests may be compressed, replies are not: they cross a socket of this
-		// machine, and gzip is ten times slower than that.
+		// Requests may be compressed, but replies are not: they cross a socket of
+		// this machine, and gzip is ten times slower than that.
 		connect.WithCompressMinBytes(math.MaxInt),
 	}
 	r.mount(processconnect.NewProcessHandler(&processService{a}, options...))
@@ -132,7 +134,7 @@ func (a *Agent) Handler() http.Handler {
 }
 
 // Close kills every process, ends every stream and waits for them. It is
-// idempotent; requests that come later are refused as unavailable.
+// idempotent; later requests are refused as unavailable.
 func (a *Agent) Close() error {
 	return errors.Join(a.processes.close(), a.watchers.close())
 }

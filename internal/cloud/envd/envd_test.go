@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// daemon is an agent that serves.
+// daemon is an agent that serves requests.
 type daemon struct {
 	agent *Agent
 	url   string
@@ -28,7 +28,7 @@ type daemon struct {
 	http  *http.Client
 }
 
-// serve starts an agent of one user, "me", who is whoever runs the test.
+// serve starts an agent with one user, "me", who is the user running the test.
 func serve(t *testing.T, change ...func(*Options)) *daemon {
 	t.Helper()
 	home := t.TempDir()

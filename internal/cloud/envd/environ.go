@@ -10,9 +10,9 @@ import (
 )
 
 // Environ returns the environment of a process of user, sorted, as "key=value":
-// PATH, HOME, USER and LOGNAME, over them the sandbox's variables, over these
-// extra. Nothing is inherited. An empty user is the default one. It fails on an
-// unknown user and on a variable that cannot be one.
+// PATH, HOME, USER and LOGNAME, overridden by the sandbox's variables,
+// overridden by extra. Nothing is inherited. An empty user means the default
+// user. It fails for an unknown user and for a variable that is not valid.
 func (a *Agent) Environ(user string, extra map[string]string) ([]string, error) {
 	u, err := a.users.lookup(user)
 	if err != nil {

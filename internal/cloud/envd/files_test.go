@@ -260,7 +260,8 @@ func TestUploadForm(t *testing.T) {
 	}
 }
 
-// FuzzWholeFileName: what a client names comes back as it is, directories too.
+// FuzzWholeFileName: a name that a client sends is returned unchanged,
+// including directories.
 func FuzzWholeFileName(f *testing.F) {
 	for _, name := range []string{"a/b", "/abs", `quo"te\`, "\u20ac", "..", "a;b=c"} {
 		f.Add(name)
@@ -320,7 +321,7 @@ func TestUploadRaw(t *testing.T) {
 	})
 }
 
-// TestOverwrite keeps what a file is known by.
+// TestOverwrite: overwriting a file keeps what identifies it.
 func TestOverwrite(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -479,7 +480,7 @@ func TestCPUPercent(t *testing.T) {
 	}
 }
 
-// TestDiskFull uploads more than fits, over an old file and anew.
+// TestDiskFull uploads more than fits, over an existing file and as a new one.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,7 +24,7 @@ const maxEntries = 100_000
 
 var errTooManyEntries = fmt.Errorf("too many entries: the bound is %d: list with less depth", maxEntries)
 
-// filesystemService is filesystem.Filesystem.
+// filesystemService implements filesystem.Filesystem.
 type filesystemService struct{ agent *Agent }
 
 func (s *filesystemService) resolve(ctx context.Context, path string) (string, error) {
@@ -35,7 +35,7 @@ func (s *filesystemService) resolve(ctx context.Context, path string) (string, e
 	return resolved, nil
 }
 
-// entry answers with what is at path now.
+// entry describes what is at path now.
 func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
 	entry, err := s.agent.entry(path)
 	if isMissing(err) {
@@ -51,7 +51,7 @@ func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }
 
-// Stat describes one path without following it.
+// Stat describes one path without following a symbolic link.
 func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[fi
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entry}), nil
 }
 
-// Move renames, also over a file.
+// Move renames a file or directory; it may replace an existing file.
 func (s *filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
 	source, err := s.resolve(ctx, req.Msg.GetSource())
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
 }
 
-// Remove removes a tree; what is not there is removed already.
+// Remove removes a tree. Removing a path that does not exist succeeds.
 func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[fil
 	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
 }
 
-// ListDir lists a directory to a depth, every directory before what is in it.
+// ListDir lists a directory down to a depth, every directory before its contents.
 func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -150,8 +150,8 @@ type listing struct {
 	entries []*filesystem.EntryInfo
 }
 
-// add adds what was found in dir, which the client knows as path, and what is below
-// it. What cannot be read, or is gone by then, is left out.
+// add adds the entries found in dir, which the client knows as path, and everything
+// below them. Entries that cannot be read or have gone are left out.
 func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry, depth uint32) error {
 	for _, d := range found {
 		if ctx.Err() != nil {
@@ -181,8 +181,8 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 	return nil
 }
 
-// readDir returns what is in dir in the order of names, at most one more than a
-// listing may have: a directory of millions is not to be held in memory.
+// readDir returns the contents of dir in order of name, at most one entry more than
+// a listing may have: a directory of millions of files must not be held in memory.
 func readDir(dir string) ([]fs.DirEntry, error) {
 	f, err := openDir(dir)
 	if err != nil {

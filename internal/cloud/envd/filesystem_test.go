@@ -29,7 +29,8 @@ func TestStat(t *testing.T) {
 	if err := errors.Join(os.Symlink("file", d.home+"/link"), os.Symlink("none", d.home+"/broken"), unix.Mkfifo(d.home+"/pipe", 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	// Other groups of the same number come first in the names: ask what the agent says.
+	// Other groups with the same number may come first in the names: ask what the agent
+	// says.
 	group := d.agent.users.ownerGroup(uint32(os.Getgid()))
 	for _, want := range []*filesystem.EntryInfo{
 		{Name: "file", Type: isFile, Path: "file", Size: 4, Mode: 0o644, Permissions: "-rw-r--r--"},
@@ -143,7 +144,7 @@ func TestMoveAndRemove(t *testing.T) {
 	if _, err := move("new", "new/b/c"); connect.CodeOf(err) != connect.CodeInternal {
 		t.Errorf("into a file: %v", err)
 	}
-	for range 2 { // what is gone is removed
+	for range 2 { // removing what does not exist succeeds
 		if _, err := d.files().Remove(t.Context(), connect.NewRequest(&filesystem.RemoveRequest{Path: "new"})); err != nil {
 			t.Errorf("Remove: %v", err)
 		}

@@ -18,14 +18,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// trailed is a stream with what comes behind its messages.
+// trailed is a stream with trailers behind its messages.
 type trailed interface {
 	eventStream
 	event() *process.ProcessEvent
 	ResponseTrailer() http.Header
 }
 
-// heldEnd reads the stream to its end, which must say that the output is still held.
+// heldEnd reads the stream to its end, which must report that the output is still held.
 func heldEnd(t *testing.T, s trailed) result {
 	t.Helper()
 	r, err := collect(s)
@@ -38,7 +38,8 @@ func heldEnd(t *testing.T, s trailed) result {
 	return r
 }
 
-// through sends a word to a child by one named pipe and returns its answer on another.
+// through sends a word to a child by one named pipe and returns the child's answer from
+// another.
 func through(t *testing.T, dir string) string {
 	t.Helper()
 	if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
@@ -51,8 +52,9 @@ func through(t *testing.T, dir string) string {
 	return string(answer)
 }
 
-// TestOutputHeld: a command that leaves a child behind ends, with all that was printed
-// before, and the child can print more than a pipe holds and is not killed for it.
+// TestOutputHeld: a command that leaves a child behind ends, with everything printed
+// until then, and the child can print more than a pipe holds without being killed for
+// it.
 func TestOutputHeld(t *testing.T) {
 	t.Parallel()
 	for name, pty := range map[string]*process.PTY{"pipes": nil, "terminal": {}} {
@@ -83,7 +85,7 @@ func TestOutputHeld(t *testing.T) {
 }
 
 // TestOutputHeldByDetached: neither the end of a command nor that of the agent waits
-// for a process that left the group.
+// for a process that has left the group.
 func TestOutputHeldByDetached(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -106,8 +108,8 @@ func TestOutputHeldByDetached(t *testing.T) {
 	}
 }
 
-// TestOutputHeldCounts: those that ended and whose output is held are bounded, too, and
-// no longer count when they let go of it.
+// TestOutputHeldCounts: ended processes whose output is held are bounded too, and no
+// longer count once it is released.
 func TestOutputHeldCounts(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -126,8 +128,8 @@ func TestOutputHeldCounts(t *testing.T) {
 	await(t, "the end of what is held", func() bool { return open() == 0 })
 }
 
-// TestOutputHeldAfterDeadline: the time limit of a command that ended is not that of
-// what it left behind.
+// TestOutputHeldAfterDeadline: the time limit of a command that has ended does not
+// apply to what it left behind.
 func TestOutputHeldAfterDeadline(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

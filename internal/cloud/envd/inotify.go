@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// followed is what the kernel is asked to report of a directory.
+	// followed is the set of events requested for every directory.
 	followed = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO
-	// itself is what it is asked besides of one whose parent is not followed, which
-	// would report the same, and by name.
+	// itself is requested as well for a directory whose parent is not followed: a
+	// followed parent would report the same, and by name.
 	itself = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
 var errOverflow = errors.New("queue or buffer overflow")
 
-// inotify follows directories by the kernel's own interface. Libraries for it read
-// ahead in a goroutine of their own, so that nobody can find out whether a change that
-// the kernel has reported was passed on yet.
+// inotify follows directories with the kernel's inotify interface. Libraries for it
+// read ahead in a goroutine of their own, so that it is impossible to find out whether
+// a change the kernel has reported was already passed on.
 //
-// wait, setDeadline and interrupt may be called from anywhere, the other methods by one
-// goroutine at a time.
+// wait, setDeadline and interrupt may be called from any goroutine, the other methods
+// by one goroutine at a time.
 type inotify struct {
 	file *os.File
 	conn syscall.RawConn
-	dirs map[int32]string // by the kernel's number for the watch
+	dirs map[int32]string // by the kernel's watch descriptor
 	ids  map[string]int32
 }
 
-// change is something that happened to a path; mask says what, as the kernel does.
+// change is an event at a path; mask says what happened, in the kernel's bits.
 type change struct {
 	path string
 	mask uint32
 }
 
-// changeBuffers hold the changes of one read.
+// changeBuffers holds buffers for the changes of one read.
 var changeBuffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 func newInotify() (*inotify, error) {
@@ -61,8 +61,8 @@ func newInotify() (*inotify, error) {
 
 func (n *inotify) close() error { return n.file.Close() }
 
-// add asks the kernel to report on a directory. One that is followed already, under a
-// name that it no longer has, is known by the new name from then on.
+// add asks the kernel to report on a directory. A directory that is already followed
+// under a name it no longer has is known by the new name from then on.
 func (n *inotify) add(dir string, events uint32) error {
 	var id int
 	var failed error
@@ -97,7 +97,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// remove follows a directory no longer. Changes in it that were not read yet are
+// remove stops following a directory. Changes in it that have not been read are
 // dropped.
 func (n *inotify) remove(dir string) {
 	id, known := n.ids[dir]
@@ -106,7 +106,7 @@ func (n *inotify) remove(dir string) {
 	}
 	n.drop(id)
 	_ = n.conn.Control(func(fd uintptr) {
-		_, _ = unix.InotifyRmWatch(int(fd), uint32(id)) // most often gone with the directory
+		_, _ = unix.InotifyRmWatch(int(fd), uint32(id)) // usually gone with the directory
 	})
 }
 
@@ -115,8 +115,8 @@ func (n *inotify) drop(id int32) {
 	delete(n.dirs, id)
 }
 
-// wait calls take when there is something to read, until take reports that it is done.
-// It ends with [os.ErrDeadlineExceeded] at the deadline and by interrupt.
+// wait calls take whenever there is something to read, until take returns true. It
+// returns [os.ErrDeadlineExceeded] at the deadline and when interrupted.
 func (n *inotify) wait(take func() (done bool)) error {
 	return n.conn.Read(func(uintptr) bool { return take() })
 }
@@ -129,9 +129,9 @@ func (n *inotify) setDeadline(after time.Duration) error {
 	return n.file.SetReadDeadline(time.Now().Add(after))
 }
 
-func (n *inotify) interrupt() { _ = n.file.SetReadDeadline(longAgo) } // closed: nobody waits
+func (n *inotify) interrupt() { _ = n.file.SetReadDeadline(longAgo) } // fails only when closed: then nobody waits
 
-// pending is how many bytes of changes the kernel holds.
+// pending returns how many bytes of changes the kernel holds.
 func (n *inotify) pending() (count int, err error) {
 	var failed error
 	err = n.conn.Control(func(fd uintptr) { count, failed = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
@@ -139,7 +139,7 @@ func (n *inotify) pending() (count int, err error) {
 }
 
 // read passes on the changes of one read, in the order in which they happened. It
-// returns how many bytes it read, which is 0 when there is nothing.
+// returns the number of bytes it read, which is 0 when there is nothing to read.
 func (n *inotify) read(handle func(change) error) (int, error) {
 	buffer := changeBuffers.Get().(*[16 << 10]byte)
 	defer changeBuffers.Put(buffer)
@@ -176,7 +176,8 @@ func (n *inotify) read(handle func(change) error) (int, error) {
 	return size, nil
 }
 
-// change makes sense of what the kernel reports, unless it is of no interest.
+// change interprets an event from the kernel. It reports false if the event is of no
+// interest.
 func (n *inotify) change(id int32, mask uint32, name string) (change, bool) {
 	path, known := n.dirs[id]
 	if !known {

@@ -11,12 +11,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// TestKillAnswersAtTheEnd: after the answer the process is gone, is not listed and
-// cannot be killed again, whether or not somebody takes its output.
+// TestKillAnswersAtTheEnd: after the answer the process has gone, is not listed
+// and cannot be killed again, whether or not somebody reads its output.
 func TestKillAnswersAtTheEnd(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	d.agent.processes.grace = time.Minute // nobody but the kill ends what is held
+	d.agent.processes.grace = time.Minute // only the kill ends the wait for held output
 	for name, script := range map[string]string{
 		"quiet":  `exec sleep 600`,
 		"unread": `exec yes`,

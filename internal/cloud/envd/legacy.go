@@ -12,7 +12,7 @@ import (
 )
 
 // legacyClients keeps the oldest Python SDK working, which refuses fields it does
-// not know: it gets names, types and paths only.
+// not know: it receives only names, types and paths.
 type legacyClients struct{}
 
 const legacyUserAgent = "connect-python" // exactly: newer ones append a version
@@ -49,7 +49,7 @@ func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 
 type strippingConn struct{ connect.StreamingHandlerConn }
 
-// Send strips msg, which nobody else holds.
+// Send strips msg in place, because nobody else holds it.
 func (c strippingConn) Send(msg any) error {
 	stripReply(msg)
 	return c.StreamingHandlerConn.Send(msg)

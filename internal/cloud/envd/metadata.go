@@ -17,13 +17,13 @@ import (
 
 const (
 	metadataHeader = "X-Metadata-"
-	metadataPrefix = "user.e2b." // of an extended attribute
+	metadataPrefix = "user.e2b." // prefix of an extended attribute's name
 
-	maxMetadataKey = 246  // what is left of an attribute's name
+	maxMetadataKey = 246  // the rest of an attribute's name
 	maxMetadata    = 4096 // prefixes, keys and values together
 )
 
-// parseMetadata takes the metadata of an upload out of its headers.
+// parseMetadata returns the metadata of an upload from its headers.
 func parseMetadata(header http.Header) (map[string]string, error) {
 	metadata := make(map[string]string)
 	size := 0
@@ -54,8 +54,8 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
 }
 
-// readMetadata returns the metadata of a file or directory; nil where it has none
-// or the filesystem cannot hold any.
+// readMetadata returns the metadata of a file or directory, or nil if it has none
+// or the filesystem does not support any.
 func readMetadata(path string, info fs.FileInfo) map[string]string {
 	if !info.Mode().IsRegular() && !info.IsDir() {
 		return nil
@@ -75,8 +75,8 @@ func readMetadata(path string, info fs.FileInfo) map[string]string {
 	return metadata
 }
 
-// writeMetadata replaces the metadata of f and returns what is there now: nothing,
-// where the filesystem cannot hold any.
+// writeMetadata replaces the metadata of f and returns what is stored now, which
+// is nothing if the filesystem does not support metadata.
 func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, error) {
 	fd := int(f.Fd())
 	for _, name := range attributes(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) }) {
@@ -97,7 +97,8 @@ func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, e
 	return metadata, nil
 }
 
-// attributes returns the names that are metadata of what list lists.
+// attributes returns those of the attribute names that list reports which are
+// metadata.
 func attributes(list func([]byte) (int, error)) []string {
 	size, err := list(nil)
 	if err != nil || size == 0 {
@@ -105,7 +106,7 @@ func attributes(list func([]byte) (int, error)) []string {
 	}
 	buf := make([]byte, size)
 	if size, err = list(buf); err != nil {
-		return nil // it grew meanwhile: as if asked before
+		return nil // the list grew meanwhile: answer as if asked before
 	}
 	var names []string
 	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {

@@ -33,7 +33,7 @@ type usage struct {
 }
 
 // metrics adds up the processes that /proc shows, which are the sandbox's: the
-// kernel's own totals there are the host's.
+// kernel's own totals in /proc are the host's.
 type metrics struct {
 	memory    uint64 // what the sandbox may use
 	memoryUse func() (used, cache uint64, known bool)
@@ -41,7 +41,7 @@ type metrics struct {
 
 	mu      sync.Mutex
 	sampled time.Time
-	used    time.Duration // processor time until then
+	used    time.Duration // processor time up to that sample
 }
 
 func newMetrics(o *Options) *metrics {
@@ -100,7 +100,8 @@ func (m *metrics) sample() (usage, error) {
 	}, nil
 }
 
-// percent is of all processors together since the sample before, to two decimals.
+// percent returns the use of all processors together since the previous sample, in
+// percent with two decimals.
 func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,8 +114,8 @@ func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 	return math.Round(min(share, 1)*10000) / 100
 }
 
-// processTotals returns the processor time of all processes, reaped ones included
-// by who waited for them, and the memory that is theirs alone.
+// processTotals returns the processor time of all processes, including reaped
+// children of those still there, and their private memory.
 func processTotals() (used time.Duration, resident uint64, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -135,15 +136,15 @@ func processTotals() (used time.Duration, resident uint64, err error) {
 	return used, resident, nil
 }
 
-// processorTime adds utime, stime, cutime and cstime of a stat file. A process that
-// is gone has none.
+// processorTime returns the sum of utime, stime, cutime and cstime in a stat file.
+// A process that has gone counts as zero.
 func processorTime(path string) time.Duration {
-	const tick = 10 * time.Millisecond // USER_HZ, which is 100 wherever Linux runs
+	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may hold anything; what follows is field 3.
+	// The name, in parentheses, may contain anything; field 3 follows it.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
 		return 0
@@ -159,7 +160,8 @@ func processorTime(path string) time.Duration {
 	return used
 }
 
-// privateMemory is the resident set of a statm file without what is shared.
+// privateMemory returns the resident memory in a statm file without its shared
+// part.
 func privateMemory(path string) uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	maxSubscribers = 64
 
 	// stallLimit is how long a subscriber that takes nothing may hold up a process
-	// that others read from.
+	// that has other subscribers.
 	stallLimit = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ var (
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 
-// stream says which output a chunk is of.
+// stream says which output a chunk belongs to.
 type stream int
 
 const (
@@ -44,7 +44,7 @@ const (
 	terminal
 )
 
-// limit is how much of it one event holds.
+// limit returns how many bytes of this output one event may hold.
 func (s stream) limit() int {
 	if s == terminal {
 		return maxPTY
@@ -52,8 +52,8 @@ func (s stream) limit() int {
 	return maxChunk
 }
 
-// chunk is a piece of output. It is shared by the subscribers and used again when
-// the last one released it.
+// chunk is a piece of output. Its subscribers share it, and it is reused when the last
+// of them has released it.
 type chunk struct {
 	of   stream
 	data []byte
@@ -76,7 +76,8 @@ func (c *chunk) release() {
 	}
 }
 
-// event shares the chunk's memory: it must be sent before release.
+// event returns an event that shares the chunk's memory: it must be sent before
+// release is called.
 func (c *chunk) event() *process.ProcessEvent {
 	data := new(process.ProcessEvent_DataEvent)
 	switch c.of {
@@ -90,15 +91,16 @@ func (c *chunk) event() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
 }
 
-// output hands what a process writes to its subscribers. Memory is bounded by the
-// queues; where these are full the process waits:
+// output passes what a process writes to its subscribers. The queues bound memory;
+// when they are full, the process waits:
 //
-//   - for the oldest subscriber (the Start stream while it is there) as long as it
+//   - for the oldest subscriber (the Start stream while it exists) for as long as it
 //     takes, because a client that reads slowly must get everything;
-//   - for every other one stallLimit, then that one is cut off with an error.
+//   - for every other subscriber for stallLimit, after which it is cut off with an
+//     error.
 //
-// Once the process was signalled no one may hold it up longer than that. Without
-// subscribers output is read and dropped.
+// Once the process has been signalled, no subscriber may hold it up for longer than
+// stallLimit. Without subscribers, output is read and dropped.
 type output struct {
 	publishing sync.Mutex // one chunk at a time, and none after the end
 
@@ -107,15 +109,15 @@ type output struct {
 	ended       bool
 
 	impatient chan struct{} // closed: the process was signalled
-	abandoned chan struct{} // closed: nobody will read any more
+	abandoned chan struct{} // closed: nobody will read any longer
 }
 
 type subscriber struct {
 	chunks chan *chunk // closed after the last one
 	gone   chan struct{}
-	cut    bool // set before chunks is closed: there was more
+	cut    bool // set before chunks is closed: there was more output
 
-	held *chunk // by gather, for its next call; belongs to who reads
+	held *chunk // kept by gather for its next call; belongs to the reader
 }
 
 // newOutput returns an output and its first subscriber.
@@ -132,7 +134,7 @@ func newSubscriber() *subscriber {
 	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: make(chan struct{})}
 }
 
-// subscribe returns nil when the output has ended.
+// subscribe adds a subscriber, or returns nil when the output has ended.
 func (o *output) subscribe() (*subscriber, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,29 +149,29 @@ func (o *output) subscribe() (*subscriber, error) {
 	return s, nil
 }
 
-// unsubscribe is called once for each subscriber, by whom reads it.
+// unsubscribe must be called once for each subscriber, by its reader.
 func (o *output) unsubscribe(s *subscriber) {
 	close(s.gone)
 	o.remove(s)
 }
 
-// gather returns what is to be sent after c was received: c, and behind it what is
-// queued already, as far as one event may hold it. A reader that keeps up gets every
-// write at once; one that does not gets many small ones for the price of one.
+// gather returns what to send after c was received: c followed by what is already
+// queued, as far as one event may hold it. A reader that keeps up receives every write
+// at once; a slower one receives many small writes for the price of one.
 func (s *subscriber) gather(c *chunk) *chunk {
 	joined := false
 	for {
 		select {
 		case next, more := <-s.chunks:
 			if !more {
-				return c // the next receive says so again
+				return c // the next receive reports it again
 			}
 			if next.of != c.of || len(c.data)+len(next.data) > c.of.limit() {
 				s.held = next
 				return c
 			}
 			if !joined {
-				// Others may share the one we have.
+				// Other subscribers may share this chunk.
 				own := newChunk(c.of)
 				own.data = append(own.buf[:0], c.data...)
 				c.release()
@@ -199,7 +201,7 @@ func (o *output) publish(c *chunk) {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
 	subscribers := o.current()
-	// The oldest comes last: it is the one that may take its time.
+	// The oldest subscriber comes last: it may take its time.
 	for i, s := range slices.Backward(subscribers) {
 		c.refs.Add(1)
 		if !o.deliver(s, c, i == 0) {
@@ -264,9 +266,10 @@ func (o *output) end() {
 	o.subscribers = nil
 }
 
-// copyFrom publishes what f has until its end, which for a terminal is an EIO. A
-// deadline set on f ends it too, after what is in the pipe by then: it reports whether
-// that was before the end, so that somebody still holds the other side.
+// copyFrom publishes what it reads from f until its end, which for a terminal is EIO.
+// A deadline set on f ends it too, after it has published what is in the pipe by then;
+// copyFrom then reports true: the end was not reached, so somebody still holds the
+// other side.
 func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -299,8 +302,8 @@ func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	return true
 }
 
-// readChunk holds no buffer while it waits: a quiet process costs none. Without
-// wait it returns [unix.EAGAIN] when nothing is there.
+// readChunk holds no buffer while it waits, so that a quiet process costs none. If
+// wait is false, it returns [unix.EAGAIN] when there is nothing to read.
 func readChunk(conn syscall.RawConn, of stream, wait bool) (*chunk, error) {
 	var c *chunk
 	var failed error

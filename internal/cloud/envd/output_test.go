@@ -50,8 +50,8 @@ func TestGather(t *testing.T) {
 	o.unsubscribe(s)
 }
 
-// TestStalledReader: one that takes nothing holds the others up for stallLimit, is
-// cut off, and they get everything.
+// TestStalledReader: a subscriber that takes nothing holds the others up for
+// stallLimit and is then cut off; the others get everything.
 func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, first := newOutput()
@@ -80,7 +80,8 @@ func TestStalledReader(t *testing.T) {
 	})
 }
 
-// TestOldestMayTakeItsTime, until the process is signalled.
+// TestOldestMayTakeItsTime: the oldest subscriber may, until the process is
+// signalled.
 func TestOldestMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, oldest := newOutput()
@@ -104,7 +105,8 @@ func TestOldestMayTakeItsTime(t *testing.T) {
 	})
 }
 
-// TestSuccessor takes the place of the oldest when that one is gone.
+// TestSuccessor: the next subscriber takes the place of the oldest when that has
+// gone.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, first := newOutput()

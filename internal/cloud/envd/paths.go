@@ -12,7 +12,7 @@ import (
 )
 
 type paths struct {
-	workdir string // what an empty path means; "" is the home
+	workdir string // what an empty path means; "": the home
 }
 
 // resolve turns the path of a request into an absolute one, as envd does: relative

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// poll creates a watcher of the home and returns what asks for its events.
+// poll creates a watcher of the home and returns a function that fetches its events.
 func (d *daemon) poll(t *testing.T) func() ([]string, error) {
 	t.Helper()
 	client := d.files()
@@ -35,8 +35,8 @@ func (d *daemon) poll(t *testing.T) func() ([]string, error) {
 	}
 }
 
-// TestPolledAtOnce asks for events right after each change: they have it, in what is
-// watched and in what was made in there just before.
+// TestPolledAtOnce fetches events right after each change: the answer includes that
+// change, in the watched directory and in one just made in it.
 func TestPolledAtOnce(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -73,7 +73,7 @@ func TestPolledAtOnce(t *testing.T) {
 	}
 }
 
-// TestPolledMoved moves a directory that is watched into one that was just made: it is
+// TestPolledMoved moves a watched directory into one that was just made: it is still
 // watched there.
 func TestPolledMoved(t *testing.T) {
 	t.Parallel()
@@ -103,8 +103,8 @@ func TestPolledMoved(t *testing.T) {
 	}
 }
 
-// TestPolledTooMuch: that more happened than is kept is said by a later call, whoever
-// noticed it.
+// TestPolledTooMuch: if more happened than can be kept, a later call reports that, no
+// matter which goroutine noticed it.
 func TestPolledTooMuch(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -21,25 +21,26 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// launch is what it takes to start a process.
+// launch describes a process to start.
 type launch struct {
 	config *process.ProcessConfig
 	tag    *string
 	user   *User
 	env    []string
 	dir    string
-	stdin  bool         // a pipe; else /dev/null
+	stdin  bool         // a pipe if true, else /dev/null
 	pty    *process.PTY // nil: pipes
-	// terminal opens the one that pty asks for.
+	// terminal opens the terminal that pty asks for.
 	terminal func() (controller, tty *os.File, err error)
-	// deadline ends the process, whoever is connected by then; zero is none.
+	// deadline ends the process regardless of who is connected by then; zero means
+	// none.
 	deadline time.Time
 	memory   *child.Memory
 	grace    time.Duration
 }
 
-// running is a process and its output. It leads a session of its own, so that a
-// signal reaches everything it started and did not detach.
+// running is a process and its output. The process leads a session of its own, so that
+// a signal reaches everything that it started and that did not detach.
 type running struct {
 	pid    uint32
 	config *process.ProcessConfig
@@ -48,40 +49,40 @@ type running struct {
 	group    *child.Group
 	output   *output
 	sources  []*source
-	grace    time.Duration // how long wait reads on for those who still hold the output
+	grace    time.Duration // how long wait reads on while other processes hold the output
 	stdin    *input        // nil: none; the terminal when there is one
 	terminal *os.File      // nil: pipes
 	deadline *time.Timer
-	// starved says whether it was killed for want of memory.
+	// starved returns an error if the process was killed because memory ran out.
 	starved func(*os.ProcessState) error
 
 	mu        sync.Mutex
-	reaped    bool // the leader; others of its session may go on
-	signalled bool // once the leader is reaped its output is no longer waited for
+	reaped    bool // the leader was reaped; others of its session may go on
+	signalled bool // once the leader is reaped, its output is no longer waited for
 	expired   bool // ended by its deadline
 	settled   bool // what is read from now on is dropped
 
 	ended   chan struct{}                  // closed when the process is gone and end is set
 	end     *process.ProcessEvent_EndEvent // how it ended
 	retired bool                           // guarded by the mutex of processes
-	held    bool                           // it ended by itself, and others hold its output; set before that ends
+	held    bool                           // it ended by itself while others held its output; set before ended is closed
 }
 
 type source struct {
 	file *os.File
 	of   stream
-	held bool // set by wait: not at its end
+	held bool // set by wait: reading stopped before the end
 }
 
 // start starts the process and subscribes to its output before there is any. The
-// caller calls wait.
+// caller must call wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
 	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
-			f.Close() // the process has its own
+			f.Close() // the process has its own copy
 		}
 	}()
 	if err == nil {
@@ -98,10 +99,10 @@ func (l *launch) start() (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// stdio is the process's side of its standard files; a nil one is /dev/null.
+// stdio holds the process's side of its standard files; a nil file is /dev/null.
 type stdio [3]*os.File
 
-// open opens both sides: r's are in r.
+// open opens both sides; this process's side is stored in r.
 func (l *launch) open(r *running) (stdio, error) {
 	var theirs stdio
 	if l.pty != nil {
@@ -132,9 +133,9 @@ func (l *launch) open(r *running) (stdio, error) {
 	return theirs, nil
 }
 
-// exec starts the command. What cannot be executed is left to a shell, which says
-// so on stderr and exits with 127 or 126: to a client that is a process that
-// failed, not a call that did.
+// exec starts the command. If it cannot be executed, a shell is started instead, which
+// reports that on stderr and exits with 127 or 126: the client sees a process that
+// failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name := l.config.GetCmd()
 	if path := l.lookPath(name); path != "" {
@@ -175,8 +176,8 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// lookPath searches the PATH of the process, not of the agent. It returns "" when
-// there is nothing to execute.
+// lookPath searches the PATH of the process, not of the agent. It returns "" if there
+// is nothing to execute.
 func (l *launch) lookPath(name string) string {
 	if strings.Contains(name, "/") {
 		return name
@@ -190,10 +191,10 @@ func (l *launch) lookPath(name string) string {
 	return ""
 }
 
-// wait returns when the process has ended and its output was published: to its end,
-// or, where other processes hold it open, what they wrote within grace. Once the
-// process was signalled they are not waited for at all. The caller calls finish,
-// which tells the subscribers, and linger.
+// wait returns when the process has ended and its output was published: all of it or,
+// if other processes hold the output open, what was written within grace. Once the
+// process has been signalled, wait does not wait for them at all. The caller must then
+// call finish, which informs the subscribers, and linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {
@@ -221,10 +222,10 @@ func (r *running) wait() {
 	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = held && !r.signalled // else they may just be ending by the signal, too
+	r.held = held && !r.signalled // otherwise the signal may be about to end them too
 }
 
-// linger reads and drops the output of the processes that still hold it, so that they
+// linger reads and drops the output of processes that still hold it open, so that they
 // neither block nor die of SIGPIPE. It returns when they have closed it or the process
 // is abandoned, and closes everything.
 func (r *running) linger() {
@@ -233,17 +234,17 @@ func (r *running) linger() {
 	r.settled = true
 	for _, s := range r.sources {
 		if s.held && !r.output.isAbandoned() {
-			_ = s.file.SetReadDeadline(time.Time{}) // a failure shows when it is read
+			_ = s.file.SetReadDeadline(time.Time{}) // a failure shows when reading
 			copies.Go(func() { r.output.copyFrom(s.file, s.of) })
 		}
 	}
 	r.mu.Unlock()
 	if r.terminal == nil && r.stdin != nil {
-		_ = r.stdin.close() // nobody can send input any longer; it is only a descriptor
+		_ = r.stdin.close() // nobody can send input any longer; only the descriptor is left
 	}
 	copies.Wait()
 	r.closeFiles()
-	_ = r.group.Close() // it is a number: nothing is lost
+	_ = r.group.Close() // only a descriptor: nothing is lost
 }
 
 func (r *running) finish() { r.output.end() }
@@ -268,12 +269,12 @@ func (r *running) closeFiles() {
 		s.file.Close()
 	}
 	if r.stdin != nil {
-		_ = r.stdin.close() // of a terminal: closed above already
+		_ = r.stdin.close() // a terminal's was closed above
 	}
 }
 
-// signal sends sig to the whole session's first process group, which may well
-// outlive its leader.
+// signal sends sig to the first process group of the session, which may outlive its
+// leader.
 func (r *running) signal(sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,18 +287,19 @@ func (r *running) signal(sig unix.Signal) error {
 		r.stopReading(longAgo)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended, and is about to be known to have
+		return nil // it has ended, which is about to be recorded
 	}
 	return err
 }
 
-// longAgo, as a deadline, has passed already.
+// longAgo is a deadline that has already passed.
 var longAgo = time.Unix(1, 0)
 
-// stopReading makes the copies end at that time, after what is in the pipes by then.
+// stopReading makes the copies end at the given time, after what is in the pipes by
+// then.
 func (r *running) stopReading(at time.Time) {
 	for _, s := range r.sources {
-		_ = s.file.SetReadDeadline(at) // closed: ended already
+		_ = s.file.SetReadDeadline(at) // fails when closed: already ended
 	}
 }
 
@@ -314,12 +316,12 @@ func (r *running) hasExpired() bool {
 	return r.expired
 }
 
-// abandon kills the process and what is left of its group, for nobody to see. It is
-// called once.
+// abandon kills the process and what is left of its group without telling anybody. It
+// must be called only once.
 func (r *running) abandon() {
 	close(r.output.abandoned)
 	_ = r.signal(unix.SIGKILL)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopReading(longAgo) // also for processes that left the group
+	r.stopReading(longAgo) // needed also for processes that left the group
 }

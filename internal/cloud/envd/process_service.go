@@ -25,15 +25,15 @@ var (
 	errCloseTerminal   = errors.New("cannot close stdin for PTY process: send Ctrl+D (0x04) instead")
 )
 
-// processService is process.Process.
+// processService implements process.Process.
 type processService struct{ agent *Agent }
 
-// List lists what runs, in the order of pids.
+// List lists the running processes in order of pid.
 func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	return connect.NewResponse(&process.ListResponse{Processes: s.agent.processes.list()}), nil
 }
 
-// Start starts a process and streams its output. The process outlives the stream,
+// Start starts a process and streams its output. The process outlives the stream, but
 // not the deadline of the request.
 func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
 	l, err := s.launch(ctx, req.Msg)
@@ -49,8 +49,8 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	})
 }
 
-// Connect streams the output of a running process from now on, or the end of one
-// that ended lately.
+// Connect streams the output of a running process from now on, or the end of a process
+// that ended recently.
 func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
@@ -168,8 +168,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 	}
 }
 
-// conclude says how the stream ended. A deadline is the caller's own: its error
-// comes instead of the end that it caused.
+// conclude sends how the stream ended. If the caller's own deadline ended the process,
+// the deadline's error is returned instead of that end.
 func conclude(r *running, from *subscriber, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	switch {
 	case from.cut:
@@ -181,9 +181,9 @@ func conclude(r *running, from *subscriber, trailer http.Header, send func(*proc
 	return send(endEvent(r.end))
 }
 
-// noteHeld adds to the end of a stream that the process's output is still held open.
-// It is a trailer, which clients of the service do not look at, because the messages
-// of the wire have no place for it.
+// noteHeld records at the end of a stream that other processes still hold the
+// process's output open. It uses a trailer, which clients of the service ignore,
+// because the messages on the wire have no field for it.
 func noteHeld(trailer http.Header, held bool) {
 	if held {
 		trailer.Set(protocol.TrailerOutputHeld, "true")
@@ -197,7 +197,7 @@ func contextFailure(ctx context.Context) error {
 	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
 
-// keepaliveInterval reads what the client asked for, in seconds.
+// keepaliveInterval returns the interval the client asked for, which is in seconds.
 func keepaliveInterval(header http.Header) time.Duration {
 	const fallback = 90 * time.Second
 	const longest = 24 * 60 * 60
@@ -237,7 +237,7 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 	return connect.NewResponse(&process.UpdateResponse{}), nil
 }
 
-// SendInput writes to a process and returns when it was taken.
+// SendInput writes to a process and returns when the input was accepted.
 func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	r, err := s.agent.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -249,8 +249,8 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-// StreamInput is SendInput without a round trip each: the first message selects
-// the process.
+// StreamInput is SendInput without a round trip for each message: the first message
+// selects the process.
 func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var r *running
 	for stream.Receive() {
@@ -278,7 +278,7 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 	return connect.NewResponse(&process.StreamInputResponse{}), nil
 }
 
-// send returns a Connect error.
+// send writes the input to the process. Its errors are Connect errors.
 func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	var where string
 	var err error
@@ -312,8 +312,8 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and what it started. After a kill it answers when the
-// process is gone.
+// SendSignal signals the process and what it started. A SIGKILL is answered once the
+// process has gone.
 func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.agent.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -333,7 +333,7 @@ func (s *processService) SendSignal(ctx context.Context, req *connect.Request[pr
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 
-// CloseStdin closes a process's standard input, once more too.
+// CloseStdin closes a process's standard input. Calling it again does no harm.
 func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
 	r, err := s.agent.processes.find(req.Msg.GetProcess())
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// result is what a stream told.
+// result is what a stream reported.
 type result struct {
 	pid                 uint32
 	stdout, stderr, pty string
@@ -186,7 +186,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestWireBytes is what clients that read frames by hand depend on.
+// TestWireBytes checks what clients that decode frames by hand depend on.
 func TestWireBytes(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -237,7 +237,7 @@ func TestWireBytes(t *testing.T) {
 	}
 }
 
-// compact undoes what protojson adds at random.
+// compact removes the white space that protojson adds at random.
 func compact(t *testing.T, text []byte) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -350,7 +350,7 @@ func TestCloseStdinTwice(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	for _, req := range []*process.StartRequest{
-		shell(`exec sleep 60`), // it never had one
+		shell(`exec sleep 60`), // it never had a stdin
 		{Process: &process.ProcessConfig{Cmd: "sleep", Args: []string{"60"}}},
 	} {
 		_, pid := d.begin(t, connect.NewRequest(req))
@@ -375,7 +375,7 @@ func TestInputGivesUp(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("SendInput: %v, want deadline_exceeded", err)
 	}
-	// The next one is not held up by it: the process is still there to be killed.
+	// The next process is not held up by it: this one is still there to be killed.
 	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
 }
 
@@ -409,7 +409,7 @@ func TestKillReachesGroup(t *testing.T) {
 	})
 }
 
-// stateOf returns the state letter of a process, "" when there is none.
+// stateOf returns the state letter of a process, or "" if there is none.
 func stateOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -418,7 +418,8 @@ func stateOf(pid int) string {
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[0]
 }
 
-// TestKillLiftsWait ends the stream although a detached process keeps the output open.
+// TestKillLiftsWait ends the stream even though a detached process keeps the output
+// open.
 func TestKillLiftsWait(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -453,7 +454,7 @@ func TestDeadlineKills(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeDeadlineExceeded || r.end != nil {
 		t.Errorf("Start: end %v, %v, want deadline_exceeded without an end", r.end, err)
 	}
-	// It is the process that ended, and everybody else is told how.
+	// The process has ended, and everybody else is told how.
 	seen, err := collect(watching)
 	if connect.CodeOf(err) != connect.CodeDeadlineExceeded && seen.end.GetStatus() != "signal: killed" {
 		t.Errorf("Connect: end %v, %v", seen.end, err)
@@ -473,7 +474,7 @@ func TestDeadlineOfConnect(t *testing.T) {
 	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
 }
 
-// TestDisconnect leaves a process running that its client left, to be found and
+// TestDisconnect leaves a process running whose client has gone; it can be found and
 // connected to again.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
@@ -508,7 +509,7 @@ func TestDisconnect(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 
-	// Its end is kept for a while; it is not listed any more.
+	// Its end is kept for a while, but it is no longer listed.
 	late := d.attach(t, t.Context(), byPid(pid))
 	if r, err := collect(late); err != nil || r.end.GetStatus() != "exit status 0" {
 		t.Errorf("late Connect: %+v, %v", r, err)
@@ -540,7 +541,8 @@ func TestKeepaliveInterval(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything closes the agent under a process that nobody reads.
+// TestCloseEndsEverything closes the agent while a process runs whose output nobody
+// reads.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -561,7 +563,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
-// TestThroughput reads much output and checks that all of it came, in order.
+// TestThroughput reads a lot of output and checks that all of it arrived, in order.
 func TestThroughput(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -590,8 +592,8 @@ func TestThroughput(t *testing.T) {
 	t.Logf("%.0f MB/s", float64(size)/time.Since(began).Seconds()/1e6)
 }
 
-// TestSlowReader checks that a process waits for its only reader, bounded in
-// memory, and that the reader gets everything when it reads at last.
+// TestSlowReader checks that a process waits for its only reader, that memory stays
+// bounded, and that the reader gets everything when it finally reads.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -615,7 +617,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// await asks until it is so.
+// await polls until done returns true.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -673,9 +675,9 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalInterrupted types lines with Ctrl-C between them into a program that
-// asks its terminal to keep what is waiting: every line arrives, in order. (Without
-// that a terminal drops at Ctrl-C what was not read yet.)
+// TestTerminalInterrupted types lines, with Ctrl-C between them, into a program that
+// asks its terminal to keep pending input: every line arrives, in order. (Otherwise a
+// terminal drops at Ctrl-C whatever has not been read.)
 func TestTerminalInterrupted(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/ptmx"); err != nil {
@@ -723,7 +725,7 @@ print("in order:", list(lines) == ["%d\n" % i for i in range(500)], "interrupted
 	}
 }
 
-// TestCredential runs as another user, where the test may.
+// TestCredential runs a process as another user, if the test may do that.
 func TestCredential(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -778,7 +780,7 @@ func TestProcessesAreBounded(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce starts more than a handful and mixes up none.
+// TestManyAtOnce starts many processes and mixes up none of them.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// maxProcesses counts those that ended but whose output others still hold, too.
+	// maxProcesses bounds the number of processes, including ended ones whose output
+	// others still hold open.
 	maxProcesses = 1024
-	// outputGrace is how long after the end of a process the end of its output is
-	// waited for. The service's daemon waits for as long as it takes, so that a server
-	// that a command left in the background hangs that command's client.
+	// outputGrace is how long to wait for the end of the output after the process
+	// itself has ended. The service's daemon waits for as long as it takes, so that a
+	// server that a command left in the background hangs that command's client.
 	outputGrace = 500 * time.Millisecond
 	// killLimit is how long a kill waits for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is how long the end of a process can still be asked for.
+	// retention is how long after its end the result of a process is available.
 	retention  = 30 * time.Second
 	maxRetired = 1024
-	// maxTag is how long a label may be: those of what ended are kept too.
+	// maxTag is the longest tag accepted: tags of ended processes are kept too.
 	maxTag = 4096
 )
 
@@ -39,26 +40,26 @@ var (
 	errNoSelector       = errors.New("invalid input type <nil>")
 )
 
-// processes is every process that was started by a client.
+// processes holds every process started by a client.
 type processes struct {
 	memory *child.Memory
-	grace  time.Duration // outputGrace, but for tests
+	grace  time.Duration // outputGrace, except in tests
 	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	open     map[*running]struct{} // live, or ended while others hold its output
+	open     map[*running]struct{} // live, or ended while others hold their output
 	live     map[uint32]*running
 	retired  []retired // oldest first
 }
 
-// retired is what stays of a process for a while.
+// retired is what is kept of an ended process for a while.
 type retired struct {
 	pid  uint32
 	tag  *string
 	end  *process.ProcessEvent_EndEvent
-	held bool // others held its output
+	held bool // others held its output open
 	at   time.Time
 }
 
@@ -92,7 +93,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	}
 	ps.open[r] = struct{}{}
 	ps.live[r.pid] = r
-	// The number is taken again: who asks for it means the new one.
+	// The pid is in use again: a request for it now means the new process.
 	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
 	if ps.closed {
 		r.abandon()
@@ -108,8 +109,8 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// retire makes r one that ended. It is called before its subscribers learn of that; of
-// several calls the first one counts.
+// retire records that r has ended. It is called before the subscribers learn of it; of
+// several calls only the first one counts.
 func (ps *processes) retire(r *running, held bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -117,7 +118,7 @@ func (ps *processes) retire(r *running, held bool) {
 		return
 	}
 	r.retired = true
-	// A process that starts now may have got the number already.
+	// A process that started meanwhile may already have the pid.
 	if ps.live[r.pid] == r {
 		delete(ps.live, r.pid)
 	}
@@ -130,9 +131,9 @@ func (ps *processes) retire(r *running, held bool) {
 	ps.retired = slices.Delete(ps.retired, 0, drop)
 }
 
-// kill ends r, and returns when it is gone and no longer listed: what a client does
-// after the answer sees that. It does not wait longer than ctx lasts or killLimit for a
-// process that the kernel cannot end yet.
+// kill ends r and returns when it has gone and is no longer listed, so that the client
+// sees this in whatever it does after the answer. It waits for a process that the
+// kernel cannot end yet no longer than ctx lasts, and no longer than killLimit.
 func (ps *processes) kill(ctx context.Context, r *running) error {
 	if err := r.signal(unix.SIGKILL); err != nil {
 		return err
@@ -149,14 +150,14 @@ func (ps *processes) kill(ctx context.Context, r *running) error {
 	return nil
 }
 
-// forget drops r when nothing of it is left to close.
+// forget drops r once nothing of it is left to close.
 func (ps *processes) forget(r *running) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	delete(ps.open, r)
 }
 
-// selected says whether a selector means a process.
+// selected reports whether a selector matches a process.
 func selected(s *process.ProcessSelector, pid uint32, tag *string) bool {
 	switch selector := s.GetSelector().(type) {
 	case *process.ProcessSelector_Pid:
@@ -177,7 +178,8 @@ func notFound(s *process.ProcessSelector) error {
 	return errNoSelector
 }
 
-// find returns a live process; of those with one tag, the one with the lowest pid.
+// find returns a live process. If several have the tag, it returns the one with the
+// lowest pid.
 func (ps *processes) find(s *process.ProcessSelector) (*running, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -193,7 +195,7 @@ func (ps *processes) find(s *process.ProcessSelector) (*running, error) {
 	return found, nil
 }
 
-// findRetired returns a process that ended lately.
+// findRetired returns a process that ended recently.
 func (ps *processes) findRetired(s *process.ProcessSelector) (retired, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -13,14 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// maxRequests is how many requests are served at once. Most of them are streams,
-// which last as long as a process does.
+// maxRequests is how many requests are served at once. Most are streams, which
+// last as long as a process does.
 const maxRequests = 4096
 
 var errTooManyRequests = fmt.Errorf("too many requests at once: the bound is %d", maxRequests)
 
-// boundRequests refuses what is over the bound, but never the question whether the
-// sandbox is there.
+// boundRequests refuses requests over the bound, except health checks.
 func boundRequests(next http.Handler) http.Handler {
 	places := make(chan struct{}, maxRequests)
 	writer := connect.NewErrorWriter()

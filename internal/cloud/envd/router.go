@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// router is stricter than [http.ServeMux], as envd's is: GET does not bring HEAD
-// with it, and a wrong method is a 405 without a body.
+// router is stricter than [http.ServeMux], as envd's is: a GET route does not
+// imply HEAD, and a wrong method is answered with 405 without a body.
 type router struct {
 	routes   map[string]map[string]http.HandlerFunc // path -> method
 	services map[string]http.Handler                // path prefix
@@ -29,7 +29,7 @@ func (r *router) handle(method, path string, h http.HandlerFunc) {
 	r.routes[path][method] = h
 }
 
-// mount takes what a generated NewXxxHandler returns.
+// mount registers what a generated NewXxxHandler returns.
 func (r *router) mount(prefix string, h http.Handler) { r.services[prefix] = h }
 
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -53,7 +53,8 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	http.NotFound(w, req)
 }
 
-// writeError answers a plain route: a numeric code, unlike Connect's words.
+// writeError answers on a plain route with a numeric code, where Connect uses
+// words.
 func writeError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	writeJSON(w, status, struct {
@@ -67,5 +68,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // the client is gone: nobody is left to tell
+	_ = encoder.Encode(v) // the client is gone: there is nobody to report it to
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// TestUploadToPipe: a pipe passes on what comes; one that nobody reads is refused,
-// and neither becomes a file or another's.
+// TestUploadToPipe: an upload to a pipe reaches its reader; a pipe that nobody reads is
+// refused, and neither becomes a regular file or changes its owner.
 func TestUploadToPipe(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -41,7 +41,7 @@ func TestUploadToPipe(t *testing.T) {
 		}
 		read <- string(text)
 	}()
-	// The reader may still be about to open it.
+	// The reader may not have opened it yet.
 	status, answer := upload(much)
 	for deadline := time.Now().Add(20 * time.Second); status != http.StatusOK && time.Now().Before(deadline); {
 		status, answer = upload(much)
@@ -55,7 +55,7 @@ func TestUploadToPipe(t *testing.T) {
 	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
 		t.Errorf("it is %v now, %v", info.Mode(), err)
 	}
-	// A reader that goes away, and one that stops.
+	// One reader goes away, another stops reading.
 	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,8 @@ func TestUploadToPipe(t *testing.T) {
 	}
 }
 
-// TestUploadToDevice: what keeps nothing takes any amount, whatever the disk has room for.
+// TestUploadToDevice: a device that stores nothing accepts any amount, whatever the disk
+// has room for.
 func TestUploadToDevice(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -92,8 +93,8 @@ func TestUploadToDevice(t *testing.T) {
 	}
 }
 
-// TestPipesInTheWay: a pipe or a device where the agent looks for a file or
-// a directory does not hold it up.
+// TestPipesInTheWay: the agent does not block on a pipe or a device where it looks for a
+// file or a directory.
 func TestPipesInTheWay(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -118,7 +119,8 @@ func TestPipesInTheWay(t *testing.T) {
 	}
 }
 
-// TestHugePasswd: of a file of names no more is read than names are kept of.
+// TestHugePasswd: both what is read of a file of names and how many names are kept are
+// bounded.
 func TestHugePasswd(t *testing.T) {
 	t.Parallel()
 	name := t.TempDir() + "/passwd"

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxWaiting bounds the bytes that wait for a process to read them, but for one
-// message, which may be of any size.
+// maxWaiting bounds the bytes that wait for a process to read them. A single
+// message may still be of any size.
 const maxWaiting = 1 << 20
 
 var (
@@ -23,7 +23,7 @@ var (
 
 // input is the writing end of a process's standard input, or of its terminal.
 type input struct {
-	turn chan struct{} // holds one token: writes do not mix, and wait with a context
+	turn chan struct{} // holds one token, so that writes do not mix and can wait with a context
 
 	mu     sync.Mutex
 	file   *os.File
@@ -38,8 +38,8 @@ func newInput(file *os.File) *input {
 	return in
 }
 
-// write writes all of data, or ends with ctx when the process does not read. It
-// returns [errInputFull] when too much waits already.
+// write writes all of data, or returns when ctx ends because the process does
+// not read. It returns [errInputFull] if too much is already waiting.
 func (in *input) write(ctx context.Context, data []byte) error {
 	size := int64(len(data))
 	defer in.waiting.Add(-size)
@@ -52,7 +52,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// The first deadline of a previous writer must not be ours.
+	// Clear the deadline that a previous writer set.
 	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
 		return errStdinClosed
 	}

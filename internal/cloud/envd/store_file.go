@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is what is read before anything is written. An upload that fits is written
-// by one write, which is one event to who watches.
+// block is how much is read before anything is written. An upload that fits into one
+// block is written with one write, which watchers see as one event.
 const block = 256 << 10
 
 var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 
-// received is a body that is here as a whole.
+// received is a body that has arrived completely.
 type received struct {
 	head []byte
-	rest *os.File // the head too; nil when that is all
+	rest *os.File // including head; nil when head is all
 	size int64
 }
 
@@ -41,18 +41,18 @@ func (c *received) writeTo(w io.Writer) error {
 	return err
 }
 
-// storeFile writes body to path and gives the file to user. It returns the
-// metadata that the filesystem took.
+// storeFile writes body to path and gives the file to user. It returns the metadata
+// that the filesystem accepted.
 //
-// An upload that is cut off leaves the old file whole, and no new one. A new file
-// is written where it belongs and removed when the body fails. An existing file is
-// overwritten in place, because hard links, permissions, open descriptors and
-// watches are to go on seeing it, but only once the whole body is here: in memory
-// when it fits a block, else in a nameless file of the scratch directory: watches of
-// the file's own would see it. Of several uploads to one file the last one to be
-// complete stays, as a whole.
+// An upload that is cut off keeps an existing file as it was, and leaves no new one. A
+// new file is written in place and removed if the body fails. An existing file is
+// overwritten in place, so that hard links, permissions, open descriptors and watches
+// keep referring to it, but only once the whole body has arrived: in memory if it fits
+// into a block, otherwise in a nameless file in the scratch directory, because watches
+// would see one in the file's own directory. Of several uploads to one file, the last
+// to be complete remains, as a whole.
 //
-// A pipe or a device gets the body as it comes, and stays whose it is.
+// A pipe or a device receives the body as it arrives, and keeps its owner.
 func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
@@ -63,7 +63,7 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, bodyError(err)
 	}
-	whole := err != nil // the end came within the block
+	whole := err != nil // the body ended within the block
 	write := func(w io.Writer) error {
 		if _, err := w.Write(head[:n]); err != nil || whole {
 			return err
@@ -75,7 +75,7 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 	if !errors.Is(err, errTaken) {
 		return kept, err
 	}
-	f, info, err := openExisting(path) // what cannot be written need not be received
+	f, info, err := openExisting(path) // if it cannot be written, there is no need to receive the rest
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +99,10 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 	return a.overwrite(path, c, user, metadata)
 }
 
-// errTaken is create's when there is something at path.
+// errTaken is returned by create if there is already something at path.
 var errTaken = errors.New("there is a file already")
 
-// create makes a new file of what write writes.
+// create makes a new file with the content that write writes.
 func (a *Agent) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
 	f, node, err := a.commits.create(path)
 	if errors.Is(err, fs.ErrExist) {
@@ -124,7 +124,7 @@ func (a *Agent) create(path string, user *User, metadata map[string]string, writ
 
 // overwrite makes c the content of the file at path.
 func (a *Agent) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
-	const tries = 16 // each lost to an upload that was faster
+	const tries = 16 // each one lost to a faster upload
 	for range tries {
 		f, info, err := openExisting(path)
 		if err != nil {
@@ -152,8 +152,9 @@ func (a *Agent) overwrite(path string, c *received, user *User, metadata map[str
 
 // openExisting opens what is at path, which may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
-	// O_CREATE for a link whose target is missing; O_NONBLOCK for a pipe nobody reads;
-	// O_NOCTTY for a terminal, whose end must not be this process's.
+	// O_CREATE is for a link whose target is missing, O_NONBLOCK for a pipe that
+	// nobody reads, O_NOCTTY for a terminal, which must not become this process's
+	// controlling one.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
 	if errors.Is(err, unix.ENXIO) {
 		return nil, nil, noReader(path)
@@ -169,7 +170,7 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// replace writes c over what f holds.
+// replace overwrites the content of f with c.
 func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -178,14 +179,14 @@ func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string
 	turn := a.commits.turn(inodeOf(info))
 	turn.Lock()
 	defer turn.Unlock()
-	if info, err = f.Stat(); err != nil { // whose turn it was changed the size
+	if info, err = f.Stat(); err != nil { // the previous writer may have changed the size
 		return nil, err
 	}
 	kept, err := adopt(f, user, metadata)
 	if err != nil {
 		return nil, err
 	}
-	// While the old content is still there, make sure that the new one fits.
+	// While the old content is still there, make sure that the new content fits.
 	if c.size > info.Size() {
 		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, c.size); errors.Is(err, unix.ENOSPC) {
 			return nil, err
@@ -206,7 +207,8 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
-// nameless opens a file in dir that nobody sees and that goes with its descriptor.
+// nameless opens a file in dir that has no name and disappears when its descriptor is
+// closed.
 func nameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
@@ -225,7 +227,7 @@ func nameless(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// copyBody writes what is left of body, whole blocks at a time.
+// copyBody writes the rest of body, in whole blocks.
 func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	for ended := false; !ended; {
 		n, err := fill(body, buf[:])
@@ -242,14 +244,14 @@ func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 // patience is how long a pipe may keep an upload waiting.
 const patience = 10 * time.Second
 
-// patient is a pipe or a device, which is written to as the body comes.
+// patient is a pipe or a device, which is written to as the body arrives.
 type patient struct {
 	file  *os.File
 	limit time.Duration
 }
 
 func (p patient) Write(data []byte) (int, error) {
-	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only what can keep one waiting takes it
+	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only files that can block support it
 	n, err := p.file.Write(data)
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		err = noReader(p.file.Name())
@@ -261,8 +263,8 @@ func noReader(path string) error {
 	return refuse(http.StatusBadRequest, "nobody reads the pipe: %s", path)
 }
 
-// fill reads until buf is full, or returns [io.EOF] when body ends before. Unlike
-// [io.ReadFull] it tells that end from a body that was cut off, which is an
+// fill reads until buf is full, or returns [io.EOF] if body ends before that. Unlike
+// [io.ReadFull] it distinguishes that end from a body that was cut off, which is an
 // [io.ErrUnexpectedEOF].
 func fill(body io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
@@ -271,7 +273,7 @@ func fill(body io.Reader, buf []byte) (n int, err error) {
 		n += m
 	}
 	if n == len(buf) {
-		return n, nil // an end or an error comes again
+		return n, nil // an end or an error will be returned again
 	}
 	return n, err
 }

@@ -31,8 +31,8 @@ func (l *launch) openTerminal() (controller, tty *os.File, err error) {
 	return controller, tty, nil
 }
 
-// resizeTerminal sets what programs on a terminal learn as its size. A size that is
-// not given stays.
+// resizeTerminal sets the size that programs on a terminal see. Without a size, the
+// current one stays.
 func resizeTerminal(controller *os.File, size *process.PTY_Size) error {
 	if size == nil {
 		return nil

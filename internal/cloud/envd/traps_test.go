@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// TestProcessTraps are those of the wire's reference that no other test names: the
+// TestProcessTraps covers the traps of the wire reference that no other test names; the
 // number is the trap's.
 func TestProcessTraps(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestProcessTraps(t *testing.T) {
 	t.Run("3 the end waits for who inherited the output", func(t *testing.T) {
 		t.Parallel()
 		d := serve(t)
-		d.agent.processes.grace = time.Minute // not as the service, which waits for ever
+		d.agent.processes.grace = time.Minute // unlike the service, which waits for ever
 		r := d.run(t, shell(`mkfifo release; (read x <release; echo late) & echo >release; exit 0`))
 		if r.stdout != "late\n" || r.end.GetExitCode() != 0 {
 			t.Errorf("%+v", r)
@@ -97,7 +97,7 @@ func TestProcessTraps(t *testing.T) {
 	})
 }
 
-// TestFileTraps are those of files and plain HTTP.
+// TestFileTraps covers the traps of files and plain HTTP.
 func TestFileTraps(t *testing.T) {
 	t.Parallel()
 	d := serve(t, func(o *Options) { o.DefaultWorkdir = o.Users[0].Home + "/work" })
@@ -160,7 +160,7 @@ func frames(t *testing.T, body string) []string {
 	return list
 }
 
-// TestConnectTraps are those of the protocol.
+// TestConnectTraps covers the traps of the protocol.
 func TestConnectTraps(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -209,14 +209,14 @@ func TestConnectTraps(t *testing.T) {
 		if res.StatusCode != test.status || !strings.Contains(body, test.want) {
 			t.Errorf("%s: %d %s, want %d with %q", test.trap, res.StatusCode, body, test.status, test.want)
 		}
-		// 31: clients compare it as it is.
+		// 31: clients compare it literally.
 		if got := res.Header.Get("Content-Type"); test.status != 415 && got != test.contentType {
 			t.Errorf("%s: Content-Type %q, want %q", test.trap, got, test.contentType)
 		}
 	}
 }
 
-// bomb is a little that unpacks to more than a message may be.
+// bomb returns a small message that unpacks to more than a message may be.
 func bomb(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -239,8 +239,8 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestVanishedClients closes the connection in every state of a stream: nothing of
-// it stays but the process, which somebody else can end.
+// TestVanishedClients closes the connection in every state of a stream: nothing of it
+// stays except the process, which another client can end.
 func TestVanishedClients(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -287,7 +287,7 @@ func TestVanishedClients(t *testing.T) {
 	}
 }
 
-// FuzzConnect sends foreign bytes where envelopes and messages are due. None of the
+// FuzzConnect sends arbitrary bytes in place of envelopes and messages. None of the
 // methods starts or changes anything.
 func FuzzConnect(f *testing.F) {
 	a, err := New(Options{Users: []User{{Name: "me", Home: f.TempDir()}}})
@@ -324,7 +324,7 @@ func FuzzConnect(f *testing.F) {
 	})
 }
 
-// FuzzFiles sends foreign headers and bodies to the plain routes.
+// FuzzFiles sends arbitrary headers and bodies to the plain routes.
 func FuzzFiles(f *testing.F) {
 	home := f.TempDir()
 	a, err := New(Options{Users: []User{{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}}})
@@ -342,7 +342,7 @@ func FuzzFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, span, authorization, contentType, coding string, body []byte) {
 		for _, r := range []*http.Request{
 			httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files?path=file", nil),
-			// To one place, whatever the form says.
+			// All to one path, whatever the form says.
 			httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/files?path=upload", bytes.NewReader(body)),
 		} {
 			r.Header.Set("Range", span)
@@ -363,8 +363,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestTerminalNobodyReads: a process on a terminal waits for its reader, is killed
-// all the same, and resizing meanwhile harms nobody.
+// TestTerminalNobodyReads: a process on a terminal waits for its reader and can still be
+// killed, and resizing meanwhile does no harm.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -396,7 +396,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 			}
 		}
 	}()
-	// Others are not held up.
+	// Other processes are not held up.
 	if r := d.run(t, shell("echo other")); r.stdout != "other\n" {
 		t.Errorf("another process: %+v", r)
 	}

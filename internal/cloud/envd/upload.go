@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// written describes one uploaded file.
+// written describes one uploaded file in the answer.
 type written struct {
 	Name     string            `json:"name"`
 	Path     string            `json:"path"`
@@ -25,7 +25,7 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// uploadError is an answer to an upload that failed.
+// uploadError is the answer to an upload that failed.
 type uploadError struct {
 	status int
 	err    error
@@ -60,7 +60,7 @@ func (a *Agent) upload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, status, message)
 		return
 	}
-	// Without a content type, as envd: clients got used to text/plain.
+	// Without a content type, as in envd: clients rely on text/plain.
 	answer, err := json.Marshal(files)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
@@ -134,9 +134,9 @@ func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget,
 	}
 }
 
-// roomFor refuses what is longer than its disk has room for before it fills the
-// disk. Whether the last block fits is left to the write itself: a length may be
-// that of a form around the file.
+// roomFor refuses an upload for which the disk has no room before it fills the
+// disk. Whether the last block fits is left to the write itself, because a
+// length may be that of a form around the file.
 func (a *Agent) roomFor(path string, length int64) error {
 	if length <= block {
 		return nil
@@ -144,13 +144,13 @@ func (a *Agent) roomFor(path string, length int64) error {
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() {
-			return nil // it keeps nothing, or is refused
+			return nil // a device keeps nothing, and others are refused
 		}
 		dir = a.scratch
 	}
 	var disk unix.Statfs_t
 	for isMissing(unix.Statfs(dir, &disk)) && dir != "/" {
-		dir = filepath.Dir(dir) // it is about to be made
+		dir = filepath.Dir(dir) // the missing directory is about to be made
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); disk.Blocks > 0 && uint64(length-block) > free {
 		return unix.ENOSPC

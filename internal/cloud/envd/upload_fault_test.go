@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowUpload is an upload whose body is to come.
+// slowUpload is an upload whose body has yet to be sent.
 type slowUpload struct{ *net.TCPConn }
 
 func (d *daemon) beginUpload(t *testing.T, path string, size int64) slowUpload {
@@ -56,7 +56,7 @@ func (u slowUpload) answer(t *testing.T) int {
 }
 
 // TestSupersededUpload completes an upload while an older one of the same new file
-// goes on: however that ends, what was complete stays.
+// is in progress: however the older one ends, the complete one stays.
 func TestSupersededUpload(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -101,8 +101,8 @@ func TestSupersededUpload(t *testing.T) {
 	}
 }
 
-// TestTenWriters writes one file ten times at once, each time another size: one of
-// them is there at the end, as a whole.
+// TestTenWriters writes one file ten times at once, each time with a different
+// size: in the end, one of them is there as a whole.
 func TestTenWriters(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -131,8 +131,8 @@ func TestTenWriters(t *testing.T) {
 	}
 }
 
-// TestNoRoom announces what cannot fit: the answer comes before the body, and
-// nothing of the disk is used up meanwhile.
+// TestNoRoom announces an upload that cannot fit: the answer comes before the
+// body, and no disk space is used meanwhile.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -157,7 +157,7 @@ func TestNoRoom(t *testing.T) {
 	if _, err := os.Stat(dir + "/new"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a new file: %v", err)
 	}
-	// What fits is taken.
+	// An upload that fits is accepted.
 	if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/fits"), strings.Repeat("x", 3<<20), "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
 		t.Errorf("%d %s", res.StatusCode, answer)
 	}

@@ -19,14 +19,14 @@ type User struct {
 	UID, GID uint32
 	Home     string
 	Shell    string
-	// Credential is what processes of the user run with; nil keeps the agent's own
-	// id, where a sandbox has only one.
+	// Credential is the identity that processes of the user run with; nil keeps the
+	// agent's own id, where a sandbox has only one.
 	Credential *syscall.Credential
 }
 
 type users struct {
 	list     []User
-	fallback *User // of a request that names no user
+	fallback *User // for a request that names no user
 	passwd   idNames
 	group    idNames
 }
@@ -55,7 +55,8 @@ func (u *users) named(name string) (*User, error) {
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
 }
 
-// lookup is named with the default for an empty name, in the words of the file routes.
+// lookup is named, except that an empty name means the default user and errors are
+// worded as the file routes word them.
 func (u *users) lookup(name string) (*User, error) {
 	if name == "" {
 		return u.fallback, nil
@@ -67,8 +68,8 @@ func (u *users) lookup(name string) (*User, error) {
 	return user, nil
 }
 
-// owner returns the name of a user id, or the id as text. Where several users are
-// one id, it is the default user's.
+// owner returns the name of a user id, or the id as text. Where several users share
+// one id, it returns the default user's name.
 func (u *users) owner(uid uint32) string {
 	if u.fallback.UID == uid {
 		return u.fallback.Name
@@ -81,8 +82,8 @@ func (u *users) owner(uid uint32) string {
 	return u.passwd.name(uid)
 }
 
-// ownerGroup returns the name of a group id, or the id as text. A sandbox's
-// accounts have groups of their own names.
+// ownerGroup returns the name of a group id, or the id as text. A sandbox's accounts
+// have groups named after them.
 func (u *users) ownerGroup(gid uint32) string {
 	if u.fallback.GID == gid {
 		return u.fallback.Name
@@ -95,8 +96,8 @@ func (u *users) ownerGroup(gid uint32) string {
 	return u.group.name(gid)
 }
 
-// idNames reads names from a file of the form of /etc/passwd and /etc/group, again
-// whenever the file changed: packages add accounts while a sandbox runs.
+// idNames reads names from a file in the format of /etc/passwd and /etc/group, and
+// reads it again whenever it has changed: packages add accounts while a sandbox runs.
 type idNames struct {
 	file string
 
@@ -116,7 +117,7 @@ func (n *idNames) name(id uint32) string {
 }
 
 func (n *idNames) refresh() {
-	// As much as a sandbox may make us read, and remember.
+	// The most that a sandbox can make this process read and remember.
 	const maxSize, maxNames = 1 << 20, 4096
 	var now syscall.Stat_t
 	if err := syscall.Stat(n.file, &now); err != nil {

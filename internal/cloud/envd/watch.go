@@ -21,8 +21,8 @@ import (
 const (
 	// maxWatchedDirs bounds one recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds what is remembered of new directories. Above it some
-	// creations are told twice.
+	// maxReported bounds what is remembered about new directories. Above it, some
+	// creations are reported twice.
 	maxReported = 64 << 10
 )
 
@@ -30,25 +30,25 @@ const (
 type watch struct {
 	agent     *Agent
 	notify    *inotify
-	root      string // without symbolic links: what events begin with
-	asked     string // the path of the request: what entries begin with
+	root      string // without symbolic links: the prefix of events' paths
+	asked     string // the path in the request: the prefix of entries' paths
 	recursive bool
 	entries   bool // describe what changed
 
 	mu     sync.Mutex // held while changes are read and handled
-	failed error      // why no more are
+	failed error      // why no more changes will be read
 
 	dirs map[string]bool // below root, watched
-	// reported is what was found by looking into a new directory. The kernel may
-	// have seen its creation as well, and would tell again. What has the name later
-	// is another file, whose creation is news.
+	// reported is what was found by looking into a new directory. The kernel may have
+	// seen its creation as well, and would report it again. If the name later belongs
+	// to another file, its creation is reported.
 	reported map[string]inode
-	// halfChmod is a directory whose change was told by its parent's watch or its
-	// own; the other one tells it next.
+	// halfChmod is a directory whose change of mode was reported by one of two
+	// watches, its parent's or its own; the other one reports it next.
 	halfChmod string
 }
 
-// watchRequest is what both kinds of watch ask for.
+// watchRequest is what streaming and polled watch requests have in common.
 type watchRequest interface {
 	GetPath() string
 	GetRecursive() bool
@@ -56,7 +56,7 @@ type watchRequest interface {
 	GetAllowNetworkMounts() bool
 }
 
-// newWatch watches from now on. Its errors are Connect's.
+// newWatch starts to watch. Its errors are Connect errors.
 func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
 	root, err := directory(path)
 	if err != nil {
@@ -95,8 +95,8 @@ var errTooManyDirs = fmt.Errorf("too many directories: the bound of a watch is %
 
 func (w *watch) close() error { return w.notify.close() }
 
-// add watches dir, which just came to be known, and everything below it when the
-// watch is recursive. It calls found with what is in there already.
+// add watches dir, which has just been found, and everything below it if the watch is
+// recursive. It calls found with everything that is already in there.
 func (w *watch) add(dir string, found func(path string) error) error {
 	events := uint32(followed)
 	if dir == w.root {
@@ -151,9 +151,9 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// take handles the changes of one read. It returns how many bytes they were, 0 when
-// there are none now, and why there will be no more; its errors are Connect's. It is
-// called with mu held.
+// take handles the changes of one read. It returns their size in bytes, 0 if there are
+// none now, and an error if there will be no more; errors are Connect errors. It must
+// be called with mu held.
 func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) {
 	if w.failed != nil {
 		return 0, w.failed
@@ -174,7 +174,7 @@ func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) 
 }
 
 // catchUp handles every change that happened before it was called. It reports whether
-// the watch goes on.
+// the watch continues.
 func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,8 +189,8 @@ func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
 	return err == nil
 }
 
-// handle turns one change into the events of the wire, one at a time: a directory that
-// was moved here may be of any size.
+// handle turns one change into events of the wire protocol, one at a time: a directory
+// that was moved here may be of any size.
 func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) error {
 	const renamed, removed = unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, unix.IN_DELETE | unix.IN_DELETE_SELF
 	tell := func(path string, kind filesystem.EventType) error { return emit(w.event(path, kind)) }
@@ -221,9 +221,9 @@ func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) e
 	return nil
 }
 
-// created tells of path, unless that was done, and of everything in it.
+// created reports path, unless that was already done, and everything in it.
 func (w *watch) created(path string, tell func(string, filesystem.EventType) error) error {
-	info, _ := os.Lstat(path) // nil: it is gone already
+	info, _ := os.Lstat(path) // nil: already gone
 	reported, told := w.reported[path]
 	delete(w.reported, path)
 	if !told || info != nil && inodeOf(info) != reported {
@@ -245,8 +245,8 @@ func (w *watch) created(path string, tell func(string, filesystem.EventType) err
 	}))
 }
 
-// forget drops path; of a directory that was renamed also what is below it, which is
-// found again under a new name. A removed one is empty.
+// forget drops path. If a directory was renamed, it also drops what is below it, which
+// is found again under the new name. A removed directory is empty.
 func (w *watch) forget(path string, renamed bool) {
 	delete(w.reported, path)
 	if !w.dirs[path] {
@@ -298,8 +298,8 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	return event
 }
 
-// refuseNetworkMount keeps a client from waiting for changes that other machines
-// make: the kernel does not tell those.
+// refuseNetworkMount refuses to watch a network filesystem: the kernel does not report
+// changes made by other machines, and a client would wait for them in vain.
 func refuseNetworkMount(path string) error {
 	var info unix.Statfs_t
 	if err := unix.Statfs(path, &info); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// TestBadNames: a name that is no text hides neither its directory nor the events
-// after it, in both codecs.
+// TestBadNames: a name that is not valid text hides neither its directory nor the
+// events after it, in both codecs.
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -46,7 +46,7 @@ func TestBadNames(t *testing.T) {
 			t.Errorf("%s: Stat: %v", codec, err)
 		}
 	}
-	// What is no text in a request is refused, not guessed.
+	// Invalid text in a request is refused, not guessed.
 	res, body := d.do(t, "POST", "/filesystem.Filesystem/Stat", "{\"path\":\"bad\xff\"}", "Content-Type", "application/json")
 	if res.StatusCode != 400 || !strings.Contains(body, "invalid_argument") {
 		t.Errorf("JSON: %d %s", res.StatusCode, body)
@@ -57,8 +57,8 @@ func TestBadNames(t *testing.T) {
 	}
 }
 
-// TestWatchReplaced writes a file by a rename, as editors do, in a directory that
-// was found full: that is news.
+// TestWatchReplaced replaces a file by a rename, as editors do, in a directory that
+// already had files when it was found: this is reported.
 func TestWatchReplaced(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -82,7 +82,8 @@ func TestWatchReplaced(t *testing.T) {
 	}
 }
 
-// TestWatchedDirectoryRemoved tells of it, and the watch ends with its client.
+// TestWatchedDirectoryRemoved: the removal is reported, and the watch ends with its
+// client.
 func TestWatchedDirectoryRemoved(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -108,7 +109,7 @@ func TestWatchedDirectoryRemoved(t *testing.T) {
 }
 
 // TestWatchOverflow makes more events than the kernel keeps for a client that reads
-// none: it is told that some are lost.
+// none: the client is told that some are lost.
 func TestWatchOverflow(t *testing.T) {
 	t.Parallel()
 	limit := 16 << 10
@@ -122,7 +123,7 @@ func TestWatchOverflow(t *testing.T) {
 	w := d.watch(t, &filesystem.WatchDirRequest{})
 	long := d.home + "/" + strings.Repeat("x", 240)
 	put(t, long+"0", "")
-	// Sockets hold some megabytes of what the client does not read.
+	// Sockets buffer some megabytes that the client does not read.
 	for i := range limit + 40<<10 {
 		if err := os.Rename(long+strconv.Itoa(i), long+strconv.Itoa(i+1)); err != nil {
 			t.Fatal(err)
@@ -135,7 +136,8 @@ func TestWatchOverflow(t *testing.T) {
 	}
 }
 
-// TestAbandonedWatcher gives its place to another one when there is none left.
+// TestAbandonedWatcher: an abandoned watcher gives its place to another one when there
+// is none left.
 func TestAbandonedWatcher(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -174,7 +176,8 @@ func TestAbandonedWatcher(t *testing.T) {
 	}
 }
 
-// TestKeptEventsAreBounded over all watchers, and free again once they were asked for.
+// TestKeptEventsAreBounded: the bound is over all watchers, and the space is free
+// again once the events were fetched.
 func TestKeptEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	ws := newWatchers()

@@ -32,7 +32,7 @@ func (d *daemon) watch(t *testing.T, req *filesystem.WatchDirRequest) watching {
 	return watching{s}
 }
 
-// until returns what comes before something happens to the file called end.
+// until returns the events before something happens to the file called end.
 func (w watching) until(t *testing.T, end string) []string {
 	t.Helper()
 	var events []string
@@ -70,7 +70,7 @@ func TestWatch(t *testing.T) {
 		"below, flat": {false, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, nil},
 		"below, deep": {true, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, []string{"CREATE sub/x"}},
 		"new tree": {true, func(t *testing.T, d *daemon) {
-			// Made elsewhere: nothing of it can be seen happening.
+			// Made elsewhere, so that nobody sees it happen.
 			if err := os.MkdirAll(d.home+"-else/n1/n2", 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestWatch(t *testing.T) {
 			w := d.watch(t, &filesystem.WatchDirRequest{Recursive: test.recursive})
 			test.do(t, d)
 			put(t, d.home+"/end", "")
-			// The kernel joins equal events that nobody has read yet.
+			// The kernel merges equal events that nobody has read yet.
 			if diff := cmp.Diff(test.want, slices.Compact(w.until(t, "end"))); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
@@ -102,8 +102,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchNewTrees makes directories as fast as it can: nothing may be missed and
-// nothing told twice.
+// TestWatchNewTrees makes directories as fast as it can: nothing may be missed,
+// and nothing reported twice.
 func TestWatchNewTrees(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -129,7 +129,7 @@ func TestWatchNewTrees(t *testing.T) {
 			t.Errorf("%s: told %d times", event, seen[event])
 		}
 	}
-	// The moved tree is still watched, by its new name.
+	// The moved tree is still watched, under its new name.
 	if err := os.Rename(d.home+"/a", d.home+"/A"); err != nil {
 		t.Fatal(err)
 	}

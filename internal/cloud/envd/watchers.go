@@ -20,11 +20,11 @@ import (
 
 const (
 	maxWatchers = 64
-	// maxKept is how many bytes of events the watchers together keep until they are
-	// asked for.
+	// maxKept is how many bytes of events all watchers together keep until they are
+	// fetched.
 	maxKept = 16 << 20
-	// abandoned is how long a watcher may go unasked before another one may have its
-	// place, where there is none left.
+	// abandoned is how long a watcher may go without being polled before its place
+	// can be given to another one, if there is none left.
 	abandoned = 10 * time.Minute
 )
 
@@ -33,7 +33,7 @@ var (
 	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not asked for: some are lost", maxKept)
 )
 
-// watchers is every watch there is, streamed or polled.
+// watchers holds every watch, streamed or polled.
 type watchers struct {
 	waits sync.WaitGroup
 	life  context.Context //nolint:containedctx // of what no request bounds
@@ -43,10 +43,10 @@ type watchers struct {
 	count  int
 	polled map[string]*polled
 
-	kept atomic.Int64 // bytes of events in all polled
+	kept atomic.Int64 // bytes of events in all of polled
 }
 
-// polled keeps the events of a watch for a client that asks.
+// polled keeps the events of a watch until a client fetches them.
 type polled struct {
 	all   *watchers
 	watch *watch
@@ -54,7 +54,7 @@ type polled struct {
 
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
-	size   int64 // what they count for in kept
+	size   int64 // their share of kept
 	asked  time.Time
 	err    error
 }
@@ -64,7 +64,8 @@ func newWatchers() *watchers {
 	return &watchers{life: life, end: end, polled: make(map[string]*polled)}
 }
 
-// enter counts a watch in; its owner calls leave, or drop when it is polled.
+// enter reserves a place for a watch; its owner must call leave, or drop if it is
+// polled.
 func (ws *watchers) enter() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -79,8 +80,8 @@ func (ws *watchers) enter() error {
 	return nil
 }
 
-// evict removes the watcher that nobody asked for the longest, if that is long. Its
-// client is gone, most likely: there is no other way to tell.
+// evict removes the watcher that has gone longest without being polled, if that is
+// long enough. Its client has most likely gone: there is no other way to find out.
 func (ws *watchers) evict() bool {
 	var oldest string
 	since := time.Now().Add(-abandoned)
@@ -98,7 +99,7 @@ func (ws *watchers) evict() bool {
 	return true
 }
 
-// drop ends a polled watcher, and its place is free. It is called with mu held.
+// drop ends a polled watcher and frees its place. It must be called with mu held.
 func (ws *watchers) drop(id string) {
 	p := ws.polled[id]
 	delete(ws.polled, id)
@@ -114,15 +115,15 @@ func (ws *watchers) leave() {
 }
 
 func (ws *watchers) close() error {
-	ws.mu.Lock() // what enters is in before this, or sees the end
+	ws.mu.Lock() // a watch that enters did so before this, or sees the end
 	ws.end()
 	ws.mu.Unlock()
 	ws.waits.Wait()
 	return nil
 }
 
-// run hands events to emit until ctx ends or something fails. idle is called when
-// nothing happened for an interval; zero is never.
+// run passes events to emit until ctx ends or something fails. idle is called when
+// nothing happened for interval; a zero interval means never.
 func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
 	defer context.AfterFunc(ctx, w.notify.interrupt)()
 	defer context.AfterFunc(ws.life, w.notify.interrupt)()
@@ -130,7 +131,7 @@ func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, e
 		if err := w.notify.setDeadline(interval); err != nil {
 			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
 		}
-		// What ends after this interrupts the wait.
+		// A stop after this point interrupts the wait.
 		switch {
 		case ws.life.Err() != nil:
 			return connect.NewError(connect.CodeUnavailable, errClosed)
@@ -159,7 +160,7 @@ func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, e
 	}
 }
 
-// WatchDir streams what changes in a directory.
+// WatchDir streams the changes in a directory.
 func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -174,7 +175,7 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.close() }() // nothing is left to lose
+	defer func() { _ = w.close() }() // nothing can be lost
 	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
 		return err
 	}
@@ -185,7 +186,8 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	})
 }
 
-// CreateWatcher keeps what changes in a directory until it is asked for.
+// CreateWatcher starts to keep the changes in a directory until the client fetches
+// them.
 func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -201,7 +203,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		return nil, err
 	}
 	id := "w" + rand.Text()[:20]
-	// It outlives the request.
+	// The watch outlives the request.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &polled{all: ws, watch: w, stop: stop, asked: time.Now()}
 	ws.mu.Lock()
@@ -212,7 +214,8 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		defer stop()
 		err := ws.run(ctx, w, 0, p.keep, nil)
 		p.fail(errors.Join(err, w.close()))
-		// It counts, with what it kept, until it is removed.
+		// An ended watcher, with what it kept, takes up its place until it is
+		// removed.
 		select {
 		case <-ctx.Done():
 		case <-ws.life.Done():
@@ -223,7 +226,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 }
 
 func (p *polled) keep(event *filesystem.FilesystemEvent) error {
-	const overhead = 128 // of an event in memory
+	const overhead = 128 // bytes of an event in memory
 	size := int64(overhead + 2*proto.Size(event))
 	if p.all.kept.Add(size) > maxKept {
 		p.all.kept.Add(-size)
@@ -236,7 +239,7 @@ func (p *polled) keep(event *filesystem.FilesystemEvent) error {
 	return nil
 }
 
-// forget drops what was kept.
+// forget drops the kept events.
 func (p *polled) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +253,8 @@ func (p *polled) fail(err error) {
 	p.err = err
 }
 
-// take returns what came, and after that why no more will.
+// take returns the kept events; once they are all taken, it returns why there will
+// be no more.
 func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,8 +268,8 @@ func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	return events, nil
 }
 
-// GetWatcherEvents takes the events of everything that happened before it and after
-// the last call.
+// GetWatcherEvents returns and removes the events of everything that happened since
+// the last call and before this one.
 func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
 	id := req.Msg.GetWatcherId()
 	ws := s.agent.watchers
@@ -276,7 +280,7 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 		return nil, noWatcher(id)
 	}
 	if !p.watch.catchUp(p.keep) {
-		p.watch.notify.interrupt() // so that its goroutine learns of it
+		p.watch.notify.interrupt() // so that its goroutine notices
 	}
 	events, err := p.take()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package lifecycle keeps the records of a cloud's sandboxes: which there are,
+// Package lifecycle keeps the records of a cloud's sandboxes: which ones exist,
 // how long they live, and how they ended. It knows nothing of HTTP.
 //
 // # States
@@ -9,6 +9,6 @@
 //	ended     has freed its place; how it ended is remembered for a while
 //
 // A record leaves the registry exactly once, and whatever removed it ends the
-// sandbox. Its place is free only when everything in it is dead, so there are
-// never more sandboxes on the machine than there may be.
+// sandbox. Its place becomes free only when everything in the sandbox is dead,
+// so there are never more sandboxes on the machine than the limit allows.
 package lifecycle

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxEnded bounds how many sandboxes that ended are remembered.
+	// maxEnded bounds how many ended sandboxes are remembered.
 	maxEnded = 1000
-	// maxHow bounds what is remembered of each.
+	// maxHow bounds the text that is remembered for each.
 	maxHow = 300
 )
 
@@ -32,5 +32,5 @@ func (l *endedLog) add(id string, at time.Time, how string) {
 	l.how[id] = fmt.Sprintf("%s at %s", clip.Text(how, maxHow), at.Format(time.RFC3339))
 }
 
-// of says how a sandbox ended, "" when nothing is known of it.
+// of returns how a sandbox ended, or "" if that is not known.
 func (l *endedLog) of(id string) string { return l.how[id] }

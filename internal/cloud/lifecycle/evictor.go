@@ -2,12 +2,12 @@ package lifecycle
 
 import "time"
 
-// never is a wait that something else ends.
+// never is a wait that ends only through something else.
 const never = time.Hour
 
 const expiredReason = "its time was over"
 
-// evictor ends sandboxes whose time is over.
+// evictor ends sandboxes whose lifetime is over.
 func (r *Registry) evictor() {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -26,9 +26,9 @@ func (r *Registry) evictor() {
 	}
 }
 
-// takeExpired removes the sandboxes whose time is over and returns how long it
-// is until the next one's is. It looks at all of them: there are few enough that
-// an ordered structure would cost more to read than it saves.
+// takeExpired removes the sandboxes whose lifetime is over and returns the time
+// until the next one's is. It looks at all of them: there are few enough that an
+// ordered structure would cost readers more than it saves.
 func (r *Registry) takeExpired() (expired []*record, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *Registry) takeExpired() (expired []*record, next time.Duration) {
 	return expired, next
 }
 
-// wakeEvictor makes the evictor look again.
+// wakeEvictor makes the evictor check again.
 func (r *Registry) wakeEvictor() {
 	select {
 	case r.wake <- struct{}{}:

@@ -6,26 +6,27 @@ import (
 	"encoding/json"
 )
 
-// maxKeys bounds the idempotency keys that are remembered; the oldest go first.
+// maxKeys bounds the number of idempotency keys that are remembered; the oldest
+// are dropped first.
 const maxKeys = 1000
 
 // attempt is a create request that came with a key.
 type attempt struct {
 	request [sha256.Size]byte
 	done    chan struct{} // closed when sb is known
-	sb      *Sandbox      // nil when it failed
+	sb      *Sandbox      // nil if it failed
 }
 
-// attempts are those that can be asked for again.
+// attempts holds the attempts whose result can be asked for again.
 type attempts struct {
 	byKey map[string]*attempt
-	order []string // keys of those that succeeded, the oldest first
+	order []string // keys of those that succeeded, oldest first
 }
 
-// CreateOnce is [Registry.Create] for a client that repeats a request when it
-// heard no answer: it returns the sandbox that an earlier request with the same
-// key created or is creating. A request that failed may be repeated. The key of
-// a different request is [ErrKeyReused].
+// CreateOnce is [Registry.Create] for a client that repeats a request because
+// it received no answer: it returns the sandbox that an earlier request with
+// the same key created or is creating. A request that failed may be repeated.
+// Using the key of a different request returns [ErrKeyReused].
 func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandbox, error) {
 	text, err := json.Marshal(q)
 	if err != nil {

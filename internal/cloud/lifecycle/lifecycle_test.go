@@ -28,7 +28,7 @@ func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecyc
 	return sb
 }
 
-// The evictor keeps real time without anybody asking.
+// The evictor follows real time without any request.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// How each sandbox ended is remembered, and its place is free again.
+// How each sandbox ended is remembered, and its place becomes free again.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -129,7 +129,7 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	}
 }
 
-// Of the idempotency keys only so many are remembered, the newest.
+// Only a limited number of idempotency keys is remembered: the newest.
 func TestIdempotencyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -155,7 +155,7 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	}
 }
 
-// A launch that fails, and one whose client went away, leave nothing.
+// A launch that fails, and one whose client went away, leave nothing behind.
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}

@@ -2,16 +2,16 @@ package lifecycle
 
 import "time"
 
-// SetLifetime makes a sandbox live for lifetime from now, and not longer than
-// [Registry.MaxLifetime] from its start. It returns a [*NotFoundError] for one
-// that is not there.
+// SetLifetime makes a sandbox live for lifetime from now, but not longer than
+// [Registry.MaxLifetime] from its start. It returns a [*NotFoundError] if the
+// sandbox does not exist.
 func (r *Registry) SetLifetime(id string, lifetime time.Duration) error {
 	_, err := r.move(id, lifetime, false)
 	return err
 }
 
-// Extend is SetLifetime that never shortens a life. It returns the record as it
-// is then.
+// Extend is like SetLifetime but never shortens a lifetime. It returns the
+// record after the change.
 func (r *Registry) Extend(id string, lifetime time.Duration) (Sandbox, error) {
 	return r.move(id, lifetime, true)
 }
@@ -35,8 +35,8 @@ func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) (Sand
 }
 
 // Advance moves the clock of lifetimes forward by d, for tests. Sandboxes whose
-// time is over then are gone when it returns. It moves lifetimes only: timers
-// inside sandboxes keep real time.
+// lifetime is then over have gone when it returns. It affects only lifetimes:
+// timers inside sandboxes use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
 	r.offset += d

@@ -22,13 +22,13 @@ type Options struct {
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
 	Logger       *slog.Logger  // nil: no log
 
-	// Launch starts a sandbox. A sandbox that Launch returned is closed by the
-	// registry: on request, when its time is over, and by Registry.Close.
+	// Launch starts a sandbox. The registry closes every sandbox that Launch
+	// returned: on request, when its lifetime is over, and in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
 }
 
-// Registry has the records of all sandboxes that run. It is safe for concurrent
-// use. Close ends it.
+// Registry holds the records of all running sandboxes. It is safe for
+// concurrent use. Call Close to end it.
 type Registry struct {
 	options Options
 
@@ -40,19 +40,19 @@ type Registry struct {
 	records  map[string]*record
 	ended    endedLog
 	attempts attempts
-	places   int // sandboxes that start, run or end
+	places   int // sandboxes that are starting, running or ending
 	offset   time.Duration
 	closed   bool
 }
 
-// record is a sandbox that runs. Registry.mu guards Network and EndAt; all else
-// never changes.
+// record is a running sandbox. Registry.mu guards Network and EndAt; nothing
+// else ever changes.
 type record struct {
 	Sandbox
 	instance Instance
 }
 
-// New makes a registry without sandboxes. Close ends it.
+// New returns a registry without sandboxes. Call Close to end it.
 func New(o Options) *Registry {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes
@@ -74,11 +74,11 @@ func New(o Options) *Registry {
 	return r
 }
 
-// MaxLifetime is the longest life a sandbox may have.
+// MaxLifetime returns the longest lifetime a sandbox may have.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
-// Close ends every sandbox and waits until they are gone. Create returns
-// [ErrClosed] from then on. It is idempotent.
+// Close ends every sandbox and waits until they have gone. From then on Create
+// returns [ErrClosed]. Close is idempotent.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	first := !r.closed
@@ -96,9 +96,9 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// Create starts a sandbox and records it. Its time counts from when it runs.
-// Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a [*LaunchError],
-// and ctx's, with which nothing is left.
+// Create starts a sandbox and records it. Its lifetime counts from the moment
+// it runs. Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a
+// [*LaunchError], and ctx's, after which nothing of the sandbox is left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	sb, spec := q.spec()
 	if err := r.reserve(); err != nil {
@@ -110,7 +110,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		return Sandbox{}, &LaunchError{err}
 	}
 	rec := &record{Sandbox: sb, instance: instance}
-	// The client may be gone: nobody would know of this sandbox then.
+	// The client may have gone: then nobody would know of this sandbox.
 	if err := ctx.Err(); err != nil {
 		r.end(rec, "nobody waited for it")
 		return Sandbox{}, err
@@ -134,7 +134,7 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 	return rec.Sandbox, nil
 }
 
-// List returns the records of all running sandboxes, in no order.
+// List returns the records of all running sandboxes, in no particular order.
 func (r *Registry) List() []Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,8 +145,8 @@ func (r *Registry) List() []Sandbox {
 	return all
 }
 
-// Kill ends a sandbox; everything in it is dead when it returns. It returns a
-// [*NotFoundError] for one that is not there.
+// Kill ends a sandbox; when it returns, everything in the sandbox is dead. It
+// returns a [*NotFoundError] if the sandbox does not exist.
 func (r *Registry) Kill(id string) error {
 	r.mu.Lock()
 	rec, err := r.findLocked(id)
@@ -161,8 +161,9 @@ func (r *Registry) Kill(id string) error {
 	return nil
 }
 
-// SetEgress replaces what a sandbox may reach, and what is reported of it. How
-// it is reached stays. It returns a [*NotFoundError] for one that is not there.
+// SetEgress replaces what a sandbox may reach, and what is reported about that.
+// How the sandbox can be reached does not change. It returns a [*NotFoundError]
+// if the sandbox does not exist.
 func (r *Registry) SetEgress(id string, allowOut, denyOut []string, rules *network.Rules) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +171,7 @@ func (r *Registry) SetEgress(id string, allowOut, denyOut []string, rules *netwo
 	if err != nil {
 		return err
 	}
-	var changed Network // a new one: records that were handed out keep the old
+	var changed Network // a new value: records that were handed out keep the old one
 	if rec.Network != nil {
 		changed = *rec.Network
 	}
@@ -181,7 +182,7 @@ func (r *Registry) SetEgress(id string, allowOut, denyOut []string, rules *netwo
 }
 
 // reserve takes a place for a sandbox before it is started, so that many
-// requests at once do not start more than there may be.
+// requests at the same time do not start more sandboxes than are allowed.
 func (r *Registry) reserve() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +202,8 @@ func (r *Registry) release() {
 	r.mu.Unlock()
 }
 
-// add records a started sandbox. It reports false when the registry closed.
+// add records a started sandbox. It reports false if the registry has been
+// closed.
 func (r *Registry) add(rec *record, lifetime time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +218,7 @@ func (r *Registry) add(rec *record, lifetime time.Duration) bool {
 	return true
 }
 
-// watch forgets a sandbox that ends by itself.
+// watch removes the record of a sandbox that ends by itself.
 func (r *Registry) watch(rec *record) {
 	<-rec.instance.Done()
 	r.mu.Lock()
@@ -241,15 +243,15 @@ func (r *Registry) findLocked(id string) (*record, error) {
 	return rec, nil
 }
 
-// takeLocked removes a sandbox from the records; nobody finds it from then on.
-// The caller must end it.
+// takeLocked removes a sandbox from the records, so that nobody finds it from
+// then on. The caller must end it.
 func (r *Registry) takeLocked(id string) *record {
 	rec := r.records[id]
 	delete(r.records, id)
 	return rec
 }
 
-// end closes what was taken and frees its place.
+// end closes a sandbox that was taken and frees its place.
 func (r *Registry) end(rec *record, how string) {
 	r.mu.Lock()
 	r.ended.add(rec.ID, r.nowLocked(), how)

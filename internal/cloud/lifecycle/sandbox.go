@@ -19,16 +19,16 @@ type Template struct {
 type Request struct {
 	Template Template
 	Lifetime time.Duration
-	Secure   bool // the daemon inside asks for a token
+	Secure   bool // envd inside requires a token
 	Envs     map[string]string
 	Metadata map[string]string
 	Internet *bool    // as asked; nil: not
 	Network  *Network // as asked; nil: not
-	// Egress is what Internet and Network amount to.
+	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 }
 
-// Network is what was asked for a sandbox's network.
+// Network is what was requested for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
 	AllowPublicTraffic *bool // nil: true
@@ -36,49 +36,49 @@ type Network struct {
 	HTTPSPorts         []int
 }
 
-// Private reports whether ports ask for the traffic token. n may be nil.
+// Private reports whether ports require the traffic token. n may be nil.
 func (n *Network) Private() bool {
 	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 }
 
-// Sandbox is the record of a running sandbox at one moment. What its maps,
-// slices and pointers lead to never changes.
+// Sandbox is the record of a running sandbox at one moment. What its maps, slices and
+// pointers refer to never changes.
 type Sandbox struct {
 	ID           string
 	Template     Template
-	AccessToken  string // "": the daemon asks for none
-	TrafficToken string // "": ports ask for none
+	AccessToken  string // "": envd requires none
+	TrafficToken string // "": ports require none
 	Metadata     map[string]string
-	Internet     *bool    // as asked when it was created
-	Network      *Network // as asked last
+	Internet     *bool    // as requested when it was created
+	Network      *Network // as requested last
 	StartedAt    time.Time
 	EndAt        time.Time
 }
 
-// A Spec says what sandbox to launch.
+// A Spec describes a sandbox to launch.
 type Spec struct {
 	ID           string
 	TemplateID   string
-	AccessToken  string            // the daemon's token, "" for a sandbox that is not secured
-	TrafficToken string            // asked for on every port but the daemon's, "" for public ones
+	AccessToken  string            // envd's token, "" for a sandbox that is not secured
+	TrafficToken string            // required on every port except envd's, "" for public ones
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
-	HTTPSPorts   []int             // whose servers speak TLS
+	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
 	Egress       *network.Rules    // what it may reach
 }
 
-// An Instance is a sandbox that runs.
+// An Instance is a running sandbox.
 type Instance interface {
-	Done() <-chan struct{} // closed when it has ended, whatever ended it
+	Done() <-chan struct{} // closed when it has ended, for whatever reason
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it; everything in it is dead when this returns
 
-	// SetEgress changes what it may reach from now on, and cuts what is connected. It
-	// does not block.
+	// SetEgress changes what the sandbox may reach from now on, and cuts its open
+	// connections. It does not block.
 	SetEgress(rules *network.Rules)
 }
 
-// spec makes the record of a sandbox that is asked for, and what to launch.
+// spec returns the record of a requested sandbox, and the spec to launch it with.
 func (q *Request) spec() (Sandbox, Spec) {
 	sb := Sandbox{ID: newID(), Template: q.Template, Metadata: q.Metadata, Internet: q.Internet, Network: q.Network}
 	if q.Secure {
@@ -97,7 +97,8 @@ func (q *Request) spec() (Sandbox, Spec) {
 	return sb, spec
 }
 
-// newID returns 100 random bits: nobody guesses the id of another's sandbox.
+// newID returns an id of 100 random bits, so that nobody can guess the id of another
+// sandbox.
 func newID() string { return "i" + strings.ToLower(rand.Text())[:20] }
 
 func newToken() string {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// dialTimeout bounds one connection, its name's resolution included.
+	// dialTimeout bounds one connection, including resolving its name.
 	dialTimeout = 30 * time.Second
-	// attemptTimeout bounds the try of one of several addresses.
+	// attemptTimeout bounds the attempt to connect to one of several addresses.
 	attemptTimeout = 10 * time.Second
 	// maxAddresses bounds how many addresses of a name are tried.
 	maxAddresses = 8
 	maxHost      = 253
 )
 
-// A Resolver looks names up. [net.Resolver] is one.
+// A Resolver looks up names. [net.Resolver] is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -34,25 +34,25 @@ type Resolver interface {
 type Dialer struct {
 	Policy   Policy
 	Resolver Resolver // nil: net.DefaultResolver
-	// Proxy gives the HTTP proxy for connections to a host and port, "host:port"; nil,
-	// or nil from it, is none. See [EnvironmentProxy].
+	// Proxy returns the HTTP proxy for connections to a "host:port". If Proxy is nil
+	// or returns nil, there is none. See [EnvironmentProxy].
 	Proxy func(address string) (*url.URL, error)
-	// ProxyNames asks the proxy for names as they are, so that it can filter by
-	// them. Names that resolve on this machine are checked before; what the proxy
-	// connects to is what it resolves itself. False asks it for the address that was
-	// checked, and for a name only if that does not resolve here, no network is
-	// denied, and the proxy is on another machine.
+	// ProxyNames passes names to the proxy as they are, so that it can filter by them.
+	// Names that resolve on this machine are checked first, but the proxy connects to
+	// what it resolves itself. If ProxyNames is false, the proxy is given the address
+	// that was checked; it is given a name only if that does not resolve here, no
+	// network is denied, and the proxy is on another machine.
 	ProxyNames bool
 
-	// own gives this machine's addresses; nil asks the machine each time, as
-	// they come and go. connect dials; nil: a net.Dialer. Tests replace them.
+	// own returns this machine's addresses; nil asks the machine each time, as
+	// addresses come and go. connect dials; nil uses a net.Dialer. Tests replace them.
 	own     func() ([]netip.Addr, error)
 	connect func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }
 
-// dial connects to a TCP port of a host, which is a name or an address, within
-// rules; named says that they allow the name. A *[DeniedError] tells that no
-// address of the host may be reached.
+// dial connects to a TCP port of a host, which is a name or an address, within rules;
+// named reports that they allow the name. It returns a *[DeniedError] if no address of
+// the host may be reached.
 func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -64,7 +64,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	if unknown != nil && proxy == nil {
 		return nil, fmt.Errorf("network: %.255q: %w", host, unknown)
 	}
-	own, err := d.ownAddresses() // after the name, which may take its time
+	own, err := d.ownAddresses() // after resolving the name, which may take a while
 	if err != nil {
 		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
 	}
@@ -76,7 +76,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	}
 	target := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	switch {
-	// A machine behind a proxy may have no resolver that knows names of the outside.
+	// A machine behind a proxy may have no resolver that knows outside names.
 	case unknown != nil && !d.ProxyNames:
 		if d.Policy.DenyPrivate || rules.restrict() && !named {
 			return nil, &DeniedError{Host: host, Rule: ruleUnchecked, Err: unknown}
@@ -88,7 +88,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 			return nil
 		})
 	case proxy != nil && d.ProxyNames:
-		for _, a := range addresses { // it may take any of them
+		for _, a := range addresses { // the proxy may use any of them
 			if err := check(a); err != nil {
 				return nil, err
 			}
@@ -105,10 +105,10 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	})
 }
 
-// firstOf connects to the first of some addresses that passes check and answers.
-// There must be at least one.
+// firstOf connects to the first of the addresses that passes check and answers. There
+// must be at least one address.
 func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(netip.Addr) (net.Conn, error)) (net.Conn, error) {
-	var problems []error // of each address that was tried
+	var problems []error // one for each address that was tried
 	for _, a := range addresses {
 		if err := check(a); err != nil {
 			problems = append(problems, err)
@@ -120,8 +120,8 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 		}
 		problems = append(problems, err)
 	}
-	// What went wrong with an address that may be reached says more than that
-	// another may not.
+	// An error from an address that may be reached says more than that another address
+	// may not be.
 	for _, err := range problems {
 		if _, denied := errors.AsType[*DeniedError](err); !denied {
 			return nil, fmt.Errorf("network: %w", err)
@@ -130,7 +130,7 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 	return nil, problems[0]
 }
 
-// attempt connects to "host:port". check has the last word: it is asked about the
+// attempt connects to "host:port". check has the final say: it is called with the
 // address that the kernel is given.
 func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.Addr) error) (net.Conn, error) {
 	dialer := &net.Dialer{
@@ -149,9 +149,9 @@ func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.A
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// resolve gives the addresses of a host, those of IPv4 first: a machine without a
-// way out over IPv6 would let every connection wait for it. network is "ip" or
-// "ip4".
+// resolve returns the addresses of a host, IPv4 first: on a machine without IPv6
+// access to the internet, every connection would otherwise wait for an IPv6 attempt to
+// fail. network is "ip" or "ip4".
 func (d *Dialer) resolve(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// names is a resolver that knows a few names and nothing else.
+// names is a resolver that knows only a few names.
 type names map[string][]string
 
 func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
@@ -29,12 +29,12 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 	return addresses, nil
 }
 
-// elsewhere is where another machine is, for recording.
+// elsewhere is the address of another machine, for recording.
 const elsewhere = "192.0.2.99"
 
-// recording dials nothing but proxies: it remembers what would be dialled, after
-// asking the control hook as a real dial does. A proxy is what may be dialled on
-// loopback; what runs there is reached as another machine's, too.
+// recording connects to nothing but proxies: it records what would be dialled,
+// after calling the control hook as a real dial does. A proxy is whatever may be
+// dialled on loopback; a proxy there also stands in for one on another machine.
 func recording(d *Dialer) *[]string {
 	var dialled []string
 	d.own = func() ([]netip.Addr, error) {
@@ -167,7 +167,7 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// The address the kernel is given is checked, whatever happened before.
+// The address that the kernel is given is checked, whatever happened before.
 func TestLastCheck(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}
@@ -205,7 +205,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// With the real resolver, interfaces and kernel.
+// This uses the real resolver, interfaces and kernel.
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	answerTTL = 30 // seconds: the machine's resolver does not tell
+	answerTTL = 30 // seconds: the machine's resolver does not report it
 	// maxAnswers is how many addresses fit into 512 bytes with the longest name.
 	maxAnswers = 14
 )
 
-// Answer answers a question to a name server. It knows addresses of IPv4, which
-// the machine's resolver looks up, and leaves out those that may not be reached; a
-// name of which none is left does not exist. There is no IPv6 inside, so names
-// have no such addresses. Other questions are answered that they are not
-// implemented. nil is no answer: to what is not a question.
+// Answer answers a DNS question. It supports IPv4 addresses, which the machine's
+// resolver looks up, and leaves out those that may not be reached; a name with no
+// address left is answered as non-existent. There is no IPv6 inside, so names have
+// no IPv6 addresses. Other questions are answered as not implemented. Answer
+// returns nil, which means no answer, if query is not a question.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -91,7 +91,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	return reachable, dnsmessage.RCodeSuccess
 }
 
-// pack writes an answer. What cannot be written is none.
+// pack encodes an answer. It returns nil if the answer cannot be encoded.
 func pack(head dnsmessage.Header, question *dnsmessage.Question, addresses []netip.Addr) []byte {
 	b := dnsmessage.NewBuilder(make([]byte, 0, 512), head)
 	b.EnableCompression()

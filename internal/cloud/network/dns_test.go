@@ -29,7 +29,8 @@ func question(t testing.TB, name string, typ dnsmessage.Type) []byte {
 	return data
 }
 
-// answered reads an answer as a client does: its code and addresses.
+// answered decodes an answer as a client does: it returns the code and the
+// addresses.
 func answered(t testing.TB, answer []byte) (dnsmessage.RCode, []string) {
 	t.Helper()
 	var m dnsmessage.Message
@@ -119,7 +120,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// Names that are denied are not asked of anybody: a name can carry a secret.
+// Nobody is asked about denied names: a name can carry a secret.
 func TestDeniedNamesStayHere(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: resolverFunc(func(host string) []string { t.Errorf("asked for %s", host); return nil })}

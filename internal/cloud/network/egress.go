@@ -10,21 +10,21 @@ import (
 	"sync"
 )
 
-// maxDenials bounds the denials that are told; more are only counted.
+// maxDenials bounds the denials that are reported; further ones are only counted.
 const maxDenials = 100
 
-// A Denial is what a sandbox wanted to reach and may not: a host, or the name in
-// a question about its address.
+// A Denial is something a sandbox tried to reach but may not: a host, or the name
+// in a DNS question.
 type Denial struct {
 	Host string
-	Port uint16 // 0 for a question
+	Port uint16 // 0 for a DNS question
 	Rule string
 }
 
 // Denials counts what was denied to one sandbox. It is safe for concurrent use.
 type Denials struct {
-	// Tell is told of each denial once, and of the first hundred only: what a
-	// sandbox does must not fill a log.
+	// Tell is called once for each distinct denial, and only for the first
+	// hundred: a sandbox must not be able to fill a log.
 	Tell func(Denial)
 
 	mu    sync.Mutex
@@ -32,7 +32,7 @@ type Denials struct {
 	told  map[Denial]bool
 }
 
-// Count is how many there were.
+// Count returns the number of denials.
 func (d *Denials) Count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,19 +53,20 @@ func (d *Denials) add(denial Denial) {
 	d.Tell(denial)
 }
 
-// Egress is the way out of one sandbox: connections within its rules, and answers
-// about names. It is safe for concurrent use, and has nothing to close.
+// Egress is the egress path of one sandbox: it makes connections within the
+// sandbox's rules and answers DNS questions. It is safe for concurrent use, and
+// need not be closed.
 type Egress struct {
 	Dialer  *Dialer
 	Rules   *Rules
 	Denials *Denials
 }
 
-// Closed says that nothing may be reached.
+// Closed reports whether nothing may be reached.
 func (e *Egress) Closed() bool { return e.Rules.closed() }
 
-// Dial connects to a TCP port of a host, which is a name or an address. A
-// *[DeniedError] tells that the host may not be reached.
+// Dial connects to a TCP port of a host, which is a name or an address. It returns
+// a *[DeniedError] if the host may not be reached.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	_, err := netip.ParseAddr(host)
 	literal := err == nil
@@ -89,17 +90,18 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	}
 	named := e.Rules.named(name)
 	if e.Rules.DenyAll() && !named {
-		// To look the name up would tell its owner's name server what is in it.
+		// Looking the name up would tell its owner's name server what the name
+		// contains.
 		return nil, &DeniedError{Host: host, Rule: e.Rules.denial()}
 	}
 	return e.Dialer.dial(ctx, e.Rules, named, host, port)
 }
 
-// Connect connects to where a connection from inside wants to go: its local
-// address. Where that is denied and the port is one of HTTP or HTTPS, the name
-// that the client sends may be allowed: then it is resolved again, and the address
-// that the sandbox chose is of no account. A client whose name is denied too is
-// told so, by a page or by an alert.
+// Connect connects to the destination of a connection from inside: its local
+// address. If that address is denied and the port is that of HTTP or HTTPS, the
+// name that the client sends may be allowed: then the name is resolved again, and
+// the address that the sandbox chose is ignored. A client whose name is denied too
+// is told so, by a page or by a TLS alert.
 func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(inside.LocalAddr().String())
 	if err != nil {
@@ -122,7 +124,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // which a name may change
+	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // a rule that a name may override
 	if port != portHTTP && port != portHTTPS || !denied && (rule != "" || proxy == nil) {
 		return e.Dial(ctx, host, port)
 	}
@@ -131,7 +133,8 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, err
 	}
-	// The proxy gets the name, too, but for an address that is allowed as such.
+	// The proxy is given the name here too, except for an address that is allowed
+	// as an address.
 	if err == nil && denied == e.Rules.DenyAll() {
 		host = normalize(said.name)
 	}
@@ -148,7 +151,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, nil
 }
 
-// judge gives the rule that denies an address, "" when none does.
+// judge returns the rule that denies an address, or "" if none does.
 func (e *Egress) judge(a netip.Addr) (string, error) {
 	own, err := e.Dialer.ownAddresses()
 	if err != nil {

@@ -30,14 +30,14 @@ func mustRules(t *testing.T, internet bool, allow, deny string) *Rules {
 	return r
 }
 
-// world are the names of these tests.
+// world holds the names that exist in these tests.
 var world = names{
 	"public.test": {"203.0.113.5"}, "api.public.test": {"203.0.113.6"}, "other.test": {"198.51.100.7"},
 	"inner.test": {"10.1.2.3"}, "rebound.test": {"127.0.0.1"}, "own.test": {"192.0.2.10"}, "both.test": {"10.1.2.3", "203.0.113.5"}, "PUBLIC.test.": {"203.0.113.5"},
 }
 
-// What is allowed beats what is denied, an address comes before a name, and what
-// is never reachable is so whatever is allowed.
+// Allowing takes precedence over denying, addresses over names, and what is never
+// reachable stays so whatever is allowed.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -100,8 +100,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A name is looked up again for the connection: what it led to before is of no
-// account.
+// A name is looked up again for the connection: what it resolved to before is
+// ignored.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var asked int
@@ -142,8 +142,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// from connects a client to what stands for a connection from inside to address:
-// its local address is the real one, so Connect is given where it wants to go.
+// from connects a client to a connection that pretends to come from inside and go
+// to address: its local address is the one that Connect reads as the destination.
 func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reached string, err error) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -175,7 +175,7 @@ func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reach
 	return outside.(pretended).address, nil
 }
 
-// pretended is a connection to address that takes everything.
+// pretended is a connection to address that accepts everything.
 type pretended struct {
 	net.Conn
 	address string
@@ -192,7 +192,7 @@ func TestConnect(t *testing.T) {
 			fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
-				return // it was let through, to nobody
+				return // it was allowed, but leads to nobody
 			}
 			defer resp.Body.Close()
 			body, _ := io.ReadAll(resp.Body)
@@ -220,7 +220,7 @@ func TestConnect(t *testing.T) {
 		name, allow, deny string
 		to                string
 		client            func(net.Conn)
-		reached           string // "" is not
+		reached           string // "": not reached
 	}{
 		{"anything", "", "", "203.0.113.9:80", never, "203.0.113.9:80"},
 		{"server speaks first", "", "", "203.0.113.9:443", never, "203.0.113.9:443"},
@@ -276,8 +276,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// A client that says nothing is not waited for when the sandbox ends, and what is
-// no host is nobody's to look up.
+// A client that sends nothing is not waited for when the sandbox ends, and what is
+// not a host name is never looked up.
 func TestConnectRefuses(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: world}
@@ -297,8 +297,8 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// With ProxyNames a machine behind a proxy connects through it by name, and what
-// resolves here and may not be reached is refused before.
+// With ProxyNames, a machine behind a proxy connects through it by name; names
+// that resolve here to something that may not be reached are refused first.
 func TestUpstreamProxy(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -370,8 +370,8 @@ func TestUpstreamProxy(t *testing.T) {
 	}
 }
 
-// asking is a proxy that remembers what it was asked for and connects to nothing.
-// It runs on this machine, at 127.0.0.1.
+// asking is a proxy that records what it was asked for and connects to nothing. It
+// runs on this machine, at 127.0.0.1.
 func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -395,8 +395,8 @@ func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 }
 
 // Names that a proxy would read as an address of loopback, of the metadata service
-// or of a private network never reach it, whatever is allowed. They are not looked
-// up, either.
+// or of a private network never reach the proxy, whatever is allowed. They are not
+// looked up either.
 func TestNumericNames(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusOK)
@@ -440,8 +440,8 @@ func TestNumericNames(t *testing.T) {
 	}
 }
 
-// A proxy is asked for the address that was checked, and the next one when it
-// cannot have that: what it would resolve the name to is of no account.
+// A proxy is given the address that was checked, and the next one if it cannot
+// reach that: what it would resolve the name to does not matter.
 func TestProxyGetsCheckedAddress(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusForbidden)
@@ -472,9 +472,9 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 	}
 }
 
-// What does not resolve here cannot be checked. It is left to a proxy only where
-// nothing is denied by address and the proxy is on another machine: on this one it
-// reaches loopback.
+// A name that does not resolve here cannot be checked. It is left to a proxy only
+// if nothing is denied by address and the proxy is on another machine: a proxy on
+// this machine reaches loopback.
 func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -560,8 +560,8 @@ func FuzzListen(f *testing.F) {
 	})
 }
 
-// BenchmarkDial is what the check of one connection costs, that of this machine's
-// own addresses included.
+// BenchmarkDial measures the check of one connection, including that of this
+// machine's own addresses.
 func BenchmarkDial(b *testing.B) {
 	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, string) (net.Conn, error) {
 		return pretended{got: &strings.Builder{}}, nil

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// Ports whose clients speak first, and name whom they want to speak with.
+// Ports whose clients speak first, and name the server they want.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
 )
 
 const (
-	// peekTimeout bounds the wait for a client's first words, maxPeek their size.
+	// peekTimeout bounds the wait for a client's first message, maxPeek its size.
 	peekTimeout = 10 * time.Second
 	maxPeek     = 72 << 10 // a ClientHello of the largest size, in records
 )
 
-// said is how a client began.
+// said is the beginning of what a client sent.
 type said struct {
 	name  string // "" for none
-	bytes []byte // what was read, for whom it is meant for
+	bytes []byte // what was read, to be passed on to the server
 	port  uint16
 }
 
 var errNoName = errors.New("network: the client sent no name")
 
-// listen reads from a connection until the name of whom it is meant for has come:
-// the server name of TLS, the Host of HTTP.
+// listen reads from a connection until the name of the server it is meant for has
+// arrived: the server name of TLS, or the Host of HTTP.
 func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
 		return nil, err
@@ -94,7 +94,8 @@ func hostHeader(from io.Reader) (string, error) {
 	return host, nil
 }
 
-// deafConn is a connection to read from; what is written goes nowhere.
+// deafConn is a connection that can only be read from; what is written to it is
+// dropped.
 type deafConn struct{ io.Reader }
 
 func (deafConn) Write(p []byte) (int, error)      { return len(p), nil }
@@ -105,11 +106,11 @@ func (deafConn) SetDeadline(time.Time) error      { return nil }
 func (deafConn) SetReadDeadline(time.Time) error  { return nil }
 func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 
-// accessDenied is the alert of TLS that says so.
+// accessDenied is the access_denied alert of TLS.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
 // refuse tells a client, in its own protocol, why it is not connected, and gives
-// it a moment to read that.
+// it a moment to read the answer.
 func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
 	answer := accessDenied
 	if s.port == portHTTP {
@@ -120,7 +121,7 @@ func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
 		text := fmt.Sprintf("no connection to %.255s: %s\n", host, why.Error())
 		answer = fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 	}
-	_ = conn.SetDeadline(time.Now().Add(time.Second)) // when any of this fails, nobody is there to be told
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // if any of this fails, there is nobody to tell
 	if _, err := conn.Write(answer); err != nil {
 		return
 	}

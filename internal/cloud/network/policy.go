@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// Policy says what a cloud's sandboxes may reach besides what no sandbox ever
-// may. The zero value allows the internet and private networks, which companies
-// keep their package mirrors in. What one sandbox may reach is its [Rules].
+// Policy says what a cloud's sandboxes may reach, apart from what no sandbox ever
+// may. The zero value allows the internet and private networks, where companies
+// keep their package mirrors. What a single sandbox may reach is set by its
+// [Rules].
 type Policy struct {
 	DenyPrivate bool // refuse private, shared and unique local addresses
 }
 
-// Rules, as [DeniedError] names them.
+// Names of the rules in a [DeniedError].
 const (
 	ruleLoopback  = "loopback"
 	ruleUnspec    = "unspecified address"
@@ -27,17 +28,17 @@ const (
 	ruleOff       = "internet access is off for this sandbox"
 	ruleNumeric   = "a name that ends in a number, which programs read as an address"
 
-	// Of names that only a proxy could resolve.
+	// For names that only a proxy could resolve.
 	ruleUnchecked = "the name does not resolve on this machine, so its addresses cannot be checked against the networks that are denied; local.WithProxyNames leaves that to the proxy"
 	ruleProxyHere = "the name does not resolve on this machine, and the proxy that would resolve it runs here too; local.WithProxyNames leaves it to the proxy"
 )
 
-// A DeniedError is a connection that the policy forbids.
+// A DeniedError is returned for a connection that is forbidden.
 type DeniedError struct {
-	Host    string     // as it was asked for
-	Address netip.Addr // what it resolved to; not valid when the name was enough
+	Host    string     // as requested
+	Address netip.Addr // what it resolved to; not valid if the name alone decided
 	Rule    string     // which rule forbids it
-	Err     error      // why the addresses of Host are not known, where the rule is about that; else nil
+	Err     error      // why the addresses of Host are not known, if the rule is about that; else nil
 }
 
 func (e *DeniedError) Error() string {
@@ -55,7 +56,7 @@ func (e *DeniedError) Error() string {
 // Unwrap returns Err.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Denied tells that the connection was forbidden, not that it failed.
+// Denied reports that the connection was forbidden, not that it failed.
 func (e *DeniedError) Denied() bool { return true }
 
 var (
@@ -71,11 +72,11 @@ var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast   = netip.MustParseAddr("255.255.255.255")
 
-	// What is private besides what [netip.Addr.IsPrivate] says.
+	// Networks that count as private besides those of [netip.Addr.IsPrivate].
 	private = []netip.Prefix{
 		netip.MustParsePrefix("100.64.0.0/10"),  // shared
-		netip.MustParsePrefix("192.0.0.0/24"),   // of protocols
-		netip.MustParsePrefix("198.18.0.0/15"),  // of benchmarks
+		netip.MustParsePrefix("192.0.0.0/24"),   // for protocol assignments
+		netip.MustParsePrefix("198.18.0.0/15"),  // for benchmarks
 		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, and used inside some clouds
 		netip.MustParsePrefix("fec0::/10"),      // site-local
 		netip.MustParsePrefix("64:ff9b:1::/48"), // translated by the network's own gateway
@@ -92,10 +93,10 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
 
-// check gives the rule that forbids an address, "" when none does. named says
-// that the sandbox's rules allow the name it was asked for by, own are the
-// addresses of this machine. What is never reachable comes first, then what the
-// rules allow, by address before by name, then what they deny.
+// check returns the rule that forbids an address, or "" if none does. named reports
+// that the sandbox's rules allow the name the address was requested by; own holds
+// the addresses of this machine. Addresses that are never reachable are checked
+// first, then what the rules allow, by address before by name, then what they deny.
 func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) string {
 	if rule := never(a, own); rule != "" {
 		return rule
@@ -113,7 +114,8 @@ func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) 
 	return ""
 }
 
-// never gives the rule by which no sandbox reaches an address, whatever is allowed.
+// never returns the rule by which no sandbox may reach an address, whatever is
+// allowed, or "" if there is none.
 func never(a netip.Addr, own []netip.Addr) string {
 	if a.Zone() != "" {
 		return ruleZone
@@ -137,7 +139,7 @@ func never(a netip.Addr, own []netip.Addr) string {
 	return ""
 }
 
-// isHere reports whether what listens at an address runs on this machine.
+// isHere reports whether an address leads to this machine.
 func isHere(a netip.Addr, own []netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return a.IsLoopback() || a.IsUnspecified() || slices.Contains(own, a)
@@ -147,8 +149,8 @@ func isPrivate(a netip.Addr) bool {
 	return a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// forms gives an address without its IPv6 clothes, and the IPv4 address inside
-// it, if there is one.
+// forms returns an address with any IPv4-in-IPv6 mapping removed, and the IPv4
+// address embedded in it, if there is one.
 func forms(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 	if v4, ok := embedded(a); ok {
@@ -157,7 +159,7 @@ func forms(a netip.Addr) []netip.Addr {
 	return []netip.Addr{a}
 }
 
-// embedded gives the IPv4 address inside an IPv6 one.
+// embedded returns the IPv4 address inside an IPv6 one.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false

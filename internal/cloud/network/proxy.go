@@ -20,9 +20,9 @@ const (
 	tunnelIdle = 90 * time.Second
 )
 
-// Proxy is an HTTP proxy: CONNECT for any protocol, and plain HTTP by absolute
-// URI. It runs inside a sandbox, as its only way out, and answers 403 naming
-// the host when a connection is denied, 502 when it fails. Close ends it.
+// Proxy is an HTTP proxy: CONNECT for any protocol, and plain HTTP by absolute URI.
+// It runs inside a sandbox, as its only egress path. It answers 403 and names the
+// host when a connection is denied, and 502 when it fails. Close ends it.
 type Proxy struct {
 	dial    func(ctx context.Context, host string, port uint16) (net.Conn, error)
 	forward httputil.ReverseProxy
@@ -30,9 +30,9 @@ type Proxy struct {
 	tunnels atomic.Int64
 }
 
-// NewProxy makes a proxy that connects with dial. An error of dial that has a
-// method Denied() bool that gives true, as *[DeniedError] has, is answered
-// with 403.
+// NewProxy returns a proxy that connects with dial. If dial returns an error with a
+// method Denied() bool that returns true, such as *[DeniedError], the proxy answers
+// 403.
 func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn, error)) *Proxy {
 	p := &Proxy{dial: dial}
 	p.idle = &http.Transport{
@@ -57,7 +57,7 @@ func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn
 	return p
 }
 
-// Close drops the connections kept for reuse. Tunnels end with their clients.
+// Close closes the connections kept for reuse. Tunnels end with their clients.
 func (p *Proxy) Close() error {
 	p.idle.CloseIdleConnections()
 	return nil
@@ -105,15 +105,16 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The client may have spoken before it was answered: that is in the buffer.
+		// The client may have sent data before it was answered, which is in the
+		// buffer.
 		pipe(far, buffered.Reader)
 	}()
 	pipe(near, far)
 	<-done
 }
 
-// pipe copies until from ends and says so to to. When the copy breaks, both
-// ways of to end, as nothing sensible can follow.
+// pipe copies until from ends, and then closes the writing side of to. If the copy
+// breaks off, both directions of to end, because nothing sensible can follow.
 func pipe(to net.Conn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -122,8 +123,8 @@ func pipe(to net.Conn, from io.Reader) {
 	}
 }
 
-// refuse answers a request whose connection could not be made. The reason is
-// in the body: tools like pip and curl show it, or at least the status.
+// refuse answers a request whose connection could not be made. The body states the
+// reason: tools like pip and curl show it, or at least the status.
 func refuse(w http.ResponseWriter, host string, err error) {
 	status := http.StatusBadGateway
 	var denial interface{ Denied() bool }

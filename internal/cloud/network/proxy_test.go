@@ -124,7 +124,7 @@ func TestProxyRefusals(t *testing.T) {
 	}
 }
 
-// Each side may end its half, and what the client says before it is answered
+// Each side may end its half, and what the client sends before it is answered
 // is not lost.
 func TestTunnelHalfClose(t *testing.T) {
 	t.Parallel()

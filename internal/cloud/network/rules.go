@@ -11,13 +11,13 @@ import (
 // maxRules bounds each list of rules.
 const maxRules = 1000
 
-// allTraffic is what denies everything.
+// allTraffic is the entry that denies everything.
 const allTraffic = "0.0.0.0/0"
 
 var everything = []netip.Prefix{netip.MustParsePrefix(allTraffic), netip.MustParsePrefix("::/0")}
 
-// Rules are what one sandbox may reach, as its owner says. nil allows all that
-// the [Policy] does. They do not change.
+// Rules are what one sandbox may reach, as its owner wants. A nil Rules allows
+// everything that the [Policy] does. Rules do not change.
 type Rules struct {
 	allow []netip.Prefix
 	names []string // "example.com", "*.example.com" or "*"
@@ -25,7 +25,7 @@ type Rules struct {
 	off   bool // internet access as a whole was turned off
 }
 
-// RuleError is a rule that cannot be one.
+// RuleError describes an invalid rule.
 type RuleError struct {
 	List   string // "allowOut" or "denyOut"
 	Entry  string
@@ -36,10 +36,11 @@ func (e *RuleError) Error() string {
 	return fmt.Sprintf("network: %s has %.100q: %s", e.List, e.Entry, e.Reason)
 }
 
-// ParseRules reads rules as the service has them. allow holds addresses, networks
-// and names, of which "*.example.com" is every name below example.com and "*" any;
-// deny addresses and networks only. Allow beats deny. Without internet everything
-// is denied that is not allowed. A rule that cannot be one is a [*RuleError].
+// ParseRules parses rules in the service's form. allow holds addresses, networks
+// and names, where "*.example.com" means every name below example.com and "*" any
+// name; deny holds only addresses and networks. allow takes precedence over deny.
+// Without internet, everything that is not allowed is denied. An invalid rule is
+// returned as a [*RuleError].
 func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 	r := &Rules{off: !internet}
 	for list, entries := range map[string][]string{"allowOut": allow, "denyOut": deny} {
@@ -79,8 +80,8 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 	return r, nil
 }
 
-// parseNetwork reads an address or a network. The bare unspecified address is
-// neither: it looks like everything, and is nothing.
+// parseNetwork parses an address or a network. The bare unspecified address is
+// neither: it looks like everything and means nothing.
 func parseNetwork(entry string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(entry); err == nil {
 		if p.Addr().Is4In6() {
@@ -98,7 +99,7 @@ func parseNetwork(entry string) (netip.Prefix, error) {
 	return netip.PrefixFrom(a, a.BitLen()), nil
 }
 
-// validPattern tells whether a name, normalized, can be a rule.
+// validPattern reports whether a normalized name can be a rule.
 func validPattern(name string) bool {
 	if name == "*" {
 		return true
@@ -107,20 +108,20 @@ func validPattern(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return false
 	}
-	// What looks like an address, and is none, is a slip.
+	// A name that looks like an address, but is none, is a mistake.
 	return validName(name) && !numeric(name)
 }
 
-// numeric reports whether a name, normalized, ends in a number, decimal, octal
-// or hexadecimal. Many programs, proxies among them, read such a name as an IPv4
-// address: "127.1", "2130706433" and "0x7f000001" are 127.0.0.1 to them. No name
-// of DNS ends so.
+// numeric reports whether a normalized name ends in a number, whether decimal,
+// octal or hexadecimal. Many programs, including proxies, read such a name as an
+// IPv4 address: "127.1", "2130706433" and "0x7f000001" are 127.0.0.1 to them. No
+// DNS name ends in a number.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
-// validName tells whether a name, normalized, is one of DNS.
+// validName reports whether a normalized name is a valid DNS name.
 func validName(name string) bool {
 	if name == "" || len(name) > maxHost {
 		return false
@@ -138,11 +139,11 @@ func validName(name string) bool {
 	return true
 }
 
-// normalize gives the one spelling of a name.
+// normalize returns the one canonical spelling of a name.
 func normalize(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// allows tells whether an address is allowed by a rule of its own. A rule for
-// everything is not one for private networks.
+// allows reports whether an address is allowed by a rule about addresses. A rule
+// that allows everything does not allow private networks.
 func (r *Rules) allows(a netip.Addr) bool {
 	return r != nil && slices.ContainsFunc(r.allow, func(p netip.Prefix) bool {
 		return p.Contains(a) && (!isPrivate(a) || isPrivate(p.Addr()))
@@ -153,7 +154,7 @@ func (r *Rules) denies(a netip.Addr) bool {
 	return r != nil && slices.ContainsFunc(r.deny, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// named tells whether a name, normalized, is allowed by name.
+// named reports whether a normalized name is allowed by name.
 func (r *Rules) named(name string) bool {
 	return r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
 		suffix, wild := strings.CutPrefix(pattern, "*")
@@ -161,16 +162,16 @@ func (r *Rules) named(name string) bool {
 	})
 }
 
-// restrict tells whether anything is denied.
+// restrict reports whether anything is denied.
 func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
 
-// DenyAll tells whether only what is allowed is reachable.
+// DenyAll reports whether only what is explicitly allowed can be reached.
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 
-// closed tells whether nothing is reachable.
+// closed reports whether nothing can be reached.
 func (r *Rules) closed() bool { return r.DenyAll() && len(r.allow) == 0 && len(r.names) == 0 }
 
-// denial is the rule by which r denies.
+// denial returns the name of the rule by which r denies.
 func (r *Rules) denial() string {
 	if r.off {
 		return ruleOff

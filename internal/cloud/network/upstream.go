@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// EnvironmentProxy is the proxy of this machine's environment, HTTPS_PROXY and
-// NO_PROXY, which are read now. It is nil when there is none. Connections of any
-// port go through it, by CONNECT.
+// EnvironmentProxy returns the proxy of this machine's environment, from
+// HTTPS_PROXY and NO_PROXY, which are read now. It returns nil if there is none.
+// Connections to any port go through the proxy, by CONNECT.
 func EnvironmentProxy() func(address string) (*url.URL, error) {
 	environment := httpproxy.FromEnvironment()
 	if environment.HTTPSProxy == "" {
@@ -30,7 +30,7 @@ func EnvironmentProxy() func(address string) (*url.URL, error) {
 	return func(address string) (*url.URL, error) { return proxyFor(&url.URL{Scheme: "https", Host: address}) }
 }
 
-// proxyFor gives the proxy for a host and port, nil for none.
+// proxyFor returns the proxy for a host and port, or nil if there is none.
 func (d *Dialer) proxyFor(host string, port uint16) (*url.URL, error) {
 	if d.Proxy == nil {
 		return nil, nil
@@ -42,8 +42,8 @@ func (d *Dialer) proxyFor(host string, port uint16) (*url.URL, error) {
 	return proxy, nil
 }
 
-// redacted is an error about an address of a proxy, which may have a password in
-// it, without the address.
+// redacted returns the text of an error about the address of a proxy without the
+// address, which may contain a password.
 func redacted(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err.Error()
@@ -51,7 +51,8 @@ func redacted(err error) string {
 	return "its address is not a URL"
 }
 
-// addressThroughProxy has an HTTP proxy connect to an address within a time.
+// addressThroughProxy connects to an address through an HTTP proxy, within a time
+// limit.
 func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, address netip.AddrPort, limit time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -62,14 +63,14 @@ func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, addres
 	return conn, err
 }
 
-// errAnswered is followed by the status with which a proxy refused.
+// errAnswered is followed by the status of a proxy's refusal.
 var errAnswered = errors.New("it answered")
 
-// anywhere lets a proxy have any address.
+// anywhere accepts any address for a proxy.
 func anywhere(netip.Addr) error { return nil }
 
-// throughProxy has an HTTP proxy connect to address. The proxy is connected to
-// only at an address that at accepts.
+// throughProxy connects to address through an HTTP proxy. It connects to the
+// proxy only at an address that at accepts.
 func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address string, at func(netip.Addr) error) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -109,12 +110,13 @@ func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address strin
 	if err := request.Write(conn); err != nil {
 		return nil, err
 	}
-	// The answer is read byte by byte: what follows it belongs to the connection.
+	// The answer is read byte by byte, because what follows it belongs to the
+	// connection.
 	answer, err := http.ReadResponse(bufio.NewReaderSize(oneByte{io.LimitReader(conn, maxPeek)}, 16), request)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close() // which a CONNECT that succeeds does not have
+	defer answer.Body.Close() // a CONNECT that succeeds has no body
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%w %.100s", errAnswered, answer.Status)
 	}

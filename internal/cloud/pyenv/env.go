@@ -12,10 +12,11 @@ import (
 )
 
 // Variable is the environment variable that names the Python to use instead of
-// anything that would be found or made.
+// anything that would be found or created.
 const Variable = "E2BCTL_PYTHON"
 
-// ErrNoPython says that the machine has no Python a sandbox could run.
+// ErrNoPython is returned when the machine has no Python that a sandbox could
+// run.
 var ErrNoPython = errors.New("python: no usable python3 found; install Python 3.9 or newer, or name one in " + Variable)
 
 // Level says how much a Python can do, from most to least.
@@ -41,24 +42,25 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// Env is a Python and what it stands on. It is a value: nothing has to be closed.
+// Env is a Python and the files it depends on. It is a plain value: nothing has
+// to be closed.
 type Env struct {
-	Python  string   // absolute path of the interpreter; its real file, never a shim
-	Version string   // of the interpreter, as in "3.11.7"
-	Trees   []string // directories a sandbox must be shown beyond /usr, none inside another
+	Python  string   // absolute path of the interpreter: its real file, never a shim
+	Version string   // of the interpreter, such as "3.11.7"
+	Trees   []string // directories besides /usr that a sandbox must be shown, none inside another
 	Vars    []string // variables ("NAME=value") that its processes should have
 	Level   Level
-	Note    string // one line: what is missing, or not used, and what to do; "" when nothing is
+	Note    string // one line: what is missing or not used, and what to do; "" if there is nothing to say
 }
 
-// Find returns the best Python that is there now: the one that E2BCTL_PYTHON
-// names, else the prepared environment, else a python3 with IPython, else any
-// python3. It runs the candidates to ask them, and installs nothing; that the
-// prepared environment is in use is noted there.
-// A prepared environment that users other than this one and root can change is
-// not run; the note of what is returned in its place says so.
-// It returns [ErrNoPython] when there is none, and an error that names the file
-// when E2BCTL_PYTHON does not work.
+// Find returns the best Python available now: the one that E2BCTL_PYTHON names,
+// else the prepared environment, else a python3 with IPython, else any python3.
+// It runs the candidates to find out about them, and installs nothing. If it
+// returns the prepared environment, it records there that the environment is in
+// use. A prepared environment that users other than this one and root can change
+// is not used; the Note of the Env returned instead says so. Find returns
+// [ErrNoPython] when there is none, and an error that names the file when
+// E2BCTL_PYTHON does not work.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
 	if env == nil && err == nil {
@@ -75,19 +77,21 @@ func Find(ctx context.Context) (*Env, error) {
 	return fallback(ctx, "run `e2bctl local setup`")
 }
 
-// Ensure returns the prepared environment and makes it first when it is not
-// there, which downloads some 80 MB and takes a minute. Processes that call it at
-// the same time wait for the one that works. When it cannot be made, Ensure
-// answers as [Find] does, with the reason in [Env.Note]. progress gets what is
-// being done, as lines, or as a bar when it is a terminal; nil is silent.
+// Ensure returns the prepared environment. If it does not exist, Ensure creates
+// it first, which downloads about 80 MB and takes a minute. Processes that call
+// Ensure at the same time wait for the one that is creating it. If it cannot be
+// created, Ensure returns what [Find] does, with the reason in [Env.Note].
+// Progress is written to progress as lines, or as a bar when it is a terminal;
+// nil is silent.
 //
-// Whatever the umask is, nobody else can write to what Ensure makes, nor read an
-// ordinary user's. An environment that others can change is replaced.
+// Regardless of the umask, nobody else can write to what Ensure creates, or read
+// what it creates for an ordinary user. An environment that others can change is
+// replaced.
 //
 // Environments of other versions that nobody has used for 30 days are removed.
 //
-// Root may get the system's python3-venv package installed, which progress says
-// beforehand. A cancelled ctx leaves nothing half made.
+// When run as root, Ensure may install the system's python3-venv package, which
+// progress announces first. Cancelling ctx leaves nothing half made.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	report := newReporter(progress)
 	defer removeUnused(report)
@@ -106,7 +110,7 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	return fallback(ctx, err.Error())
 }
 
-// named returns the Python that E2BCTL_PYTHON names, nil when it names none.
+// named returns the Python that E2BCTL_PYTHON names, or nil if it names none.
 func named(ctx context.Context) (*Env, error) {
 	name := os.Getenv(Variable)
 	if name == "" {
@@ -119,9 +123,9 @@ func named(ctx context.Context) (*Env, error) {
 	return found.env("install it there"), nil
 }
 
-// System returns the best Python of which everything is below /usr, for a
-// sandbox that can be shown nothing else. remedy is what its note tells the user
-// to do. It returns [ErrNoPython] when there is none.
+// System returns the best Python that lies entirely below /usr, for a sandbox
+// that can be shown nothing else. remedy is what its note tells the user to do.
+// It returns [ErrNoPython] when there is none.
 func System(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {

@@ -15,34 +15,34 @@ import (
 	"time"
 )
 
-// probe is the program that an interpreter is asked with. A python3 on PATH may
-// be a script that picks one of several (pyenv, asdf); only the interpreter that
-// runs in the end knows its own file.
+// probe is the program that is run to ask an interpreter about itself. A python3 on
+// PATH may be a script that selects one of several (pyenv, asdf); only the
+// interpreter that runs in the end knows its own file.
 //
 //go:embed probe.py
 var probe string
 
-// probeTimeout bounds one interpreter's answer; a shim on a cold disk takes
+// probeTimeout bounds one interpreter's answer; a shim on a cold disk can take
 // seconds.
 const probeTimeout = 20 * time.Second
 
-// oldest is the first minor version of Python 3 that the kernel driver runs on.
+// oldest is the first minor version of Python 3 that the kernel driver supports.
 const oldest = 9
 
-// modules are what the list is for, with the distribution's name where it is
-// another one. probe.py is given them to look for.
+// modules are the purpose of the list, with the name of the distribution where it
+// differs. probe.py is given them to look for.
 var modules = []struct{ name, distribution string }{
 	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
 }
 
-// interpreter is what an interpreter says of itself.
+// interpreter is what an interpreter reports about itself.
 type interpreter struct {
 	Executable string   // sys.executable
 	Real       string   // the same without symbolic links
-	Base       string   // the interpreter below a virtual environment
+	Base       string   // the interpreter that a virtual environment is based on
 	Prefixes   []string // every installation prefix, virtual and real
 	Numbers    [3]int   `json:"version"`
-	Modules    []string // of those asked for, the ones that are there
+	Modules    []string // those of the modules asked for that are installed
 }
 
 func (i *interpreter) version() string {
@@ -51,8 +51,8 @@ func (i *interpreter) version() string {
 
 func (i *interpreter) has(module string) bool { return slices.Contains(i.Modules, module) }
 
-// trees returns the directories below which everything of the interpreter is,
-// without what is under /usr and without nested ones.
+// trees returns the directories that contain everything the interpreter consists
+// of, without directories below /usr and nested ones.
 func (i *interpreter) trees() []string {
 	paths := append(slices.Clone(i.Prefixes), filepath.Dir(filepath.Dir(i.Real)))
 	slices.Sort(paths)
@@ -66,13 +66,13 @@ func (i *interpreter) trees() []string {
 	return trees
 }
 
-// below reports whether path is directory or in it.
+// below reports whether path is directory or something in it.
 func below(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// candidates asks the places a python3 may be in; those that do not work or are
-// too old are left out. It fails only when ctx ends.
+// candidates asks the interpreters at the places where a python3 may be; those that
+// do not work or are too old are left out. It fails only when ctx ends.
 func candidates(ctx context.Context) ([]*interpreter, error) {
 	var found []*interpreter
 	for _, name := range []string{"python3", "/usr/bin/python3", "/usr/local/bin/python3"} {
@@ -114,8 +114,8 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	return found, found.check()
 }
 
-// check refuses what a sandbox could not run, or could run only by being shown
-// what it must not see.
+// check refuses an interpreter that a sandbox could not run, or could run only by
+// being shown what it must not see.
 func (i *interpreter) check() error {
 	switch {
 	case !filepath.IsAbs(i.Executable):

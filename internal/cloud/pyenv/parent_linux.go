@@ -8,8 +8,8 @@ import (
 )
 
 // endWithParent makes the command end with this process, however that ends, and
-// a cancelled context end what the command has started as well: a half-made
-// environment has no use.
+// makes a cancelled context also end what the command has started: a half-made
+// environment is of no use.
 func endWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	command.Cancel = func() error {

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// reporter tells what is going on: a line for each stage and, on a terminal, a
-// bar for the stages that have steps.
+// reporter reports progress: a line for each stage and, on a terminal, a bar for
+// the stages that have steps.
 type reporter struct {
 	w           io.Writer
 	terminal    bool
 	total, done int
-	open        bool // a bar is on the current line
+	open        bool // the current line shows a bar
 }
 
 func newReporter(w io.Writer) *reporter {
@@ -36,8 +36,8 @@ func (r *reporter) line(format string, arguments ...any) {
 	fmt.Fprintf(r.w, format+"\n", arguments...)
 }
 
-// stage begins the next part of the work, of steps packages; 0 is a part whose
-// progress is not known.
+// stage begins the next part of the work, which consists of steps packages; 0
+// means that its progress is not known.
 func (r *reporter) stage(name string, steps int) {
 	if steps == 0 {
 		r.line("%s", name)
@@ -65,7 +65,7 @@ func (r *reporter) step(label string) {
 // maxLine bounds what lineWriter keeps of a line; the rest of it is dropped.
 const maxLine = 4 << 10
 
-// lineWriter calls line, unless it is nil, for every whole line written to it.
+// lineWriter calls line, unless line is nil, for every whole line written to it.
 type lineWriter struct {
 	line func(string)
 	part []byte

@@ -18,9 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pretender is a python3 that answers the probe, makes environments of copies
-// of itself and installs nothing. It counts the runs of its pip and does there
-// what PRETEND says. Its base is in a directory of its own, as pyenv's are.
+// pretender is a python3 that answers the probe, makes environments from copies
+// of itself and installs nothing. It counts the runs of its pip, which do what
+// PRETEND says. Its base is in a directory of its own, as with pyenv.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
@@ -156,7 +156,7 @@ func TestEnsureStepsDown(t *testing.T) {
 	}
 }
 
-// notifier cancels when it is told of a stage.
+// notifier cancels when a stage is reported.
 type notifier struct {
 	stage  string
 	cancel context.CancelFunc
@@ -224,7 +224,7 @@ func TestVariable(t *testing.T) {
 	}
 }
 
-// TestMachine asks the interpreters of this machine, whatever they are.
+// TestMachine asks the interpreters of this machine, whichever they are.
 func TestMachine(t *testing.T) {
 	t.Setenv(Variable, "")
 	env, err := Find(t.Context())

@@ -29,22 +29,24 @@ func listed() (first, last int) {
 	return first, last
 }
 
-// digest shortens the hash of text to what a directory's name needs.
+// digest returns the hash of text, shortened to what the name of a directory
+// needs.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 }
 
-// venvName names the environment made from the list with an interpreter: another
-// list, version or interpreter is another environment.
+// venvName returns the name of the environment made from the list with an
+// interpreter: a different list, version or interpreter means a different
+// environment.
 func venvName(base *interpreter) string {
 	return fmt.Sprintf("%s-%d.%d-%s", digest(requirements), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
 }
 
 var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
 
-// countFor returns how many packages the list has for one minor version of
-// Python 3, for the progress bar.
+// countFor returns how many packages the list has for a minor version of Python
+// 3, for the progress bar.
 func countFor(minor int) int {
 	count := 0
 	for _, match := range pinned().FindAllStringSubmatch(requirements, -1) {
@@ -57,7 +59,7 @@ func countFor(minor int) int {
 
 var condition = lazyregexp.New(`python_version (==|<=|>=) "3\.(\d+)"`)
 
-// applies evaluates a marker of the forms that the list has.
+// applies evaluates a marker of the forms that occur in the list.
 func applies(marker string, minor int) bool {
 	for _, match := range condition().FindAllStringSubmatch(marker, -1) {
 		bound, _ := strconv.Atoi(match[2])

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRequirements checks that each Python version gets each wanted package
+// TestRequirements checks that every Python version gets every wanted package
 // exactly once, with hashes.
 func TestRequirements(t *testing.T) {
 	t.Parallel()

@@ -12,14 +12,14 @@ import (
 )
 
 // umask makes a program create files that only their owner can write to,
-// whatever the umask of this process is. Go cannot set it for a child alone.
+// regardless of this process's umask. Go cannot set the umask for a child alone.
 func umask(argv []string) []string {
 	return append([]string{"/bin/sh", "-c", `umask 022 && exec "$@"`, "sh"}, argv...)
 }
 
-// makeCache makes the cache directory, or takes from others what rights they
-// have in one that is there: nobody may write to it. Only root's may be read by
-// others, because root's sandboxes can run as ids that have no right of their own.
+// makeCache creates the cache directory, or removes the rights others have in an
+// existing one: nobody else may write to it. Only root's may be read by others,
+// because root's sandboxes can run with ids that have no rights of their own.
 func makeCache(cache string, report *reporter) error {
 	closed := fs.FileMode(0o077)
 	if os.Geteuid() == 0 {
@@ -28,7 +28,7 @@ func makeCache(cache string, report *reporter) error {
 	if err := os.MkdirAll(cache, 0o777&^closed); err != nil {
 		return fmt.Errorf("python: make the cache directory: %w", err)
 	}
-	// The parent belongs to e2bctl, too: instances of the cloud are in it.
+	// The parent belongs to e2bctl too: it holds instances of the cloud.
 	err := errors.Join(closeDirectory(cache, filepath.Dir(cache), 0o022, report), closeDirectory(cache, cache, closed, report))
 	if err != nil {
 		return fmt.Errorf("python: the cache directory: %w", err)
@@ -36,9 +36,10 @@ func makeCache(cache string, report *reporter) error {
 	return nil
 }
 
-// closeDirectory takes the rights in closed from directory, which is the cache or
-// holds it. Once others are kept out nobody can see what they could change before,
-// so environments that they could are no longer marked as complete.
+// closeDirectory removes the rights in closed from directory, which is the cache
+// or contains it. Once others are kept out, it is no longer visible what they
+// could change before, so environments that they could change lose the mark of
+// being complete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)
 	if err != nil {
@@ -62,9 +63,9 @@ func closeDirectory(cache, directory string, closed fs.FileMode, report *reporte
 	return os.Chmod(directory, info.Mode().Perm()&^closed)
 }
 
-// checkUnshared returns an error when a user other than this one and root can
-// change the environment in directory: what it holds is run as this user. It
-// looks at every file unless others cannot get there.
+// checkUnshared returns an error if a user other than this one and root can change
+// the environment in directory, because its content is run as this user. It looks
+// at every file, unless others cannot reach the directory.
 func checkUnshared(directory string) error {
 	directory, err := filepath.EvalSymlinks(directory)
 	if err != nil {
@@ -87,7 +88,7 @@ func checkUnshared(directory string) error {
 	})
 }
 
-// checkOwn checks one file. A symbolic link has no mode, only an owner.
+// checkOwn checks one file. A symbolic link has only an owner, no mode.
 func checkOwn(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -101,8 +102,8 @@ func checkOwn(path string) error {
 	return nil
 }
 
-// unreachable reports whether directory is in one that only its owner, who is
-// this user or root, can enter. The path has no symbolic links.
+// unreachable reports whether directory is inside one that only its owner can
+// enter, who is this user or root. The path must contain no symbolic links.
 func unreachable(directory string) bool {
 	for {
 		info, err := os.Lstat(directory)

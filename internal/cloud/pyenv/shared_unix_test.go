@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// writable returns what users other than this one can write to, below directory.
+// writable returns the paths below directory that users other than this one can
+// write to.
 func writable(t *testing.T, directory string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
@@ -30,8 +31,8 @@ func writable(t *testing.T, directory string) (found []string) {
 	return found
 }
 
-// Nothing of the environment can be changed by others, however generous the umask
-// is under which it is made.
+// Others can change nothing of the environment, however permissive the umask
+// under which it is made.
 func TestEnsureUnderUmask000(t *testing.T) {
 	cache, _ := pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py"`)
 	before := syscall.Umask(0)
@@ -50,7 +51,7 @@ func TestEnsureUnderUmask000(t *testing.T) {
 	if os.Geteuid() == 0 {
 		want = 0o755 // the ids of root's sandboxes read it
 	}
-	for range 2 { // when it is made, and when it is there and open
+	for range 2 { // when it is created, and when it exists and is open
 		info, err := os.Stat(filepath.Join(cache, "e2bctl", "python"))
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("the cache has mode %v, %v; want %v", info.Mode(), err, want)
@@ -64,8 +65,8 @@ func TestEnsureUnderUmask000(t *testing.T) {
 	}
 }
 
-// openEnvironment makes an environment that others can reach and read, and
-// nothing else. It returns the cache and the file that counts pip's runs, too.
+// openEnvironment makes an environment that others can reach and read, but not
+// change. It also returns the cache and the file that counts pip's runs.
 func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	t.Helper()
 	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -s python3 "$prefix/bin/link"`)
@@ -101,9 +102,9 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		path   string // from the environment
+		path   string // relative to the environment
 		change func(path string) error
-		root   bool // only root can make it
+		root   bool // only root can create this
 	}{
 		{"the environment", ".", chmod(0o777), false},
 		{"a group's", ".", chmod(0o775), false},
@@ -118,7 +119,7 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 				t.Skip("only root can give a file to another user")
 			}
 			made, cache, runs := openEnvironment(t)
-			// What somebody has put there must not run.
+			// A program that somebody has put there must not run.
 			directory, trap := filepath.Dir(filepath.Dir(made.Python)), filepath.Join(t.TempDir(), "trap")
 			script, err := os.ReadFile(made.Python)
 			if err != nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tailSize is how much of a program's complaint goes into an error.
+// tailSize is how much of a program's output goes into an error.
 const tailSize = 1 << 10
 
-// tail keeps the end of what is written to it. Its zero value is ready.
+// tail keeps the end of what is written to it. Its zero value is ready to use.
 type tail struct {
 	kept []byte
 	cut  bool // something before it was dropped
@@ -24,8 +24,8 @@ func (t *tail) Write(data []byte) (int, error) {
 
 var credentials = lazyregexp.New(`://[^/@\s]*@`)
 
-// suffix returns ": " and the lines kept, joined, without the credentials that
-// an index's address may hold; "" when nothing was written.
+// suffix returns ": " and the kept lines, joined, without the credentials that
+// an index's address may contain; it returns "" if nothing was written.
 func (t *tail) suffix() string {
 	text := strings.ToValidUTF8(string(t.kept), "?")
 	if t.cut { // the first line may begin in the middle of a password

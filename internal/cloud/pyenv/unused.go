@@ -8,13 +8,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// keptUnused is how long an environment stays that nobody uses: another version of
-// this program may have made it, and be in use tomorrow.
+// keptUnused is how long an environment that nobody uses is kept: another version of
+// this program may have made it, and may be used tomorrow.
 const keptUnused = 30 * 24 * time.Hour
 
-// NoteUse gives the prepared environment the time of its last use, to the day. Who
-// uses one for long calls it again and again. It is best effort: the environment
-// may be another user's.
+// NoteUse records the time of the prepared environment's last use, to the day. A
+// program that uses one for a long time calls it repeatedly. It is best effort: the
+// environment may belong to another user.
 func (e *Env) NoteUse() {
 	if e.Level != Venv {
 		return
@@ -27,14 +27,15 @@ func (e *Env) NoteUse() {
 
 var venvForm = lazyregexp.New(`^[0-9a-f]{12}-3\.\d+-[0-9a-f]{12}$`)
 
-// removeUnused removes the finished environments that nobody has used for long, and
-// no other ones: they may be in the making. What cannot be removed only takes space.
+// removeUnused removes the finished environments that nobody has used for a long
+// time. It leaves unfinished ones, which may be in the making. What cannot be
+// removed only takes up space.
 func removeUnused(report *reporter) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return
 	}
-	entries, _ := os.ReadDir(cache) // there is none before the first environment
+	entries, _ := os.ReadDir(cache) // the cache does not exist before the first environment
 	for _, entry := range entries {
 		name := filepath.Join(cache, entry.Name(), marker)
 		info, err := os.Stat(name)
@@ -43,7 +44,8 @@ func removeUnused(report *reporter) {
 		}
 		directory := filepath.Dir(name)
 		report.line("removing the Python environment %s, which nobody has used since %s", directory, info.ModTime().Format(time.DateOnly))
-		// The marker goes first: should this be cut off, a ruin is left.
+		// The marker is removed first: if this is interrupted, the rest counts as a
+		// ruin.
 		err = os.Remove(name)
 		if err == nil {
 			err = os.RemoveAll(directory)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// place makes a directory in the cache, finished at some time or, when that is
-// zero, not finished.
+// place makes a directory in the cache that was finished at the given time or,
+// if that is zero, was not finished.
 func place(t *testing.T, cache, name string, finished time.Time) string {
 	t.Helper()
 	directory := filepath.Join(cache, "e2bctl", "python", name)
@@ -51,7 +51,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 		}
 	}
 
-	// Who uses one says so, and it stays.
+	// An environment whose use is noted stays.
 	own := filepath.Join(filepath.Dir(filepath.Dir(env.Python)), marker)
 	for _, use := range []func() (*Env, error){
 		func() (*Env, error) { return Find(t.Context()) },

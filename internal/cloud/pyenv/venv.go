@@ -17,16 +17,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// marker is the file that makes a virtual environment count: it is written last.
-// An environment cannot be built elsewhere and renamed, since its scripts hold
-// its path; without the marker it is a ruin of an interrupted run.
+// marker is the file that makes a virtual environment count as complete: it is
+// written last. An environment cannot be built elsewhere and renamed, because its
+// scripts contain its path; without the marker it is the ruin of an interrupted
+// run.
 const marker = "e2bctl-complete"
 
-// fonts is where matplotlib keeps its list of fonts, inside the environment:
-// made with it, so that a sandbox's first plot does not search the machine.
+// fonts is where matplotlib keeps its list of fonts, inside the environment: it
+// is made together with it, so that a sandbox's first plot does not search the
+// machine.
 const fonts = "share/matplotlib"
 
-// cacheDirectory is where environments are made.
+// cacheDirectory returns the directory in which environments are made.
 func cacheDirectory() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -35,14 +37,14 @@ func cacheDirectory() (string, error) {
 	return filepath.Join(cache, "e2bctl", "python"), nil
 }
 
-// errRefused says that there is an environment, and that nothing of it is run
-// because other users of the machine can change it.
+// errRefused means that there is an environment, but nothing of it is run because
+// other users of the machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest finished environment of this list, nil when there
-// is none that works, and an error that wraps [errRefused] when there is only one
-// that others can change. Only its own interpreter is run: which python3 is first
-// on PATH at the moment does not matter to what was made once.
+// findVenv returns the newest finished environment of this list, nil if there is
+// none that works, and an error that wraps [errRefused] if others can change the
+// only one. Only the environment's own interpreter is run: it does not matter
+// which python3 is first on PATH now.
 func findVenv(ctx context.Context) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -87,8 +89,8 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv returns the environment. It makes one if there is none, or waits for
-// the process that is making it. Its errors say what to install.
+// makeVenv returns the environment. It creates it if there is none, or waits for
+// the process that is creating it. Its errors say what to install.
 func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -130,8 +132,8 @@ func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 	return env, err
 }
 
-// acquire takes the lock file. When ctx ends first, the lock is given back as
-// soon as it comes.
+// acquire takes the lock file. If ctx ends first, the lock is released as soon as
+// it is granted.
 func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.File, error) {
 	type result struct {
 		file *lockedfile.File
@@ -164,8 +166,8 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 	}
 }
 
-// baseInterpreter returns the interpreter to make the environment from: the
-// first that the list has files for and that can make one.
+// baseInterpreter returns the interpreter to make the environment from: the first
+// that the list has files for and that can create one.
 func baseInterpreter(ctx context.Context, report *reporter) (*interpreter, error) {
 	first, last := listed()
 	found, err := candidates(ctx)
@@ -197,7 +199,8 @@ func baseInterpreter(ctx context.Context, report *reporter) (*interpreter, error
 	return repaired, nil
 }
 
-// installVenvModule installs what Debian leaves out of its python3.
+// installVenvModule installs the part of Python that Debian leaves out of its
+// python3.
 func installVenvModule(ctx context.Context, report *reporter) error {
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Geteuid() != 0 {
@@ -218,7 +221,7 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 // builder makes one environment.
 type builder struct {
 	directory string
-	lock      *os.File // inherited by what it runs, so that an orphan still holds it
+	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
 	report    *reporter
 }
 
@@ -262,7 +265,7 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	return nil
 }
 
-// elsewhere are the variables with which Python or pip would work on another
+// elsewhere lists the variables that would make Python or pip work on another
 // installation than the one being made.
 var elsewhere = []string{
 	"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_CONSTRAINT",
@@ -270,9 +273,9 @@ var elsewhere = []string{
 
 var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 
-// command runs one program to its end and gives its lines of output to lines.
-// Index, proxy and certificate settings of the environment are for pip; what
-// would make it install elsewhere is taken away.
+// command runs one program to its end and passes its lines of output to lines.
+// Index, proxy and certificate settings of the environment are kept for pip; what
+// would make it install elsewhere is removed.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
 	run := umask(argv)
 	command := exec.CommandContext(ctx, run[0], run[1:]...)
@@ -288,8 +291,8 @@ func (b *builder) command(ctx context.Context, lines func(string), argv ...strin
 	var errs tail
 	output := lineWriter{line: lines}
 	command.Stderr, command.Stdout = &errs, &output
-	// The death signal that endWithParent sets is bound to the thread that
-	// starts the process.
+	// The death signal that endWithParent sets is tied to the thread that starts
+	// the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	endWithParent(command)

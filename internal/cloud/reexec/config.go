@@ -9,34 +9,35 @@ import (
 	"strconv"
 )
 
-// Config is what the server tells the agent of a sandbox when it starts it.
+// Config is what the server passes to the agent of a sandbox when it starts it.
 type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
-	Python      []string          `json:"python,omitempty"`      // what runs the kernels; none: no interpreter
+	Python      []string          `json:"python,omitempty"`      // command that runs the kernels; empty: no interpreter
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`
 	Proxy       bool              `json:"proxy,omitempty"`   // programs are told of the proxy
-	Offline     bool              `json:"offline,omitempty"` // all but what is allowed is denied: it is no use to try again
+	Offline     bool              `json:"offline,omitempty"` // everything but what is allowed is denied: retrying is of no use
 }
 
-// ProxyPort is where the proxy listens inside a sandbox with a network of its own.
+// ProxyPort is the port on which the proxy listens inside a sandbox with a network
+// of its own.
 const ProxyPort = 3128
 
-// environment is what the service adds to the environment of every process of
-// the sandbox: proxied says whether there is a proxy, temp is the directory for
-// temporary files, exists says whether a file is there.
+// environment returns what the service adds to the environment of every process of
+// the sandbox. proxied says whether there is a proxy, temp is the directory for
+// temporary files, and exists reports whether a file exists.
 func (c *Config) environment(proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
 	env["E2B_SANDBOX_ID"] = c.SandboxID
 	env["E2B_TEMPLATE_ID"] = c.TemplateID
-	if temp != "/tmp" { // where programs look without being told
+	if temp != "/tmp" { // /tmp is where programs look by default
 		env["TMPDIR"] = temp
 	}
 	if proxied && c.Offline {
@@ -44,7 +45,7 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 	}
 	if proxied && c.Proxy {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
-		// Some programs read the one spelling only, some the other.
+		// Some programs read only one spelling, some only the other.
 		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 			env[name] = proxy
 		}
@@ -52,8 +53,8 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 			env[name] = "localhost,127.0.0.1,::1"
 		}
 	}
-	// Python packages and Node bring certificates of their own, without those
-	// that the machine's owner added.
+	// Python packages and Node bring certificates of their own, which do not
+	// include those that the machine's owner added.
 	if exists(caBundle) {
 		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
 			env[name] = caBundle
@@ -62,7 +63,7 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 	return env
 }
 
-// warmEnviron is the environment of the process that kernels are forked from.
+// warmEnviron returns the environment of the process that kernels are forked from.
 func (c *Config) warmEnviron() []string {
 	env := make([]string, 0, len(c.System))
 	for name, value := range c.System {
@@ -71,8 +72,8 @@ func (c *Config) warmEnviron() []string {
 	return env
 }
 
-// mark writes the files by which programs tell that they are in a sandbox, and
-// in which: root is the sandbox's root directory, run the agent's own.
+// mark writes the files by which programs recognize that they are in a sandbox,
+// and in which one: root is the sandbox's root directory, run the agent's own.
 func (c *Config) mark(root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (c *Config) mark(root, run string) error {
 }
 
 // markKernel writes the file in which clients of the stateful template, the
-// interpreter's first, look for the id of the default kernel.
+// interpreter's first one, look for the id of the default kernel.
 func markKernel(home, id string) error {
 	dir := filepath.Join(home, ".jupyter")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -24,22 +24,23 @@ import (
 
 const (
 	defaultUser = "user"
-	kernelUser  = "root" // as the service's kernels, which work in the default user's home
+	kernelUser  = "root" // like the service's kernels, which work in the default user's home
 
 	headerDeadline = 10 * time.Second
-	idleDeadline   = 640 * time.Second // longer than whoever is in front keeps a connection
+	idleDeadline   = 640 * time.Second // longer than the server in front keeps a connection
 	maxHeader      = 64 << 10
 )
 
 func init() { room.Reexec(serve, warm) }
 
-// linearAlgebra is how it is loaded by the zygote. A second thread would forbid it
-// to fork. Kernels start theirs, which look for work for so many cycles, as a power
-// of two, before they sleep: as many as there are by default would take a
-// processor for as long as the rest of a kernel's start does.
+// linearAlgebra holds the settings with which the zygote loads its linear algebra
+// library. A second thread would make forking impossible. Kernels start their own
+// threads, which search for work for a number of cycles, given as a power of two,
+// before they sleep: with the default number they would occupy a processor for as
+// long as the rest of a kernel's start takes.
 var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
 
-// warm prepares the zygote; what it is configured with is that of a sandbox.
+// warm prepares the zygote; its configuration has the format of a sandbox's.
 func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 	var config Config
 	if err := json.Unmarshal(raw, &config); err != nil {
@@ -52,8 +53,8 @@ func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 	return append(config.Python, script, "--zygote"), append(config.warmEnviron(), linearAlgebra...), nil
 }
 
-// serve is the agent of a sandbox. The sandbox ends when it returns, with every
-// process and file in it: so nothing here is closed.
+// serve runs the agent of a sandbox. When it returns, the sandbox ends with every
+// process and file in it, so nothing is closed here.
 func serve(ctx context.Context, g *room.Guest) error {
 	var config Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
@@ -115,7 +116,7 @@ func serve(ctx context.Context, g *room.Guest) error {
 	}
 }
 
-// accounts are the sandbox's for the agent, and their homes by name.
+// accounts returns the sandbox's accounts for the agent, and their homes by name.
 func accounts(users []room.User) (list []envd.User, homes map[string]string) {
 	homes = make(map[string]string)
 	for _, u := range users {
@@ -125,7 +126,7 @@ func accounts(users []room.User) (list []envd.User, homes map[string]string) {
 	return list, homes
 }
 
-// newProxy is the way out for programs that are told of it.
+// newProxy returns the egress path for programs that are told of it.
 func newProxy(g *room.Guest) *network.Proxy {
 	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		conn, err := g.DialEgress(ctx, host, port)
@@ -136,13 +137,13 @@ func newProxy(g *room.Guest) *network.Proxy {
 	})
 }
 
-// denied is a refusal of the server that it is useless to repeat.
+// denied is a refusal by the server that is not worth retrying.
 type denied struct{ *room.EgressError }
 
 // Denied tells the proxy to answer 403.
 func (denied) Denied() bool { return true }
 
-// Unwrap gives the server's refusal.
+// Unwrap returns the server's refusal.
 func (d denied) Unwrap() error { return d.EgressError }
 
 func isFile(path string) bool {

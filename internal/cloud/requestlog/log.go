@@ -1,6 +1,6 @@
-// Package requestlog remembers what clients asked of the local cloud, so that
-// a test or a person can see what an SDK really sent. It keeps no header, no
-// query and no body: nothing in it is a secret.
+// Package requestlog records the requests that clients send to the local cloud,
+// so that a test or a person can see what an SDK really sent. It keeps no header,
+// query or body, so it contains no secrets.
 package requestlog
 
 import (
@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// size bounds a log; the oldest entries go first.
+// size bounds a log; the oldest entries are dropped first.
 const size = 1024
 
-// maxText bounds what one entry keeps of a foreign string.
+// maxText bounds how much of a string from outside one entry keeps.
 const maxText = 512
 
-// maxIgnored bounds the field names kept for one request.
+// maxIgnored bounds how many field names are kept for one request.
 const maxIgnored = 32
 
-// Entry is one request that was answered.
+// Entry is a request that was answered.
 type Entry struct {
 	Time     time.Time
 	Method   string
@@ -33,15 +33,15 @@ type Entry struct {
 	Ignored  []string // fields of the body that the cloud does not know
 }
 
-// Log is a bounded list of requests. The zero value is ready. It is safe for
-// concurrent use.
+// Log is a bounded list of requests. The zero value is ready to use. It is safe
+// for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	entries []Entry
 	first   int // index of the oldest entry once the list is full
 }
 
-// Entries gives a copy of the log, the oldest request first.
+// Entries returns a copy of the log, oldest request first.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,17 +59,17 @@ func (l *Log) add(e Entry) {
 	l.first = (l.first + 1) % size
 }
 
-// MethodEgress is the method of an entry that is no request but a connection out
-// of a sandbox that was denied; its path is the host.
+// MethodEgress is the method of an entry that is not a request but a denied
+// connection out of a sandbox; the entry's path is the host.
 const MethodEgress = "EGRESS"
 
-// Denied adds a connection that a sandbox may not make, or a name that it may not
-// look up, with port 0.
+// Denied adds an entry for a connection that a sandbox may not make or, with port
+// 0, for a name that it may not look up.
 func (l *Log) Denied(sandbox, host string, port int) {
 	l.add(Entry{Time: time.Now(), Method: MethodEgress, Path: bounded(host), Status: http.StatusForbidden, Sandbox: sandbox, Port: port})
 }
 
-// note is what the handlers behind [Log.Handler] tell about their request.
+// note holds what the handlers behind [Log.Handler] report about their request.
 type note struct {
 	mu      sync.Mutex
 	sandbox string
@@ -79,7 +79,7 @@ type note struct {
 
 type noteKey struct{}
 
-// Routed tells which sandbox and port the request of ctx goes to.
+// Routed records which sandbox and port the request of ctx goes to.
 func Routed(ctx context.Context, sandbox string, port int) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -88,7 +88,7 @@ func Routed(ctx context.Context, sandbox string, port int) {
 	}
 }
 
-// Ignored tells that fields of the body of the request of ctx are unknown.
+// Ignored records that fields of the body of the request of ctx are unknown.
 func Ignored(ctx context.Context, fields ...string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -101,7 +101,7 @@ func Ignored(ctx context.Context, fields ...string) {
 	}
 }
 
-// Handler logs every request that next answers, when it has answered. An
+// Handler logs every request that next answers, once it has been answered. An
 // upgraded connection counts as answered when it ends.
 func (l *Log) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -120,11 +120,11 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// bounded copies: a part would keep the whole of the request in memory.
+// bounded returns a copy: a substring would keep the whole request in memory.
 func bounded(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
 
-// recorder keeps the status of an answer. What else a ResponseWriter can do
-// stays reachable through Unwrap.
+// recorder keeps the status of an answer. The other abilities of a ResponseWriter
+// stay available through Unwrap.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -133,7 +133,7 @@ type recorder struct {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) WriteHeader(status int) {
-	// 1xx are announcements, except the one that ends HTTP.
+	// 1xx statuses are provisional, except the one that ends HTTP.
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
 	}

@@ -51,7 +51,7 @@ func TestEntries(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// Outside of a logged request both are nothing.
+	// Outside a logged request both do nothing.
 	Routed(t.Context(), "i1", 1)
 	Ignored(t.Context(), "a")
 }
@@ -75,8 +75,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestKeepsNothingElse: an entry must not keep the request that it is about in
-// memory, which anybody can make long.
+// TestKeepsNothingElse: an entry must not keep its request in memory, because
+// anybody can make a request long.
 func TestKeepsNothingElse(t *testing.T) {
 	t.Parallel()
 	var l Log

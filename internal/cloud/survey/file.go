@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// magic begins a snapshot in a file, and says how it is written.
+// magic is the beginning of a snapshot's file, and identifies its format.
 const magic = "e2bctl survey 1\n"
 
-// ErrFormat is the error of what is not a snapshot.
+// ErrFormat is returned for data that is not a snapshot.
 var ErrFormat = errors.New("not a snapshot of a survey")
 
-// MarshalBinary writes the snapshot for [Snapshot.UnmarshalBinary].
+// MarshalBinary encodes the snapshot for [Snapshot.UnmarshalBinary].
 func (s *Snapshot) MarshalBinary() ([]byte, error) {
 	b := make([]byte, 0, 64*len(s.directories)+64)
 	b = append(b, magic...)
@@ -36,7 +36,8 @@ func (s *Snapshot) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads what MarshalBinary wrote; its error is [ErrFormat].
+// UnmarshalBinary decodes what MarshalBinary returned; its error is
+// [ErrFormat].
 func (s *Snapshot) UnmarshalBinary(b []byte) error {
 	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
 		return ErrFormat
@@ -61,7 +62,8 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// reader takes values from the front of left. Once broken, all values are zero.
+// reader takes values from the front of left. Once it is broken, all values are
+// zero.
 type reader struct {
 	left   []byte
 	broken bool
@@ -93,7 +95,7 @@ func (r *reader) flag() bool {
 	return set
 }
 
-// count is a number of texts, of which each takes at least a byte.
+// count reads a number of strings, each of which takes at least one byte.
 func (r *reader) count() uint64 {
 	n := r.unsigned()
 	if n > uint64(len(r.left)) {

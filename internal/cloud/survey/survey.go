@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package survey finds what in a directory tree is closed to others: files that
-// not everybody on the machine may read or execute, and directories that not
-// everybody may enter. A tree of hundreds of thousands of files takes seconds to look
-// through when nothing of it is in memory, so a [Snapshot] of an earlier survey
-// saves looking again into directories that have not changed since.
+// Package survey finds what in a directory tree is closed to others: files that not
+// every user of the machine may read or execute, and directories that not every user
+// may enter. Reading through a tree of hundreds of thousands of files takes seconds
+// when nothing of it is cached in memory, so a [Snapshot] of an earlier survey saves
+// reading directories again that have not changed since.
 package survey
 
 import (
@@ -26,36 +26,37 @@ import (
 
 // Bounds of a survey.
 const (
-	// MaxPrivate is how many paths [Snapshot.Private] may return.
+	// MaxPrivate is the largest number of paths [Snapshot.Private] may return.
 	MaxPrivate     = 10_000
 	maxDirectories = 2_000_000
 )
 
-// ErrTooMany is the error of a tree that is too large, or too private, to be shown.
+// ErrTooMany is returned for a tree that is too large, or has too many private paths,
+// to be shown.
 var ErrTooMany = errors.New("too many")
 
-// Snapshot is what a survey found. It does not change, and is safe for concurrent use.
+// Snapshot is the result of a survey. It does not change, and is safe for concurrent
+// use.
 type Snapshot struct {
-	// Made is when every file was looked at for the last time. A directory changes
-	// when a file comes, goes or is renamed, and is looked into then; it does not
-	// change when the mode of a file does, so such a file is found by a survey
-	// without a snapshot only.
+	// Made is when every file was last looked at. A directory changes when a file is
+	// added, removed or renamed, and is then read again; it does not change when the
+	// mode of a file does, so only a survey without a snapshot finds such a file.
 	Made        time.Time
 	directories []directory
 }
 
-// directory is one that was looked at. The private directories in it are not in
-// files: each is in the snapshot itself, because its mode is its own.
+// directory is a directory that was looked at. The private directories in it are not
+// in files: each has its own entry in the snapshot, because it has its own mode.
 type directory struct {
-	path    string // below the root, which is "."
+	path    string // relative to the root, which is "."
 	inode   uint64
-	changed int64 // the time of its last change in nanoseconds; 0 is not known
+	changed int64 // the time of its last change in nanoseconds; 0: not known
 	private bool
 	files   []string // names of the private ones
 }
 
-// Private returns the paths below the root that are closed to others, in order.
-// What is below such a directory is not among them.
+// Private returns the paths, relative to the root, that are closed to others, in
+// order. What is below such a directory is not included.
 func (s *Snapshot) Private() []string {
 	var paths []string
 	for _, d := range s.directories {
@@ -70,13 +71,13 @@ func (s *Snapshot) Private() []string {
 	return paths
 }
 
-// Closed reports whether the tree's own directory is closed to others.
+// Closed reports whether the root directory itself is closed to others.
 func (s *Snapshot) Closed() bool {
 	return slices.ContainsFunc(s.directories, func(d directory) bool { return d.private && d.path == "." })
 }
 
-// Find surveys the tree at root. It enters no other mount and follows no link.
-// before is an earlier survey of the same tree, or nil. ctx ends the survey early.
+// Find surveys the tree at root. It enters no other mount and follows no link. before
+// is an earlier survey of the same tree, or nil. The survey stops early when ctx ends.
 func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, error) {
 	defer runtime.KeepAlive(root)
 	w := &walk{root: int(root.Fd()), now: time.Now(), known: make(map[string]bool)}
@@ -109,7 +110,7 @@ func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, erro
 	return &Snapshot{Made: before.Made, directories: w.found}, nil
 }
 
-// state is what has become of a directory since an earlier survey.
+// state is what has happened to a directory since an earlier survey.
 type state byte
 
 const (
@@ -126,7 +127,7 @@ type walk struct {
 
 	mu      sync.Mutex
 	more    *sync.Cond // the queue or busy has changed
-	queue   []string   // directories to be looked into
+	queue   []string   // directories still to be read
 	busy    int        // workers that may add to the queue
 	found   []directory
 	private int
@@ -135,13 +136,13 @@ type walk struct {
 
 var workers = min(runtime.NumCPU(), 8)
 
-// check returns what has become of each directory.
+// check returns what has happened to each directory.
 func (w *walk) check(ctx context.Context, before []directory) []state {
 	states := make([]state, len(before))
 	const batch = 256
 	var next atomic.Int64
 	var work sync.WaitGroup
-	for range max(1, workers/2) { // the others are left to what goes on beside
+	for range max(1, workers/2) { // leave the other processors to whatever else is running
 		work.Go(func() {
 			for ctx.Err() == nil {
 				from := int(next.Add(batch)) - batch
@@ -170,7 +171,7 @@ func (w *walk) compare(d *directory) state {
 	return changed
 }
 
-// read looks into the queued directories, and those that it finds there.
+// read reads the queued directories, and those that it finds in them.
 func (w *walk) read(ctx context.Context) error {
 	w.more = sync.NewCond(&w.mu)
 	defer context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })()
@@ -222,7 +223,7 @@ func (w *walk) fail(err error) {
 	w.more.Broadcast()
 }
 
-// add is called with the lock held, or before there are others.
+// add must be called with the lock held, or before there are other goroutines.
 func (w *walk) add(d directory) {
 	w.found = append(w.found, d)
 	w.private += len(d.files)
@@ -237,10 +238,11 @@ func (w *walk) add(d directory) {
 	}
 }
 
-// errGone: a path is no directory any longer, and its parent has another time.
+// errGone means that a path is no longer a directory. The time of its parent has then
+// changed too.
 var errGone = errors.New("no directory")
 
-// look reads a directory. below are the directories in it that are not known.
+// look reads a directory. below holds those directories in it that are not yet known.
 func (w *walk) look(path string, buffer []byte) (d directory, below []string, err error) {
 	fd, err := unix.Openat2(w.root, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -249,7 +251,7 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		return directory{}, nil, errGone
-	case errors.Is(err, fs.ErrPermission): // not even this process may see what is in it
+	case errors.Is(err, fs.ErrPermission): // not even this process may see its contents
 		return directory{path: path, private: true}, nil, nil
 	case err != nil:
 		return directory{}, nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -281,7 +283,7 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 			var stat unix.Stat_t
 			if typ != unix.DT_DIR {
 				if err := unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-					d.changed = 0 // it went meanwhile
+					d.changed = 0 // it was removed meanwhile
 					continue
 				}
 			}
@@ -298,8 +300,8 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	}
 }
 
-// settled returns the time of a change, or 0 if it is so recent that the next change
-// could have the same one.
+// settled returns the time of a change, or 0 if that is so recent that the next change
+// could have the same time.
 func (w *walk) settled(changed int64) int64 {
 	if w.now.Sub(time.Unix(0, changed)) < 2*time.Second {
 		return 0
@@ -307,7 +309,7 @@ func (w *walk) settled(changed int64) int64 {
 	return changed
 }
 
-// nextEntry takes the first of the entries as getdents64 writes them.
+// nextEntry decodes the first of the entries, in the format of getdents64.
 func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
 	const length, kind, text = 16, 18, 19 // offsets in struct linux_dirent64
 	n := binary.NativeEndian.Uint16(entries[length:])
@@ -315,9 +317,10 @@ func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
 	return name, entries[kind], entries[n:]
 }
 
-// closed reports whether a mode keeps out those that are neither owner nor group:
-// of a directory, because they cannot enter it; of a file, because they can neither
-// read nor execute it. What everybody may execute is a program, and no secret.
+// closed reports whether a mode keeps out users who are neither owner nor in the
+// group: from a directory, because they cannot enter it; from a file, because they can
+// neither read nor execute it. A file that everybody may execute is a program and not
+// a secret.
 func closed(mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:

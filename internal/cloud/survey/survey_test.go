@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// write makes the files, with their modes, and the directories that end in "/".
+// write creates the files, with their modes, and the directories, whose names end in
+// "/".
 func write(t *testing.T, root string, files map[string]os.FileMode) {
 	t.Helper()
 	for name, mode := range files {
@@ -37,7 +38,7 @@ func write(t *testing.T, root string, files map[string]os.FileMode) {
 	}
 }
 
-// age makes the times of all directories ones of which the next change differs.
+// age sets the times of all directories to ones that the next change will differ from.
 func age(s *Snapshot, root string, t *testing.T) {
 	t.Helper()
 	for i, d := range s.directories {
@@ -94,7 +95,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSince: what came, went and changed since the last survey is found, and
+// TestSince: whatever was added, removed or changed since the last survey is found, and
 // directories that have not changed are not read.
 func TestSince(t *testing.T) {
 	t.Parallel()
@@ -104,7 +105,7 @@ func TestSince(t *testing.T) {
 	want(t, before, "a/secret", "d/key", "e/x/key")
 	age(before, root, t)
 
-	// The mode of a file is not that of its directory.
+	// Changing the mode of a file does not change its directory.
 	write(t, root, map[string]os.FileMode{"a/file": 0o600})
 	want(t, find(t, root, before), "a/secret", "d/key", "e/x/key")
 	want(t, find(t, root, nil), "a/file", "a/secret", "d/key", "e/x/key")
@@ -119,7 +120,7 @@ func TestSince(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(filepath.Join(root, "b")), os.Chmod(filepath.Join(root, "d"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	// A link in the place of a directory leads nowhere.
+	// A link that has replaced a directory is not followed.
 	if err := os.Symlink("d", filepath.Join(root, "b")); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestRecent: a change that may be followed by one at the same time is not relied on.
+// TestRecent: a change that may be followed by another one at the same time is not
+// relied on.
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -194,7 +196,8 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: no bytes make it fail otherwise, or take more memory than their length.
+// FuzzUnmarshal: invalid bytes yield ErrFormat, and never take more memory than their
+// length.
 func FuzzUnmarshal(f *testing.F) {
 	data, err := (&Snapshot{directories: []directory{{path: "a", files: []string{"x"}}}}).MarshalBinary()
 	if err != nil {
@@ -211,7 +214,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// BenchmarkFind is a survey of the machine's programs, with a snapshot and without.
+// BenchmarkFind surveys the machine's programs, with and without a snapshot.
 func BenchmarkFind(b *testing.B) {
 	root, err := os.Open("/usr")
 	if err != nil {

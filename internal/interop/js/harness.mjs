@@ -1,4 +1,4 @@
-// What the files of cases/ share.
+// What all files of cases/ share.
 import assert from 'node:assert/strict'
 import { Sandbox as Core } from 'e2b'
 
@@ -13,7 +13,7 @@ export function setFeature(name) {
   feature = name
 }
 
-// test registers a case: body gets a sandbox made for it alone.
+// test registers a case: body gets a sandbox of its own.
 export function test(name, body, Sandbox = Core) {
   cases.push({ name: `${feature}/${name}`, Sandbox, body })
 }
@@ -25,7 +25,7 @@ export async function rejects(Class, promise) {
     error = thrown
     return true
   })
-  // The class is compared exactly: a parent would hide a wrong mapping.
+  // The class is compared exactly: a parent class would hide a wrong mapping.
   assert.equal(error.constructor, Class, error)
   return error
 }
@@ -41,7 +41,7 @@ export async function eventually(condition, what) {
   }
 }
 
-// signalled returns a promise and what resolves it.
+// signalled returns a promise and the function that resolves it.
 export function signalled() {
   let resolve
   const promise = new Promise((done) => (resolve = done))

@@ -1,4 +1,4 @@
-// Runs every case of cases/ with the SDK that node_modules has, configured by
+// Runs every case of cases/ with the SDK in node_modules, configured by
 // the environment alone, and prints a line of JSON at the start and the end of
 // each.
 import { readdir } from 'node:fs/promises'

@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 
 
 class Blocking(ast.NodeTransformer):
-    """Makes what is written for the asynchronous SDK what one writes for the
-    blocking one: the same without async and await."""
+    """Turns code for the asynchronous SDK into code for the blocking one: the same
+    without async and await."""
 
     def become(self, kind, node):
         fields = dict(ast.iter_fields(self.generic_visit(node)))
@@ -51,7 +51,7 @@ def load(path, names, blocking):
 
 
 def collect(folder, blocking):
-    """Returns the cases of the folder, with what is not the same in both styles filled in."""
+    """Returns the cases of the folder, with what differs between the styles filled in."""
     cases, feature = [], None
 
     def case(body):
@@ -76,13 +76,13 @@ def collect(folder, blocking):
 
 
 def report(**line):
-    # One write, for the threads not to mix their lines.
+    # One write, so that threads do not mix their lines.
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 class Reported:
-    """Reports a case; what it raises ends here."""
+    """Reports a case; an exception that it raises ends here."""
 
     def __init__(self, name):
         self.name = name

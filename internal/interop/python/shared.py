@@ -1,4 +1,4 @@
-"""What the files of cases share. It is loaded into them, once for each style."""
+"""What all files of cases share. It is loaded into them, once for each style."""
 
 import contextlib
 import time
@@ -8,7 +8,7 @@ ENVS = {"GREETING": "hello"}
 
 
 async def one_case(body):
-    """Runs a case with a sandbox made for it alone."""
+    """Runs a case with a sandbox of its own."""
     sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
     try:
         await body(sandbox)
@@ -17,15 +17,15 @@ async def one_case(body):
 
 
 def interprets(body):
-    """Registers a case that is given a sandbox of the code interpreter."""
+    """Registers a case that receives a sandbox of the code interpreter."""
     body.kind = Interpreter
     return case(body)
 
 
 @contextlib.contextmanager
 def raises(*kinds):
-    """Expects an error of exactly one of the kinds: a parent would hide a wrong
-    mapping. What it gives has the error as its value afterwards."""
+    """Expects an error of exactly one of the kinds: a parent class would hide a
+    wrong mapping. It yields an object whose value is the error afterwards."""
 
     class Caught:
         value = None

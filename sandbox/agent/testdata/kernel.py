@@ -1,5 +1,5 @@
-"""A kernel for tests: requests as lines of JSON on stdin, messages on stdout.
-Its two engines stand for the two that sandboxes have."""
+"""A kernel for tests: reads requests as lines of JSON on stdin, writes messages to
+stdout. Its two engines stand for the two that sandboxes have."""
 
 import ast
 import json
@@ -59,7 +59,7 @@ class Plain:
     def __init__(self):
         self.main = types.ModuleType("__main__")
         sys.modules["__main__"] = self.main
-        # Where the driver of a sandbox lets cells be rewritten.
+        # The place where the driver of a sandbox lets cells be rewritten.
         self.transformers = []
         sys.modules["_e2bctl_kernel.plain"] = self
 

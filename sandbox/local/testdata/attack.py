@@ -33,7 +33,7 @@ def syscall(number, *args):
     return lambda: libc.syscall(number, *args) >= 0
 
 
-# Numbers of x86-64 and, from 400 on, of all.
+# Numbers on x86-64 and, from 400 on, on every architecture.
 if os.uname().machine == "x86_64":
     zero = ctypes.create_string_buffer(256)
     attempt("add_key", syscall(248, b"user", b"k", b"v", 1, ctypes.c_int(-3)))
@@ -67,7 +67,7 @@ if os.uname().machine == "x86_64":
         attempt(name, syscall(number, *args))
 for family in (29, 30, 31, 38, 41, 44):  # CAN, TIPC, Bluetooth, the kernel's cryptography, KCM, XDP
     attempt("sockets of family %d" % family, lambda: socket.socket(family, socket.SOCK_SEQPACKET))
-for protocol in (4, 6, 9, 10, 11, 12, 15, 16):  # what the kernel says and hears about more than routes
+for protocol in (4, 6, 9, 10, 11, 12, 15, 16):  # where the kernel reports and accepts more than routes
     attempt("netlink %d" % protocol, lambda: socket.socket(16, socket.SOCK_RAW, protocol))
 for name in ("shm", "msg", "sem"):
     attempt("System V " + name, lambda: open("/proc/sysvipc/" + name).read().splitlines()[1:])
@@ -94,11 +94,11 @@ attempt("descriptors", lambda: list(fds()))
 
 
 def holding(pattern):
-    """Files that hold the key of the cloud."""
+    """Files that contain the key of the cloud."""
     for path in glob.glob(pattern):
         try:
             with open(path, "rb") as f:
-                # This process was told, to know what to look for: in halves.
+                # This process was told the key, to know what to look for: in halves.
                 if ("e2b_" + key).encode() in f.read():
                     yield path
         except OSError:
@@ -131,7 +131,7 @@ NAMES = (
 
 
 def through_proxy(host, tunnel):
-    """What the proxy answers to a request for the API."""
+    """How the proxy answers a request for the API."""
     s = socket.socket()
     s.settimeout(5)
     s.connect(("127.0.0.1", 3128))
@@ -145,14 +145,14 @@ def through_proxy(host, tunnel):
 
 
 def directly(host):
-    """What answers to a request for the API without a proxy."""
+    """What answers a request for the API without a proxy."""
     with socket.create_connection((host.strip("[]"), int(port)), 5) as s:
         s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = s.recv(4096)
     return answer if answer.split(b" ")[1:2] == [b"200"] else None
 
 
-# At once: some of them are names that a resolver may think about for long.
+# All at once: some are names that a resolver may take long to look up.
 with concurrent.futures.ThreadPoolExecutor(64) as pool:
     for host in NAMES:
         pool.submit(attempt, "connection to " + host, lambda host=host: directly(host))

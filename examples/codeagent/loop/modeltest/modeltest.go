@@ -1,4 +1,4 @@
-// Package modeltest gives tests a model that says what the test decides, behind
+// Package modeltest provides tests with a model whose answers the test decides, behind
 // a real endpoint of the chat completions protocol.
 package modeltest
 
@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 )
 
-// Tokens is what every answer costs.
+// Tokens is the cost of every answer.
 const Tokens = 100
 
-// New starts an endpoint that wants the key and answers with what say returns for
-// a conversation. It is closed with t. say is called from several goroutines when
+// New starts an endpoint that requires the key and answers with what say returns for
+// a conversation. It is closed when t ends. say is called from several goroutines if
 // several agents ask.
 func New(t testing.TB, key api.Key, say func(chat []loop.Message) string) *loop.Model {
 	t.Helper()
@@ -48,11 +48,11 @@ func New(t testing.TB, key api.Key, say func(chat []loop.Message) string) *loop.
 
 func answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // a client that is gone wants no answer
+	_ = json.NewEncoder(w).Encode(body) // if it fails, the client is gone and needs no answer
 }
 
-// Turn tells which answer of the model a conversation waits for, from 0.
+// Turn returns which answer of the model a conversation waits for, from 0.
 func Turn(chat []loop.Message) int { return len(chat)/2 - 1 }
 
-// Code is an answer of a model that is one block of code.
+// Code returns an answer of a model that is one block of code.
 func Code(python string) string { return "Next:\n```python\n" + python + "\n```\n" }

@@ -1,5 +1,5 @@
-// Package lifecycletest has sandboxes without anything in them, for tests of
-// the registry and of what stands on it.
+// Package lifecycletest provides fake sandboxes with nothing in them, for tests
+// of the registry and of packages that use it.
 package lifecycletest
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// Fakes launches fakes. It is safe for concurrent use once it is in use; its
-// fields are set before that.
+// Fakes launches fakes. Set its fields before using it; after that it is safe
+// for concurrent use.
 type Fakes struct {
 	// Before is called by Launch with its context, before anything else.
 	Before func(ctx context.Context)
@@ -23,7 +23,7 @@ type Fakes struct {
 	made  map[string]*Fake
 }
 
-// Fake is a sandbox without anything in it.
+// Fake is a sandbox with nothing in it.
 type Fake struct {
 	once sync.Once
 	done chan struct{}
@@ -33,7 +33,7 @@ type Fake struct {
 	rules *network.Rules
 }
 
-// Launch makes a fake, as lifecycle.Options wants it.
+// Launch returns a new fake, as lifecycle.Options.Launch requires.
 func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	if f.Before != nil {
 		f.Before(ctx)
@@ -51,28 +51,29 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return fake, nil
 }
 
-// Fail makes each later Launch return err; nil ends that.
+// Fail makes every later Launch return err; with nil, Launch works again.
 func (f *Fakes) Fail(err error) {
 	f.mu.Lock()
 	f.fail = err
 	f.mu.Unlock()
 }
 
-// Spec returns what the sandbox of an id was launched with.
+// Spec returns the spec that the sandbox with an id was launched with.
 func (f *Fakes) Spec(id string) lifecycle.Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.specs[id]
 }
 
-// Fake returns the sandbox of an id; nil when there never was one.
+// Fake returns the sandbox with an id, or nil if there never was one.
 func (f *Fakes) Fake(id string) *Fake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.made[id]
 }
 
-// IDs returns those of all sandboxes that were launched, in no order.
+// IDs returns the ids of all sandboxes that were launched, in no particular
+// order.
 func (f *Fakes) IDs() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,16 +87,16 @@ func (f *Fakes) IDs() []string {
 // Done is closed when the fake has ended.
 func (f *Fake) Done() <-chan struct{} { return f.done }
 
-// Err says why it ended, once it has.
+// Err returns why the fake ended, once it has.
 func (f *Fake) Err() error { return f.err }
 
-// Close ends it.
+// Close ends the fake.
 func (f *Fake) Close() error { f.Die(errors.New("closed")); return nil }
 
-// Die ends it by itself.
+// Die ends the fake as if by itself.
 func (f *Fake) Die(err error) { f.once.Do(func() { f.err = err; close(f.done) }) }
 
-// Ended reports whether it has ended.
+// Ended reports whether the fake has ended.
 func (f *Fake) Ended() bool {
 	select {
 	case <-f.done:
@@ -105,14 +106,14 @@ func (f *Fake) Ended() bool {
 	}
 }
 
-// SetEgress keeps rules for [Fake.Rules].
+// SetEgress stores rules for [Fake.Rules].
 func (f *Fake) SetEgress(rules *network.Rules) {
 	f.mu.Lock()
 	f.rules = rules
 	f.mu.Unlock()
 }
 
-// Rules returns the last that were set; nil when none were.
+// Rules returns the rules that were set last, or nil if none were.
 func (f *Fake) Rules() *network.Rules {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,7 +4,7 @@ import { test as registered } from '../harness.mjs'
 
 const test = (name, body) => registered(name, body, Sandbox)
 
-// A kernel that starts cold on a busy machine needs long for its first figure.
+// On a busy machine a kernel that starts cold takes long to draw its first figure.
 const patient = { timeoutMs: 300_000 }
 
 // drawn returns the one chart that the code shows.

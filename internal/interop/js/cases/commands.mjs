@@ -110,7 +110,7 @@ test('stdin is sent and closed', async (sandbox) => {
   await counter.sendStdin('x'.repeat(300_000))
   await sandbox.commands.closeStdin(counter.pid)
   assert.equal((await counter.wait()).stdout.trim(), '300000')
-  // Without stdin a command reads the end of file.
+  // Without stdin a command reads end of file at once.
   assert.equal((await sandbox.commands.run('cat; echo end')).stdout, 'end\n')
   await rejects(NotFoundError, sandbox.commands.sendStdin(cat.pid, 'late'))
 })

@@ -135,7 +135,7 @@ test('exists, make, move and remove', async ({ files }) => {
   assert.equal(await files.read('other/g'), 'content')
   await files.remove('other')
   assert.equal(await files.exists('other/g'), false)
-  await files.remove('other') // what is not there may be removed
+  await files.remove('other') // removing a file that does not exist is no error
   await rejects(FileNotFoundError, files.rename('nothing', 'x'))
   await rejects(InvalidArgumentError, files.makeDir('/etc/passwd'))
 })

@@ -4,8 +4,8 @@ import { test, rejects } from '../harness.mjs'
 
 const author = { authorName: 'Some One', authorEmail: 'some.one@example.com' }
 
-// served makes a repository with one commit and a bare clone of it; it returns
-// the URL of that.
+// served makes a repository with one commit and a bare clone of it, and returns
+// the URL of the clone.
 async function served({ git, files, commands }) {
   await git.init('seed', { initialBranch: 'main' })
   await files.write('seed/readme', 'first\n')

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { ALL_TRAFFIC, Sandbox } from 'e2b'
 import { test } from '../harness.mjs'
 
-// refusal asks for a page from inside and returns why the cloud refused; what else
-// may come of it depends on the machine.
+// refusal requests a page from inside and returns why the cloud refused, if it did;
+// any other outcome depends on the machine.
 async function refusal(sandbox, host) {
   const { stdout } = await sandbox.commands.run(`curl -sS -m 20 http://${host} 2>&1 || true`)
   return /(denied by the sandbox's network rules|internet access is off)/.exec(stdout)?.[0]

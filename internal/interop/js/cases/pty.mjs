@@ -37,7 +37,7 @@ test('resize reaches the shell', async (sandbox) => {
 test('control-C interrupts', async (sandbox) => {
   const shown = screen()
   const terminal = await sandbox.pty.create({ cols: 80, rows: 24, onData: shown.onData })
-  // What prints is in the foreground already.
+  // The process that prints this is already in the foreground.
   await sandbox.pty.sendInput(terminal.pid, encode(`bash -c 'echo re""ady; exec sleep 1234'\n`))
   await eventually(() => shown.text.includes('ready'))
   await sandbox.pty.sendInput(terminal.pid, encode('\x03'))

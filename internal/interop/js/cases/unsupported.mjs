@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { Sandbox, Template, Volume } from 'e2b'
 import { test } from '../harness.mjs'
 
-// What the local cloud does not have is refused by its name.
+// The local cloud refuses, by name, what it does not have.
 const refused = (what, promise) => assert.rejects(promise, (error) => new RegExp(`not supported by this local cloud: .*${what}`).test(error.message) || assert.fail(error))
 
 test('pause, fork and snapshots', async (sandbox) => {

@@ -25,13 +25,13 @@ test('an upload URL is enough', async (sandbox) => {
     assert.equal(await sandbox.files.read(`/tmp/uploaded ${i}`), `content ${i}`)
   }
   assert.equal((await sandbox.files.getInfo('/tmp/uploaded 2')).owner, 'root')
-  // Without a path the file's name says where.
+  // Without a path the file's name is the path.
   const answer = await fetch(await sandbox.uploadUrl(), { method: 'POST', body: form('named', 'by-name') })
   assert.equal(answer.status, 200, await answer.text())
   assert.equal(await sandbox.files.read('by-name'), 'named')
 })
 
-// request asks the cloud as a client does that found it by another name.
+// request sends a request to the cloud as a client that uses another name for it.
 function request(headers, path = '/') {
   return new Promise((resolve, reject) => {
     http
@@ -49,7 +49,7 @@ test('a URL is for one file, one use and its time', async (sandbox) => {
   const url = await sandbox.downloadUrl('a')
   assert.equal((await fetch(url)).status, 200)
   const changed = [url.replace('path=a', 'path=b'), url.replace(/signature=[^&]*/, 'signature=v1_x')]
-  // Only the signature of a URL at the shared address tells whose it is.
+  // At the shared address, only the signature of a URL says which sandbox it is for.
   for (const one of changed) assert.equal((await fetch(one)).status, 502)
   assert.equal((await fetch(url, { method: 'POST', body: form('x') })).status, 502)
   const Host = sandbox.getHost(49983)

@@ -40,7 +40,7 @@ test('recursively, with what changed', async ({ files }) => {
   assert.deepEqual([written.entry.path, written.entry.type], ['/home/user/watched/a/old', 'file'])
   await files.makeDir('watched/b/c')
   await eventually(() => events.some((one) => one.type === CREATE && one.name === 'b'))
-  // Watching what is new takes a moment; a file that comes later is seen.
+  // A new directory is watched only after a moment; a file created later is seen.
   let count = 0
   await eventually(async () => {
     await files.write(`watched/b/c/file${count++}`, 'x')

@@ -14,7 +14,7 @@ async def drawn(sandbox, code):
 
 
 def fields(*chosen):
-    """Returns what makes values of an element, for them to be compared."""
+    """Returns a function that makes an element comparable: the chosen fields."""
     return lambda element: tuple(getattr(element, field) for field in chosen)
 
 

@@ -15,7 +15,7 @@ async def run_returns_output_and_status(sandbox):
 async def output_comes_while_the_command_runs(sandbox):
     handle = await sandbox.commands.run("echo one; read x; echo two; echo bad >&2", background=True, stdin=True)
     if BLOCKING:
-        # Iterating and answering is the blocking SDK's way to talk to a command.
+        # With the blocking SDK a caller iterates and answers to talk to a command.
         seen = []
         for stdout, stderr, pty in handle:
             assert pty is None
@@ -149,7 +149,7 @@ async def stdin_is_sent_and_closed(sandbox):
     await counter.send_stdin("x" * 300_000)
     await sandbox.commands.close_stdin(counter.pid)
     same((await counter.wait()).stdout.strip(), "300000")
-    # Without stdin a command reads the end of file.
+    # Without stdin a command reads end of file at once.
     same((await sandbox.commands.run("cat; echo end")).stdout, "end\n")
     with raises(NotFoundException):
         await sandbox.commands.send_stdin(cat.pid, "late")

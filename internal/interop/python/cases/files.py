@@ -147,7 +147,7 @@ async def exists_make_move_and_remove(sandbox):
     same(await files.read("other/g"), "content")
     await files.remove("other")
     assert not await files.exists("other/g")
-    await files.remove("other")  # what is not there may be removed
+    await files.remove("other")  # removing a file that does not exist is no error
     with raises(FileNotFoundException):
         await files.rename("nothing", "x")
     with raises(InvalidArgumentException):

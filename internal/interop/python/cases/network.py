@@ -8,8 +8,8 @@ RULES = {"allow_out": ["*.example.com"], "deny_out": [ALL_TRAFFIC]}
 
 
 async def refusal(sandbox, host):
-    """Asks for a page from inside and returns why the cloud refused; what else may
-    come of it depends on the machine."""
+    """Requests a page from inside and returns why the cloud refused, if it did; any
+    other outcome depends on the machine."""
     result = await sandbox.commands.run(f"curl -sS -m 20 http://{host} 2>&1 || true")
     found = re.search(f"{DENIED}|{OFF}", result.stdout)
     return found and found[0]

@@ -2,8 +2,8 @@ from e2b import CommandExitException, NotFoundException, PtySize, SandboxExcepti
 
 
 class Screen:
-    """What a terminal shows. The asynchronous SDK hands it over from the start,
-    the blocking one while one waits."""
+    """Collects what a terminal shows. The asynchronous SDK delivers it from the
+    start, the blocking one while the caller waits."""
 
     def __init__(self, sandbox):
         self.sandbox = sandbox
@@ -67,7 +67,7 @@ async def resize_reaches_the_shell(sandbox):
 async def control_c_interrupts(sandbox):
     screen = Screen(sandbox)
     terminal = await screen.create()
-    # What prints is in the foreground already.
+    # The process that prints this is already in the foreground.
     await sandbox.pty.send_stdin(terminal.pid, b"bash -c 'echo re\"\"ady; exec sleep 1234'\n")
     await screen.until(terminal, b"ready")
     await sandbox.pty.send_stdin(terminal.pid, b"\x03")

@@ -50,7 +50,7 @@ display({"application/pdf": "cGRm", "application/vnd.own+json": {"a": [None]}, "
 
 @interprets
 async def values_that_are_not_json(sandbox):
-    # NaN and infinity have no form in JSON, and dates have none either.
+    # NaN, infinity and dates have no form in JSON.
     main = (await sandbox.run_code("import math\n[1, math.nan, math.inf, None, {'a': (1, 'b')}]")).results[0]
     same(main.json, [1, None, None, None, {"a": [1, "b"]}])
     table = (await sandbox.run_code("""

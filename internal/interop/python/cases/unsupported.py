@@ -4,7 +4,7 @@ import re
 
 @contextlib.contextmanager
 def refused(what):
-    """What the local cloud does not have is refused by its name."""
+    """Expects the local cloud to refuse, by name, what it does not have."""
     try:
         yield
     except Exception as error:

@@ -34,7 +34,7 @@ async def an_upload_url_is_enough(sandbox):
         same(answer.status_code, 200)
         same(await sandbox.files.read(f"/tmp/uploaded {i}"), f"content {i}")
     same((await sandbox.files.get_info("/tmp/uploaded 2")).owner, "root")
-    # Without a path the file's name says where.
+    # Without a path the file's name is the path.
     answer = await request("POST", sandbox.upload_url(""), files=form("named", "by-name"))
     same(answer.status_code, 200)
     same(await sandbox.files.read("by-name"), "named")
@@ -47,7 +47,7 @@ async def a_url_is_for_one_file_one_use_and_its_time(sandbox):
     url = sandbox.download_url("a")
     same((await request("GET", url)).status_code, 200)
     changed = [url.replace("path=a", "path=b"), re.sub("signature=[^&]*", "signature=v1_x", url)]
-    # Only the signature of a URL at the shared address tells whose it is.
+    # At the shared address, only the signature of a URL says which sandbox it is for.
     for one in changed:
         same((await request("GET", one)).status_code, 502)
     same((await request("POST", url, files=form("x"))).status_code, 502)

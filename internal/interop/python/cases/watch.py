@@ -4,7 +4,7 @@ CHMOD, CREATE, REMOVE, RENAME, WRITE = (getattr(FilesystemEventType, name) for n
 
 
 class Watch:
-    """A watch of a directory: events come to the asynchronous SDK, the blocking
+    """A watch of a directory: the asynchronous SDK receives events, the blocking
     one asks for them."""
 
     def __init__(self, sandbox):

@@ -19,8 +19,8 @@ look_up = socket.getaddrinfo
 
 
 def getaddrinfo(host, *arguments, **options):
-    """Finds every name under localhost here, as browsers do; not every system's
-    resolver does."""
+    """Resolves every name under localhost to this machine, as browsers do; not
+    every system's resolver does."""
     return look_up("127.0.0.1" if str(host).endswith(".localhost") else host, *arguments, **options)
 
 
@@ -29,7 +29,7 @@ socket.getaddrinfo = getaddrinfo
 
 def address(sandbox, path, scheme="http"):
     """Returns the URL of a path of the sandbox's Jupyter server, with the token
-    that a sandbox made as usual asks for."""
+    that sandboxes require by default."""
     return f"{scheme}://{sandbox.get_host(8888)}/api{path}?token={sandbox._envd_access_token}"
 
 
@@ -44,7 +44,7 @@ def message(kind, content, parent=None):
 
 
 class Default:
-    """The framing of those that ask for none: JSON."""
+    """The framing of clients that do not ask for one: JSON."""
 
     protocols = None
 
@@ -59,7 +59,7 @@ class Default:
 
 
 class Buffers(Default):
-    """The same, sent as one does when a message has buffers."""
+    """The same, sent in the form of messages that have buffers."""
 
     @staticmethod
     def send(socket, channel, message):
@@ -67,7 +67,7 @@ class Buffers(Default):
 
 
 class Parts:
-    """The framing of the first version: binary."""
+    """The framing of version 1: binary."""
 
     protocols = [V1]
 
@@ -82,7 +82,7 @@ class Parts:
 
 
 def execute(socket, framing, code):
-    """Runs the code, answers what it asks, and returns all that came: the
+    """Runs the code, answers what it asks, and returns everything received: the
     channel, type and content of each message."""
     request = message("execute_request", {"code": code, "allow_stdin": True})
     framing.send(socket, "shell", request)
@@ -130,7 +130,7 @@ async def default_kernel(sandbox):
 @interprets
 async def messages_as_text(sandbox):
     await asyncio.to_thread(talk, sandbox, await default_kernel(sandbox), Default)
-    # Both ports are doors to one kernel.
+    # Both ports lead to the same kernel.
     same((await sandbox.run_code("x")).text, "41")
 
 
@@ -170,9 +170,9 @@ async def kernels_by_rest(sandbox):
 
 
 class Gateway:
-    """A sandbox whose Jupyter server is Jupyter's gateway, of which a process has
-    one. Jupyter's client sends no token when it opens a websocket. A sandbox
-    that asks for none is made by the first version of the API only."""
+    """A sandbox whose Jupyter server is the gateway of Jupyter's client; a process
+    has one gateway. The client sends no token when it opens a websocket, and only
+    the first version of the API creates sandboxes that require none."""
 
     @classmethod
     async def create(cls, metadata, envs):
@@ -192,7 +192,7 @@ class Gateway:
         return self
 
     async def until(self, get, request, found):
-        """Returns the first message that is found among those about the request."""
+        """Returns the first message about the request that found accepts."""
         while True:
             try:
                 received = await get(timeout=PATIENCE)
@@ -254,12 +254,12 @@ case(the_client_of_jupyter_itself)
 
 @interprets
 async def the_websocket_of_smolagents(sandbox):
-    """What its executors for containers do once theirs runs."""
+    """Does what its executors for containers do once their server runs."""
 
     def drive():
         logger = AgentLogger(level=LogLevel.OFF)
         kernel = smolagents._create_kernel_http(address(sandbox, "/kernels"), logger)
-        # A new connection for each step, as theirs.
+        # A new connection for each step, as they do.
         for code, want in (
             ("x = 41\nprint('out')", (None, "out\n", False)),
             ("x + 1", ("42", "", False)),

@@ -14,13 +14,13 @@ ONE = ThreadPoolExecutor(1)
 
 
 async def alone(call, *arguments, **options):
-    """Calls smolagents, which parses code, something that CPython 3.11 cannot do
+    """Calls smolagents in one thread: it parses code, which CPython 3.11 cannot do
     in several threads at once."""
     return await asyncio.get_running_loop().run_in_executor(ONE, partial(call, *arguments, **options))
 
 
 class Scripted(smolagents.Model):
-    """A model whose answers are known: each is the code of one step."""
+    """A model with scripted answers: each is the code of one step."""
 
     def __init__(self):
         super().__init__(model_id="scripted")
@@ -43,7 +43,7 @@ def multiply(a: int, b: int) -> int:
 
 
 class Agent:
-    """An agent whose code runs in a sandbox made for it alone."""
+    """An agent whose code runs in a sandbox of its own."""
 
     imports = []
 
@@ -138,7 +138,7 @@ async def values_of_every_kind_are_outputs(agent):
 
 
 class Importing(Agent):
-    """Installs, as each of its kind, what it may import."""
+    """Installs the packages that it may import, as every such agent does."""
 
     imports = ["numpy"]
 

@@ -9,8 +9,8 @@ from traitlets.traitlets import ObjectName, Unicode
 
 
 def _loaded(module, name):
-    """Returns a class of a module if that was imported: libraries that the code
-    does not use are not to cost anything."""
+    """Returns a class of a module if the module was imported: libraries that the
+    code does not use must not cost anything."""
     found = sys.modules.get(module)
     return getattr(found, name, None) if found is not None else None
 

@@ -313,7 +313,7 @@ def _live(engine, stamp, blas, order):
     agent.detach()
     engine.kernel.connect(SOCKET)
     engine.kernel.stamp = stamp
-    sys.orig_argv = [sys.executable, sys.argv[0], setup["dir"]]
+    sys.orig_argv = [sys.executable, sys.argv[0]]
     run(engine, setup["dir"])
 
 

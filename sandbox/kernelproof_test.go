@@ -1,0 +1,43 @@
+package sandbox
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// A fresh kernel drops what it says on iopub until it has heard of the websocket
+// that was opened while it started. No code is sent into that gap.
+func TestFreshKernelThatIsNotHeard(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	deaf := 0 // requests of which the answer on iopub does not come
+	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+		switch {
+		case code(m) == "die":
+			deaf = 2
+			k.begin(m)
+			k.status(nil, "restarting")
+			return
+		case deaf > 0:
+			deaf--
+		default:
+			k.begin(m)
+			k.stream(m, "stdout", "ran "+code(m))
+			defer k.status(m, "idle")
+		}
+		k.reply(m, "ok")
+	})
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "die", nil); !errors.Is(err, ErrKernelDied) {
+		t.Fatalf("code that ended its kernel: %v", err)
+	}
+	execution, err := sb.RunCode(t.Context(), "x", nil)
+	if err != nil {
+		t.Fatalf("the next: %v", err)
+	}
+	if want := "ran x"; execution.Stdout != want {
+		t.Errorf("the next printed %q, want %q", execution.Stdout, want)
+	}
+}
