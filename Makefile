@@ -17,6 +17,14 @@ TESTFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
+# How long make fuzz runs each of the fuzz targets.
+FUZZTIME ?= 10s
+# make short leaves out the packages whose tests start a cloud, one a line in what
+# this go list prints, and those that run whole programs of other projects.
+NEEDS_CLOUD := /(sandbox/sandboxtest|internal/cloud|internal/cloud/engine/room)$$
+SLOW := /(internal/(interop|realservice|e2e|bench)|internal/cloud(/(engine|kernel|pyenv).*)?|sandbox/local|examples/.*)$$
+SHORT = $$(go list -f '{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}' ./... | \
+	awk '$$1 ~ "$(SLOW)" { next } { for (i = 2; i <= NF; i++) if ($$i ~ "$(NEEDS_CLOUD)") next; print $$1 }')
 
 .PHONY: help
 help: ## list the targets
@@ -29,6 +37,11 @@ build: ## build the command to .tmp/bin/e2bctl
 
 .PHONY: check
 check: format vet lint checkgenerate test ## everything: format, vet, lint, generated code fresh, tests
+
+.PHONY: short
+short: format ## what an edit needs, in under a minute: format, vet for this system, tests that need no sandbox
+	go vet ./...
+	go test -short -vet=off -timeout=5m $(TESTFLAGS) $(SHORT)
 
 .PHONY: format
 format: ## fail when a file is not gofmt-ed
@@ -100,3 +113,23 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 	else \
 		echo "no setpriv (util-linux): the tests do not run as an ordinary user"; \
 	fi
+
+.PHONY: cover
+cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
+	@python=$$($(BIN)/e2bctl local setup); export PATH="$${python%/*}:$$PATH"; \
+	$(GOTEST) -covermode=atomic -coverprofile=.tmp/cover.out $(TESTFLAGS) ./...
+	@awk 'NR > 1 { package = $$1; sub("/[^/]*$$", "", package); all[package] += $$2; if ($$3 > 0) covered[package] += $$2 } \
+		END { for (package in all) printf "%5.1f%%  %s\n", 100 * covered[package] / all[package], package }' \
+		.tmp/cover.out | sort -k 2 >.tmp/cover.txt
+	@cat .tmp/cover.txt
+
+.PHONY: fuzz
+fuzz: setup ## run every fuzz target for FUZZTIME (10s)
+	@python=$$($(BIN)/e2bctl local setup); export PATH="$${python%/*}:$$PATH"; \
+	git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u | while read -r directory; do \
+		targets=$$(go test -vet=off -list '^Fuzz' "./$$directory"); \
+		for target in $$(grep '^Fuzz' <<<"$$targets"); do \
+			echo "$$directory $$target"; \
+			go test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' "./$$directory" </dev/null; \
+		done; \
+	done

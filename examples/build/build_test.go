@@ -16,7 +16,7 @@ func TestBuild(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	out := t.TempDir()
 	var shown strings.Builder
-	if err := build(t.Context(), &shown, "testdata/project", out); err != nil {
+	if err := build(t.Context(), &shown, false, "testdata/project", out); err != nil {
 		t.Fatalf("%v\n%s", err, shown.String())
 	}
 	if !strings.Contains(shown.String(), "Ran 1 test") {
@@ -41,14 +41,14 @@ func TestBuildFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	var shown strings.Builder
-	err := build(t.Context(), &shown, project, out)
+	err := build(t.Context(), &shown, true, project, out)
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.Contains(shown.String(), "AssertionError") {
 		t.Errorf("%v\n%s", err, shown.String())
 	}
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("something was downloaded: %v, %v", left, err)
 	}
-	if err := build(t.Context(), &shown, "", out); err == nil {
+	if err := build(t.Context(), &shown, true, "", out); err == nil {
 		t.Error("no project was no error")
 	}
 }

@@ -2,11 +2,11 @@
 // code of strangers: it tests and builds a Python project there, and downloads
 // the result.
 //
-//	build -o dist path/to/project
+//	build -local -o dist path/to/project
 //
 // The project has a program in src and its tests in tests; the program becomes one
-// file that runs by itself. E2B_API_KEY and the other E2B_ variables name the service
-// to use; eval "$(e2bctl local up --background)" starts one on this machine.
+// file that runs by itself. Without -local, E2B_API_KEY and the other E2B_ variables
+// name the service to use.
 package main
 
 import (
@@ -23,13 +23,15 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	out := flag.String("o", "dist", "`directory` to save what was built in")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := build(ctx, os.Stdout, flag.Arg(0), *out)
+	err := build(ctx, os.Stdout, *here, flag.Arg(0), *out)
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
 		os.Exit(failed.Result.ExitCode) // its output was shown as it came
@@ -47,11 +49,20 @@ var steps = []string{
 	`python3 -m zipapp src --python "/usr/bin/env python3" --output dist/app.pyz`,
 }
 
-func build(ctx context.Context, w io.Writer, project, out string) error {
+func build(ctx context.Context, w io.Writer, here bool, project, out string) (err error) {
 	if project == "" {
 		return errors.New("which project? See -h")
 	}
 	// It needs nothing from the network, so it gets no network.
+	options := []sandbox.Option{sandbox.WithInternet(false)}
+	if here {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.Files.UploadDir(ctx, project, "project", &sandbox.UploadDirParams{Exclude: unwanted, Gzip: true}); err != nil {
 			return err
@@ -65,7 +76,7 @@ func build(ctx context.Context, w io.Writer, project, out string) error {
 			}
 		}
 		return sb.Files.DownloadDir(ctx, "project/dist", out, &sandbox.DownloadDirParams{MaxBytes: 1 << 30})
-	}, sandbox.WithInternet(false))
+	}, options...)
 }
 
 // unwanted leaves out what no build needs.

@@ -77,7 +77,7 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 	if err := j.run(t.Context(), &shown, model); err != nil {
 		t.Fatalf("%v\n%s", err, shown.String())
 	}
-	for _, part := range []string{"--- step 4\n", "4 steps, 1 errors, 8 calls of tools, 400 tokens", "[ada 37]\n"} {
+	for _, part := range []string{"--- step 4\n", "4 steps, 1 errors, 8 calls of tools, 400 tokens", "\n=> [ada 37]\n"} {
 		if !strings.Contains(shown.String(), part) {
 			t.Errorf("no %q in what it shows:\n%s", part, shown.String())
 		}
@@ -104,8 +104,28 @@ func TestLocal(t *testing.T) {
 	sandboxtest.New(t) // skips if there can be no cloud here
 	model := modeltest.New(t, key, func([]loop.Message) string { return modeltest.Code("final_answer(6 * 7)") })
 	var shown strings.Builder
-	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n42\n") {
+	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 42\n") {
 		t.Errorf("%v\n%s", err, shown.String())
+	}
+}
+
+// Without a model the scripted one solves the example's own task.
+func TestScript(t *testing.T) {
+	sandboxtest.New(t) // tells whether there can be a cloud here
+	var shown strings.Builder
+	j, model := job{local: true, steps: 5}, &loop.Model{}
+	if err := j.script(&shown, model); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 354224848179261915075\n") {
+		t.Errorf("%v\n%s", err, shown.String())
+	}
+	if !strings.HasPrefix(shown.String(), "no model is set") {
+		t.Errorf("it does not say that the model is scripted:\n%s", shown.String())
+	}
+	own := job{task: "x", local: true}
+	if err := own.script(&shown, &loop.Model{}); err == nil {
+		t.Error("a task of one's own without a model was no error")
 	}
 }
 

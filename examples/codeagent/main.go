@@ -1,10 +1,12 @@
 // Command codeagent makes a language model solve a task: the model writes Python,
 // a sandbox runs it, and the model sees the result, until it has the answer.
 //
+//	codeagent -local
 //	export OPENAI_API_KEY=…
 //	codeagent -local -model NAME 'What is the 100th Fibonacci number?'
 //	codeagent -local -model NAME -dir data 'Which month of sales.csv was the best?'
 //
+// Without a model it solves a task of its own, with scripted answers.
 // The model can be at any endpoint that speaks OpenAI's chat completions protocol:
 // OPENAI_BASE_URL and OPENAI_MODEL are the defaults of -url and -model. The key comes
 // only from the environment, where no list of processes shows it. Without -local,
@@ -41,7 +43,10 @@ func main() {
 	flag.Parse()
 	j.task = strings.Join(flag.Args(), " ")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := j.run(ctx, os.Stdout, model)
+	err := j.script(os.Stderr, model)
+	if err == nil {
+		err = j.run(ctx, os.Stdout, model)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "codeagent:", err)
@@ -54,6 +59,24 @@ type job struct {
 	task, documents, audit string
 	steps                  int
 	local                  bool
+}
+
+// fibonacci is the task of the scripted model, which goes wrong at first.
+const fibonacci = "What is the 100th Fibonacci number? The first and the second are 1."
+
+var answers = loop.Script{"": {
+	"final_answer(fibonacci(100))",
+	"def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n[fibonacci(n) for n in range(1, 11)]",
+	"final_answer(fibonacci(100))",
+}}
+
+// script has a scripted model do the example's own task where no model is set.
+func (j *job) script(w io.Writer, model *loop.Model) error {
+	if err := model.UseScript(w, answers, j.task); err != nil || model.Script == nil {
+		return err
+	}
+	j.task = fibonacci
+	return nil
 }
 
 func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error) {
@@ -87,8 +110,8 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 	// A model's code reaches nothing from the sandbox, and nothing outside reaches the sandbox.
 	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if j.local {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
@@ -105,7 +128,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 		if err := result.Answer.Decode(&answer); err != nil {
 			return err
 		}
-		fmt.Fprintln(w, answer)
+		fmt.Fprintln(w, "=>", answer)
 		return nil
 	}, options...)
 }

@@ -2,10 +2,11 @@
 // calls a programmer and a checker as functions. The model's key stays in this
 // process: the sandboxes receive only the task and the agents' answers to each other.
 //
+//	multiagent -local
 //	export OPENAI_API_KEY=…
-//	multiagent -local -model NAME
 //	multiagent -local -model NAME 'How many primes are there below a million?'
 //
+// Without a model it solves a task of its own, with scripted answers.
 // The model can be at any endpoint that speaks OpenAI's chat completions protocol:
 // OPENAI_BASE_URL and OPENAI_MODEL are the defaults of -url and -model. Without -local,
 // E2B_API_KEY and the other E2B_ variables name the service to use.
@@ -36,7 +37,11 @@ func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, model, *here, cmp.Or(strings.Join(flag.Args(), " "), fibonacci))
+	task := strings.Join(flag.Args(), " ")
+	err := model.UseScript(os.Stderr, roles, task)
+	if err == nil {
+		err = run(ctx, os.Stdout, model, *here, cmp.Or(task, fibonacci))
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "multiagent:", err)
@@ -47,8 +52,8 @@ func main() {
 func run(ctx context.Context, w io.Writer, model *loop.Model, here bool, task string) (err error) {
 	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
@@ -61,7 +66,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, here bool, task st
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(w, text(answer))
+			fmt.Fprintln(w, "=>", text(answer))
 			return nil
 		}, options...)
 	}, options...)

@@ -17,40 +17,6 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// roles are the answers of the scripted model in the role of each agent.
-var roles = map[string][]string{
-	managerRole: {
-		`number = programmer("Compute the 20th Fibonacci number as an int. The first and the second are 1.")
-print(number)`,
-		`verdict = checker(f"Is {number} the 20th Fibonacci number, when the first and the second are 1?")
-verdict`,
-		`assert verdict["right"], verdict["why"]
-final_answer(number)`,
-	},
-	programmerRole: {
-		`def fibonacci(n):
-    a, b = 0, 1
-    for _ in range(n):
-        a, b = b, a + c
-    return a
-fibonacci(20)`,
-		`def fibonacci(n):
-    a, b = 0, 1
-    for _ in range(n):
-        a, b = b, a + b
-    return a
-fibonacci(20)`,
-		`final_answer(fibonacci(20))`,
-	},
-	checkerRole: {
-		`import math
-golden = (1 + math.sqrt(5)) / 2
-computed = round(golden ** 20 / math.sqrt(5))
-computed`,
-		`final_answer({"right": computed == 6765, "why": f"Binet's formula gives {computed}."})`,
-	},
-}
-
 // roleOf returns the role of the agent that asks.
 func roleOf(chat []loop.Message) string {
 	for role := range roles {
@@ -154,13 +120,29 @@ programmer: 3 steps, 1 errors, 300 tokens: 6765
 checker: asked: Is 6765 the 20th Fibonacci number, when the first and the second are 1?
 checker: 2 steps, 0 errors, 200 tokens: map[right:true why:Binet's formula gives 6765.]
 manager: 3 steps, 0 errors, 300 tokens: 6765
-6765
+=> 6765
 `
 			if diff := cmp.Diff(want, shown.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
+	t.Run("scripted", func(t *testing.T) {
+		var said, shown strings.Builder
+		model := &loop.Model{}
+		if err := model.UseScript(&said, roles, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), &shown, model, true, fibonacci); err != nil || !strings.HasSuffix(shown.String(), "\n=> 6765\n") {
+			t.Errorf("%v\n%s", err, shown.String())
+		}
+		if !strings.Contains(said.String(), "a scripted one answers") {
+			t.Errorf("it said %q", said.String())
+		}
+		if err := (&loop.Model{}).UseScript(&said, roles, "Another?"); err == nil {
+			t.Error("a task of one's own without a model was no error")
+		}
+	})
 	t.Run("another key", func(t *testing.T) {
 		stranger := *model
 		stranger.Key = "sk-fedcba9876543210"

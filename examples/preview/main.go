@@ -2,11 +2,10 @@
 // without running it on this machine: it copies a directory into a sandbox, starts
 // a server there, and passes requests on.
 //
-//	preview path/to/site
-//	preview -port 3000 path/to/app node server.js
+//	preview -local path/to/site
+//	preview -local -port 3000 path/to/app node server.js
 //
-// E2B_API_KEY and the other E2B_ variables name the service to use;
-// eval "$(e2bctl local up --background)" starts one on this machine.
+// Without -local, E2B_API_KEY and the other E2B_ variables name the service to use.
 package main
 
 import (
@@ -25,9 +24,11 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	listen := flag.String("listen", "127.0.0.1:8080", "`address` to show it at")
 	port := flag.Int("port", 8000, "`number` of the port it serves on")
 	flag.Parse()
@@ -39,7 +40,7 @@ func main() {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
 	if err == nil {
 		fmt.Println("http://" + listener.Addr().String())
-		err = preview(ctx, listener, flag.Arg(0), command, *port, os.Stderr)
+		err = preview(ctx, listener, *here, flag.Arg(0), command, *port, os.Stderr)
 	}
 	stop()
 	if err != nil {
@@ -50,12 +51,21 @@ func main() {
 
 // preview serves until ctx ends, which is not an error, or until the server in the
 // sandbox ends. It closes listener.
-func preview(ctx context.Context, listener net.Listener, dir, command string, port int, log io.Writer) error {
+func preview(ctx context.Context, listener net.Listener, here bool, dir, command string, port int, log io.Writer) (err error) {
 	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
 	if dir == "" {
 		return errors.New("which directory? See -h")
 	}
-	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
+	var options []sandbox.Option
+	if here {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
+	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
 		if err := sb.Files.UploadDir(ctx, dir, "site", nil); err != nil {
 			return err
 		}
@@ -75,7 +85,7 @@ func preview(ctx context.Context, listener net.Listener, dir, command string, po
 			ended <- fmt.Errorf("%s ended: %w", command, err)
 		}()
 		return <-ended
-	})
+	}, options...)
 	if ctx.Err() != nil {
 		return nil
 	}

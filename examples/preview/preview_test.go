@@ -24,7 +24,9 @@ func TestPreview(t *testing.T) {
 	defer stop()
 	listener := listen(t)
 	ended := make(chan error, 1)
-	go func() { ended <- preview(ctx, listener, site, "exec python3 -m http.server 8000", 8000, t.Output()) }()
+	go func() {
+		ended <- preview(ctx, listener, false, site, "exec python3 -m http.server 8000", 8000, t.Output())
+	}()
 	body := ""
 	for body == "" {
 		select {
@@ -64,11 +66,11 @@ func page(t *testing.T, address string) string {
 // TestPreviewEnds checks that the preview ends when its server does, and says why.
 func TestPreviewEnds(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
-	err := preview(t.Context(), listen(t), t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)
+	err := preview(t.Context(), listen(t), true, t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such app") {
 		t.Error(err)
 	}
-	if err := preview(t.Context(), listen(t), "", "true", 8000, io.Discard); err == nil {
+	if err := preview(t.Context(), listen(t), true, "", "true", 8000, io.Discard); err == nil {
 		t.Error("no directory was no error")
 	}
 }

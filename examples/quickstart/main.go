@@ -59,8 +59,8 @@ func run(ctx context.Context, w io.Writer, here bool, out string) (err error) {
 	do := &steps{w: w, since: time.Now()}
 	var options []sandbox.Option
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()

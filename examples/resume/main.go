@@ -50,8 +50,8 @@ func resume(ctx context.Context, here bool, file string, goal int) (err error) {
 	}
 	var options []sandbox.Option
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()

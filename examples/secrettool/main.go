@@ -2,9 +2,11 @@
 // without giving it the token: the code runs in a sandbox and calls two functions
 // of this program, and only this program has the token.
 //
+//	secrettool -local
 //	GITHUB_TOKEN=… secrettool -local owner/repository
 //	secrettool -api https://issues.example.com owner/repository step1.py step2.py
 //
+// Without a repository and a token the issues are made up: this process serves them.
 // Without files it runs the snippets of this example. Before a comment is written
 // it asks at the terminal. The sandbox has no network at all: the tools are the
 // only way out.
@@ -33,9 +35,12 @@ import (
 //go:embed snippets/*.py
 var snippets embed.FS
 
+// github is the API that is used when no other is named.
+const github = "https://api.github.com"
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
-	address := flag.String("api", "https://api.github.com", "`address` of the issues' API")
+	address := flag.String("api", github, "`address` of the issues' API")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := secrettool(ctx, *here, *address, flag.Args())
@@ -47,10 +52,20 @@ func main() {
 }
 
 func secrettool(ctx context.Context, here bool, address string, arguments []string) (err error) {
+	token := os.Getenv("GITHUB_TOKEN")
+	if len(arguments) == 0 && token == "" && address == github {
+		var made *madeUp
+		if made, err = serveIssues(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, made.Close()) }()
+		address, token, arguments = made.URL, made.token, []string{"example/made-up"}
+		fmt.Fprintln(os.Stderr, "no repository is named and no GITHUB_TOKEN set: the issues are made up")
+	}
 	if len(arguments) == 0 {
 		return errors.New("which repository? See -h")
 	}
-	issues, err := newTracker(address, arguments[0], os.Getenv("GITHUB_TOKEN"))
+	issues, err := newTracker(address, arguments[0], token)
 	if err != nil {
 		return err
 	}
@@ -60,8 +75,8 @@ func secrettool(ctx context.Context, here bool, address string, arguments []stri
 	}
 	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
@@ -107,7 +122,7 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "--- step %d\n%s", step.N, step.Observation())
+		fmt.Fprintf(w, "--- step %d\n%s\n--- gave\n%s", step.N, strings.TrimSuffix(code, "\n"), step.Observation())
 		if step.Final {
 			return nil
 		}

@@ -178,6 +178,15 @@ func TestSecrettool(t *testing.T) {
 	}
 }
 
+// Without an account the issues are made up.
+func TestMadeUp(t *testing.T) {
+	sandboxtest.New(t) // tells whether there can be a cloud here
+	t.Setenv("GITHUB_TOKEN", "")
+	if err := secrettool(t.Context(), true, github, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAsk checks that the person who is asked may say yes, no, or nothing until the run ends.
 func TestAsk(t *testing.T) {
 	var out strings.Builder

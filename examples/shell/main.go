@@ -4,8 +4,8 @@
 // its colours. The sandbox is a new one, which is removed when the shell ends, or
 // with -id an existing one.
 //
-// E2B_API_KEY and the other E2B_ variables name the service to use;
-// eval "$(e2bctl local up --background)" starts one on this machine.
+// With -local it starts a local cloud, which ends with the shell; otherwise
+// E2B_API_KEY and the other E2B_ variables name the service to use.
 package main
 
 import (
@@ -21,14 +21,16 @@ import (
 	"golang.org/x/term"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 func main() {
+	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	id := flag.String("id", "", "`id` of the sandbox to use; without it, a new one")
 	flag.Parse()
 	// In a raw terminal Ctrl-C is a key, meant for the program inside.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
-	err := open(ctx, *id, os.Stdin)
+	err := open(ctx, *here, *id, os.Stdin)
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
 		os.Exit(failed.Result.ExitCode)
@@ -40,14 +42,26 @@ func main() {
 }
 
 // open runs a shell in a sandbox, shown in tty.
-func open(ctx context.Context, id string, tty *os.File) (err error) {
+func open(ctx context.Context, here bool, id string, tty *os.File) (err error) {
 	cols, rows, err := term.GetSize(int(tty.Fd()))
 	if err != nil {
 		return fmt.Errorf("this needs a terminal: %w", err)
 	}
+	if here && id != "" {
+		return errors.New("-local starts a cloud of its own, which has no sandbox for -id")
+	}
+	var options []sandbox.Option
+	if here {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, cloud.Close()) }()
+		options = append(options, cloud.Options()...)
+	}
 	var sb *sandbox.Sandbox
 	if id == "" {
-		sb, err = sandbox.Create(ctx)
+		sb, err = sandbox.Create(ctx, options...)
 	} else {
 		sb, err = sandbox.Connect(ctx, id)
 	}

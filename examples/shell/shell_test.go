@@ -36,7 +36,7 @@ func TestShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- open(t.Context(), "", tty) }()
+	go func() { ended <- open(t.Context(), false, "", tty) }()
 	shown := bufio.NewReader(person)
 	say := func(line string) {
 		t.Helper()
@@ -88,7 +88,7 @@ func TestShellNeedsTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := open(t.Context(), "", file); err == nil || !strings.Contains(err.Error(), "needs a terminal") {
+	if err := open(t.Context(), true, "", file); err == nil || !strings.Contains(err.Error(), "needs a terminal") {
 		t.Error(err)
 	}
 }

@@ -37,8 +37,8 @@ func main() {
 func run(ctx context.Context, w io.Writer, here bool) (err error) {
 	options := []sandbox.Option{sandbox.WithInternet(false)}
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()

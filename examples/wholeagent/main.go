@@ -4,9 +4,13 @@
 // or that must not run on this machine at all. See
 // sandbox.Sandbox.RunProgram for what that costs.
 //
+//	wholeagent -local
 //	export OPENAI_API_KEY=… OPENAI_MODEL=…
 //	echo "What is the 20th Fibonacci number?" | wholeagent -local
 //	echo "…" | wholeagent -dir path/to/agent -package openai python3 -m agent
+//
+// Without OPENAI_API_KEY and OPENAI_MODEL the agent of this example solves a task of
+// its own, with scripted answers.
 //
 // The agent reads the task from its standard input. It receives the variables
 // OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL, and reaches only the
@@ -17,6 +21,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -63,13 +68,17 @@ func main() {
 }
 
 func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.ProgramParams) (err error) {
-	if err := complete(p); err != nil {
+	prepare := complete
+	if p.Dir == "" && os.Getenv("OPENAI_API_KEY") == "" && os.Getenv("OPENAI_MODEL") == "" {
+		prepare = script
+	}
+	if err := prepare(p); err != nil {
 		return err
 	}
 	var options []sandbox.Option
 	if here {
-		cloud, err := local.Start(ctx)
-		if err != nil {
+		var cloud *local.Cloud
+		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
@@ -92,9 +101,37 @@ func complete(p *sandbox.ProgramParams) error {
 	if p.Dir != "" {
 		return nil
 	}
+	return addAgent(p)
+}
+
+func addAgent(p *sandbox.ProgramParams) error {
 	content, err := agent.ReadFile("agent/main.py")
 	p.Files = map[string][]byte{"main.py": content}
 	return err
+}
+
+const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
+
+// answers are what the model would say to fibonacci, as the manager and as the
+// helper, which is asked by the second.
+var answers = []string{
+	"print(fibonacci(20))",
+	"n = helper('Compute the 20th Fibonacci number. The first and the second are 1.')\nprint(n)",
+	"a, b = 0, 1\nfor _ in range(20): a, b = b, a + b\nfinal_answer(a)",
+	"final_answer(f'It is {n}.')",
+}
+
+// script has the agent of this example do its own task, without a model.
+func script(p *sandbox.ProgramParams) error {
+	text, err := json.Marshal(answers)
+	if err != nil {
+		return err
+	}
+	p.Envs, p.Stdin = map[string]string{"SCRIPT": string(text)}, strings.NewReader(fibonacci)
+	if _, err := fmt.Fprintln(p.Stderr, "no model is set (OPENAI_MODEL, OPENAI_API_KEY): a scripted one answers"); err != nil {
+		return err
+	}
+	return addAgent(p)
 }
 
 // run runs the agent in a network that reaches only its model. Packages are installed
@@ -109,8 +146,11 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 			return err
 		}
 	}
-	err = sb.SetNetwork(ctx, sandbox.Network{AllowOut: []string{model.Hostname()}, DenyOut: []string{sandbox.AllTraffic}})
-	if err != nil {
+	network := sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}
+	if host := model.Hostname(); host != "" { // a script has none
+		network.AllowOut = []string{host}
+	}
+	if err := sb.SetNetwork(ctx, network); err != nil {
 		return err
 	}
 	_, err = sb.RunProgram(ctx, p)

@@ -171,6 +171,18 @@ func TestCancel(t *testing.T) {
 	<-cut
 }
 
+// Without a model the answers are the example's own.
+func TestScript(t *testing.T) {
+	sandboxtest.New(t) // tells whether there can be a cloud here
+	t.Setenv("OPENAI_API_KEY", "")
+	t.Setenv("OPENAI_MODEL", "")
+	var out, errOut strings.Builder
+	err := wholeagent(t.Context(), true, nil, &sandbox.ProgramParams{Command: "python3 main.py", Stdout: &out, Stderr: &errOut})
+	if err != nil || out.String() != "It is 6765.\n" || !strings.HasPrefix(errOut.String(), "no model is set") {
+		t.Errorf("%q, %v\n%s", out.String(), err, errOut.String())
+	}
+}
+
 // TestDirectory runs another agent, with its own directory and packages, on a service that
 // is known from its settings.
 func TestDirectory(t *testing.T) {

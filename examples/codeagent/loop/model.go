@@ -24,6 +24,8 @@ type Model struct {
 	Key api.Key
 	// Name is the model's name at the endpoint.
 	Name string
+	// Script, when not nil, answers in the endpoint's place.
+	Script Script
 }
 
 // Message is one message of a conversation.
@@ -74,6 +76,9 @@ const (
 // overloaded (429), fails (5xx) or cannot be reached, after the number of seconds in
 // its Retry-After or after a growing wait.
 func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, error) {
+	if m.Script != nil {
+		return m.Script.complete(chat)
+	}
 	if m.Name == "" {
 		return nil, errors.New("ask a model: it has no name: set -model or OPENAI_MODEL")
 	}

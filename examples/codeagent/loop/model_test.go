@@ -135,7 +135,7 @@ func TestModelFlag(t *testing.T) {
 	if _, err := m.Complete(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "OPENAI_MODEL") {
 		t.Errorf("without a name: %v", err)
 	}
-	if err := flags.Parse([]string{"-model", "m", "task"}); err != nil || *m != (Model{"http://localhost:1/v1", testKey, "m"}) {
+	if err := flags.Parse([]string{"-model", "m", "task"}); err != nil || m.URL != "http://localhost:1/v1" || m.Key != testKey || m.Name != "m" {
 		t.Errorf("%v, %v", m, err)
 	}
 	if flags.Usage(); strings.Contains(usage.String(), testKey) {

@@ -14,6 +14,8 @@ import traceback
 import urllib.request
 
 MAX_STEPS = 8
+# Answers that are written down, for a run without a model.
+SCRIPT = json.loads(os.environ.get("SCRIPT", "[]"))
 PROMPT = """You solve a task by writing Python, a block between ```python and ``` in
 each answer. You are shown what it prints. Variables stay. Call final_answer(value)
 when you know it.%s"""
@@ -30,6 +32,8 @@ def final_answer(value):
 
 
 def ask(messages):
+    if SCRIPT:
+        return "```python\n" + SCRIPT.pop(0) + "\n```"
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"].rstrip("/") + "/chat/completions",
         json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages}).encode(),

@@ -1,0 +1,86 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// TestExamples skips the examples where this machine cannot have a cloud, as
+// package sandboxtest does for tests, and with -short: an example cannot skip
+// itself. It runs before them, and -run Example names it as well.
+func TestExamples(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			return
+		}
+		skip := flag.Lookup("test.skip").Value
+		if pattern := skip.String(); pattern != "" {
+			_ = skip.Set("(" + pattern + ")|^Example")
+		} else {
+			_ = skip.Set("^Example")
+		}
+	})
+	if testing.Short() {
+		t.Skip("the examples need sandboxes")
+	}
+	cloud, err := local.Start(t.Context())
+	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cloud.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The calls of the API without what package sandbox adds: nothing is closed or kept
+// alive by itself.
+func ExampleClient() {
+	ctx := context.Background()
+	cloud, err := local.Start(ctx) // or api.FromEnv and a service
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	created, err := client.Sandboxes.Create(ctx, &api.CreateParams{
+		Timeout: time.Minute, Metadata: map[string]string{"job": "nightly"},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for info, err := range client.Sandboxes.List(ctx, &api.ListParams{Metadata: map[string]string{"job": "nightly"}}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(info.ID == created.ID, info.State)
+	}
+	if err := client.Sandboxes.Kill(ctx, created.ID); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = client.Sandboxes.Get(ctx, created.ID)
+	fmt.Println(errors.Is(err, api.ErrNotFound))
+	// Output:
+	// true running
+	// true
+}

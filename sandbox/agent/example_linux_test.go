@@ -1,0 +1,262 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// startCloud starts a cloud in this process and sets the variables that name it,
+// which is how a program finds its service. The returned function ends it and puts
+// the variables back.
+func startCloud() (end func()) {
+	cloud, err := local.Start(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	before := map[string]string{}
+	for _, setting := range cloud.Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		before[name] = os.Getenv(name)
+		_ = os.Setenv(name, value)
+	}
+	return func() {
+		for name, value := range before {
+			_ = os.Setenv(name, value)
+		}
+		if err := cloud.Close(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// TestExamples skips the examples where this machine cannot have a cloud, as
+// package sandboxtest does for tests, and with -short: an example cannot skip
+// itself. It runs before them, and -run Example names it as well.
+func TestExamples(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			return
+		}
+		skip := flag.Lookup("test.skip").Value
+		if pattern := skip.String(); pattern != "" {
+			_ = skip.Set("(" + pattern + ")|^Example")
+		} else {
+			_ = skip.Set("^Example")
+		}
+	})
+	if testing.Short() {
+		t.Skip("the examples need sandboxes")
+	}
+	cloud, err := local.Start(t.Context())
+	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cloud.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run is the loop of an agent: the snippets here stand for a model's answers.
+func ExampleBegin() {
+	defer startCloud()() // only here: your program has E2B_API_KEY, or local.Start
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		values := state.New()
+		if err := values.Set("prices", map[string]float64{"apple": 1.5, "pear": 2}); err != nil {
+			return err
+		}
+		run, err := agent.Begin(ctx, sb, &agent.Params{State: values, Limits: agent.Limits{MaxSteps: 8}})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		for _, code := range []string{"prices['fig']", "final_answer(sum(prices.values()))"} {
+			step, err := run.Exec(ctx, code)
+			if err != nil {
+				return err
+			}
+			if step.Error != nil { // no error of the run: the model sees it and tries again
+				fmt.Println(step.Error.Name)
+			}
+			if step.Final {
+				var sum float64
+				if err := step.Value.Decode(&sum); err != nil {
+					return err
+				}
+				fmt.Println("the answer is", sum)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// KeyError
+	// the answer is 3.5
+}
+
+// State goes there and back typed.
+func ExampleRun_Pull() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		values := state.New()
+		if err := values.Set("scores", []int{3, 1, 2}); err != nil {
+			return err
+		}
+		run, err := agent.Begin(ctx, sb, &agent.Params{State: values})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		if _, err := run.Exec(ctx, "scores.sort()\nbest = scores[-1]"); err != nil {
+			return err
+		}
+		if err := run.Pull(ctx, values); err != nil {
+			return err
+		}
+		var scores []int
+		if err := values.Get("scores", &scores); err != nil {
+			return err
+		}
+		fmt.Println(values.Names(), scores)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [best scores] [1 2 3]
+}
+
+// A tool is a function of this program that code in the sandbox calls by name.
+func ExampleNewTool() {
+	defer startCloud()()
+
+	type question struct {
+		Fruit string `py:"fruit" doc:"its name, in the singular"`
+	}
+	price := agent.NewTool("price", "Returns the price of a fruit.", func(_ context.Context, q question) (float64, error) {
+		if q.Fruit != "apple" {
+			return 0, fmt.Errorf("no price for %q", q.Fruit) // an exception in the code
+		}
+		return 1.5, nil
+	})
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		run, err := agent.Begin(ctx, sb, &agent.Params{Tools: []agent.Tool{price}})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		step, err := run.Exec(ctx, "final_answer(10 * price('apple'))")
+		if err != nil {
+			return err
+		}
+		var total float64
+		if err := step.Value.Decode(&total); err != nil {
+			return err
+		}
+		fmt.Println(total)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: 15
+}
+
+// A managed agent is a tool that runs an agent of its own: here its loop is one
+// step in another context of the same sandbox.
+func ExampleNewManaged() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		desk, err := sb.CreateContext(ctx, nil)
+		if err != nil {
+			return err
+		}
+		budget := agent.Budget{Depth: -1, Calls: 10, Tokens: 50_000}
+		counter := agent.NewManaged("counter", "Counts words.", budget, func(ctx context.Context, task string) (state.Value, error) {
+			values := state.New()
+			if err := values.Set("text", task); err != nil {
+				return state.Value{}, err
+			}
+			run, err := agent.Begin(ctx, sb, &agent.Params{Context: desk.ID, State: values})
+			if err != nil {
+				return state.Value{}, err
+			}
+			defer run.Close()
+			step, err := run.Exec(ctx, "final_answer(len(text.split()))") // the model's answer
+			if err != nil {
+				return state.Value{}, err
+			}
+			return step.Value, nil
+		})
+
+		run, err := agent.Begin(ctx, sb, &agent.Params{Tools: []agent.Tool{counter}})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		step, err := run.Exec(ctx, "final_answer(counter('to be or not to be'))")
+		if err != nil {
+			return err
+		}
+		var words int
+		if err := step.Value.Decode(&words); err != nil {
+			return err
+		}
+		fmt.Println(words, "words")
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: 6 words
+}
+
+// A guard tells a model what it may not do, and what to do instead.
+func ExampleGuard() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		run, err := agent.Begin(ctx, sb, &agent.Params{
+			Guard: &agent.Guard{Presets: []agent.Preset{agent.TextProcessing}},
+		})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		for _, code := range []string{"import re\nre.findall('[a-z]', 'A1b2')", "import subprocess"} {
+			step, err := run.Exec(ctx, code)
+			if err != nil {
+				return err
+			}
+			if v := step.Refused; v != nil {
+				fmt.Println("refused:", v.Rule, v.Name, "in line", v.Line)
+				continue
+			}
+			fmt.Println(step.Text())
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// ['b']
+	// refused: import subprocess in line 1
+}

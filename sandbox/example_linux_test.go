@@ -1,0 +1,316 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// startCloud starts a cloud in this process and sets the variables that name it,
+// which is how a program finds its service. The returned function ends it and puts
+// the variables back.
+func startCloud() (end func()) {
+	cloud, err := local.Start(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	before := map[string]string{}
+	for _, setting := range cloud.Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		before[name] = os.Getenv(name)
+		_ = os.Setenv(name, value)
+	}
+	return func() {
+		for name, value := range before {
+			_ = os.Setenv(name, value)
+		}
+		if err := cloud.Close(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// TestExamples skips the examples where this machine cannot have a cloud, as
+// package sandboxtest does for tests, and with -short: an example cannot skip
+// itself. It runs before them, and -run Example names it as well.
+func TestExamples(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			return
+		}
+		skip := flag.Lookup("test.skip").Value
+		if pattern := skip.String(); pattern != "" {
+			_ = skip.Set("(" + pattern + ")|^Example")
+		} else {
+			_ = skip.Set("^Example")
+		}
+	})
+	if testing.Short() {
+		t.Skip("the examples need sandboxes")
+	}
+	cloud, err := local.Start(t.Context())
+	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cloud.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func ExampleCreate() {
+	defer startCloud()() // only here: your program has E2B_API_KEY, or local.Start
+
+	ctx := context.Background()
+	sb, err := sandbox.Create(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sb.Close() // the end of the sandbox, too
+
+	result, err := sb.Commands.Run(ctx, "echo hello from $(uname)", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(result.Stdout)
+	// Output: hello from Linux
+}
+
+// Use creates a sandbox, and closes it however the function ends.
+func ExampleUse() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		result, err := sb.Commands.Run(ctx, "pwd", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+		return nil
+	}, sandbox.WithLifetime(10*time.Minute), sandbox.WithInternet(false))
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: /home/user
+}
+
+// Variables stay from one call to the next, and the value of the last expression
+// comes back.
+func ExampleSandbox_RunCode() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if _, err := sb.RunCode(ctx, "prices = {'apple': 1.5, 'pear': 2}", nil); err != nil {
+			return err
+		}
+		execution, err := sb.RunCode(ctx, "print('adding')\nsum(prices.values())", &sandbox.RunCodeParams{Stdout: os.Stdout})
+		if err != nil {
+			return err
+		}
+		var sum float64
+		if err := execution.Decode(&sum); err != nil {
+			return err
+		}
+		fmt.Println(sum)
+
+		_, err = sb.RunCode(ctx, "prices['fig']", nil)
+		if exception, ok := errors.AsType[*sandbox.ExecutionError](err); ok {
+			fmt.Println(exception.Name, exception.Value)
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// adding
+	// 3.5
+	// KeyError 'fig'
+}
+
+func ExampleSandbox_StreamCode() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		for event, err := range sb.StreamCode(ctx, "for i in range(3): print(i)\n6 * 7", nil) {
+			if err != nil {
+				return err
+			}
+			switch e := event.(type) {
+			case sandbox.OutputEvent:
+				fmt.Print(e.Text)
+			case sandbox.EndEvent:
+				var answer int
+				if err := e.Execution.Decode(&answer); err != nil {
+					return err
+				}
+				fmt.Println("the value is", answer)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 0
+	// 1
+	// 2
+	// the value is 42
+}
+
+func ExampleFiles() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		// Relative paths start at the user's home; missing directories are made.
+		if err := sb.Files.WriteText(ctx, "data/fruit.csv", "apple,1.5\npear,2\n", nil); err != nil {
+			return err
+		}
+		entries, err := sb.Files.List(ctx, "data", nil)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			fmt.Println(entry.Path, entry.Size)
+		}
+		text, err := sb.Files.ReadText(ctx, "data/fruit.csv", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(text)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// /home/user/data/fruit.csv 17
+	// apple,1.5
+	// pear,2
+}
+
+func ExampleFiles_Watch() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.MakeDir(ctx, "inbox", nil); err != nil {
+			return err
+		}
+		watcher, err := sb.Files.Watch(ctx, "inbox", nil)
+		if err != nil {
+			return err
+		}
+		defer watcher.Close()
+		if _, err := sb.Commands.Run(ctx, "echo hello >inbox/letter.txt", nil); err != nil {
+			return err
+		}
+		for event, err := range watcher.Events() {
+			if err != nil {
+				return err
+			}
+			fmt.Println(event.Type, event.Name)
+			break // or go on until Close
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: create letter.txt
+}
+
+func ExampleGit() {
+	defer startCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		// Or sb.Git.Clone.
+		if _, err := sb.Commands.Run(ctx, "git init --quiet --initial-branch=main project", nil); err != nil {
+			return err
+		}
+		if err := sb.Files.WriteText(ctx, "project/README.md", "# Project\n", nil); err != nil {
+			return err
+		}
+		status, err := sb.Git.Status(ctx, "project", nil)
+		if err != nil {
+			return err
+		}
+		for _, file := range status.Files {
+			fmt.Println(file.Path, file.Label())
+		}
+		if err := sb.Git.Add(ctx, "project", nil); err != nil {
+			return err
+		}
+		if _, err := sb.Git.Commit(ctx, "project", "Say what it is", &sandbox.GitCommitParams{
+			AuthorName: "Ada", AuthorEmail: "ada@example.com",
+		}); err != nil {
+			return err
+		}
+		if status, err = sb.Git.Status(ctx, "project", nil); err != nil {
+			return err
+		}
+		fmt.Println(status.Branch, status.Clean())
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// README.md untracked
+	// main true
+}
+
+// A TCP connection to a server in the sandbox.
+func ExampleSandbox_Dial() {
+	defer startCloud()()
+
+	const server = `
+import socket
+with socket.create_server(("", 7000)) as s:
+    connection, _ = s.accept()
+    connection.sendall(connection.recv(100).upper())
+    connection.close()
+`
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "server.py", server, nil); err != nil {
+			return err
+		}
+		if _, err := sb.Commands.Start(ctx, "exec python3 server.py", nil); err != nil {
+			return err
+		}
+		conn, err := sb.Dial(ctx, 7000)
+		for errors.Is(err, sandbox.ErrPortClosed) { // it still starts
+			time.Sleep(50 * time.Millisecond)
+			conn, err = sb.Dial(ctx, 7000)
+		}
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "hello\n"); err != nil {
+			return err
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		fmt.Print(answer)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: HELLO
+}

@@ -1,0 +1,75 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// TestExamples skips the examples where this machine cannot have a cloud: an
+// example cannot skip itself. It runs before them, and -run Example names it as well.
+func TestExamples(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			return
+		}
+		skip := flag.Lookup("test.skip").Value
+		if pattern := skip.String(); pattern != "" {
+			_ = skip.Set("(" + pattern + ")|^Example")
+		} else {
+			_ = skip.Set("^Example")
+		}
+	})
+	sandboxtest.New(t)
+}
+
+func ExampleStart() {
+	ctx := context.Background()
+	cloud, err := local.Start(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close() // ends all its sandboxes
+	sb, err := sandbox.Create(ctx, cloud.Options()...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sb.Close()
+	execution, err := sb.RunCode(ctx, "6 * 7", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(execution.Text())
+	// Output: 42
+}
+
+// What a program does when the service fails can be tried.
+func ExampleCloud_Inject() {
+	ctx := context.Background()
+	cloud, err := local.Start(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	cloud.Inject(local.Fault{Method: http.MethodPost, Status: http.StatusServiceUnavailable, Message: "no room"})
+	_, err = sandbox.Create(ctx, cloud.Options()...)
+	fmt.Println(errors.Is(err, api.ErrRetryable))
+	for _, request := range cloud.Requests() {
+		fmt.Println(request.Method, request.Path, request.Status)
+	}
+	// Output:
+	// true
+	// POST /v2/sandboxes 503
+}

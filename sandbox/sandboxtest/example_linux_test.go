@@ -1,0 +1,74 @@
+package sandboxtest_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// TestExamples skips the examples where this machine cannot have a cloud: an
+// example cannot skip itself. It runs before them, and -run Example names it as well.
+func TestExamples(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			return
+		}
+		skip := flag.Lookup("test.skip").Value
+		if pattern := skip.String(); pattern != "" {
+			_ = skip.Set("(" + pattern + ")|^Example")
+		} else {
+			_ = skip.Set("^Example")
+		}
+	})
+	sandboxtest.New(t)
+}
+
+func ExampleNew() {
+	t := newT() // only here: in a test it is its *testing.T
+	defer t.end()
+
+	cloud := sandboxtest.New(t)
+	sb := cloud.Create(t)
+	result, err := sb.Commands.Run(t.Context(), "echo hello", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Print(result.Stdout)
+
+	// An hour later its life is over.
+	cloud.Advance(time.Hour)
+	_, err = sb.Info(t.Context())
+	fmt.Println("gone:", errors.Is(err, api.ErrNotFound))
+	// Output:
+	// hello
+	// gone: true
+}
+
+// exampleT is a test for an example, which has none.
+type exampleT struct {
+	testing.TB
+	cleanup []func()
+}
+
+func newT() *exampleT { return &exampleT{} }
+
+func (*exampleT) Helper()                  {}
+func (*exampleT) Context() context.Context { return context.Background() }
+func (*exampleT) Output() io.Writer        { return io.Discard }
+func (*exampleT) Error(args ...any)        { fmt.Println(args...) }
+func (*exampleT) Fatal(args ...any)        { panic(fmt.Sprint(args...)) }
+func (t *exampleT) Cleanup(f func())       { t.cleanup = append(t.cleanup, f) }
+
+func (t *exampleT) end() {
+	for _, f := range slices.Backward(t.cleanup) {
+		f()
+	}
+}
