@@ -91,7 +91,7 @@ demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
 .PHONY: bench
-bench: setup ## measure, and print a table (BENCHFLAGS="-readme README.md" puts it there)
+bench: setup ## measure, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
 	go run ./internal/bench -e2bctl $(BIN)/e2bctl $(BENCHFLAGS)
 
 .PHONY: test

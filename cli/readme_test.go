@@ -2,19 +2,21 @@ package cli
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestReadmeProgram builds and runs the program of the README.
+// TestReadmeProgram builds and runs the program of the top README.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	sandboxtest.New(t) // skips where this machine cannot have one
@@ -24,14 +26,14 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// TestReadmePieces runs the pieces of programs of the README as they stand, each
+// TestReadmePieces runs the pieces of programs of all READMEs as they stand, each
 // in a sandbox of its own.
 func TestReadmePieces(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	_, pieces := readmeGo(t)
-	if len(pieces) < 6 {
-		t.Fatalf("the README has only %d pieces", len(pieces))
+	if len(pieces) < 9 {
+		t.Fatalf("the READMEs have only %d pieces", len(pieces))
 	}
 	out := buildAndRun(t, pieceProgram(pieces), cloud.Env()...)
 	for _, want := range []string{
@@ -44,28 +46,45 @@ func TestReadmePieces(t *testing.T) {
 	}
 }
 
-// readmeGo gives the Go of the README: its program, and the pieces of others.
-func readmeGo(t *testing.T) (program string, pieces []string) {
+// topReadme is the README with the one complete program.
+const topReadme = "README.md"
+
+// piece is a part of a program, and the README that has it.
+type piece struct{ readme, source string }
+
+var (
+	goBlock   = regexp.MustCompile("(?s)```go\n(.*?)```")
+	codeBlock = regexp.MustCompile("(?s)```.*?```")
+)
+
+// readmeGo returns the Go of the READMEs: the program of the top one, and the
+// pieces of others.
+func readmeGo(t *testing.T) (program string, pieces []piece) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme(t), -1) {
-		if strings.HasPrefix(block[1], "package ") {
-			program = block[1]
-		} else {
-			pieces = append(pieces, block[1])
+	for _, r := range readmes(t) {
+		for _, block := range goBlock.FindAllStringSubmatch(r.text, -1) {
+			switch {
+			case !strings.HasPrefix(block[1], "package "):
+				pieces = append(pieces, piece{r.name, block[1]})
+			case r.name != topReadme || program != "":
+				t.Errorf("%s has a complete program: only %s has one, and the others have pieces", r.name, topReadme)
+			default:
+				program = block[1]
+			}
 		}
 	}
 	if program == "" {
-		t.Fatal("the README has no Go program")
+		t.Fatalf("%s has no Go program", topReadme)
 	}
 	return program, pieces
 }
 
 // pieceProgram makes a program that runs each piece as the body of a function
-// with what the README says there is.
-func pieceProgram(pieces []string) string {
+// with what the READMEs say there is.
+func pieceProgram(pieces []piece) string {
 	var body strings.Builder
-	for _, piece := range pieces {
-		fmt.Fprintf(&body, "func(ctx context.Context, client *sandbox.Client, sb *sandbox.Sandbox, repository string, credentials *sandbox.GitCredentials) error {\n%s\n},\n", piece)
+	for _, p := range pieces {
+		fmt.Fprintf(&body, "{%q, func(ctx context.Context, client *sandbox.Client, sb *sandbox.Sandbox, repository string, credentials *sandbox.GitCredentials) error {\n%s\n}},\n", p.readme, p.source)
 	}
 	source := strings.Replace(pieceFrame, "PIECES", body.String(), 1)
 	var imports strings.Builder
@@ -88,16 +107,16 @@ func main() {
 		log.Fatal(err)
 	}
 	const repository = "/home/user/repository.git"
-	for i, piece := range pieces {
+	for _, piece := range pieces {
 		sb, err := client.Create(ctx)
 		if err == nil {
 			_, err = sb.Commands.Run(ctx, "git init --bare "+repository, nil)
 		}
 		if err == nil {
-			err = piece(ctx, client, sb, repository, nil)
+			err = piece.run(ctx, client, sb, repository, nil)
 		}
 		if err := errors.Join(err, sb.Close()); err != nil {
-			log.Fatalf("piece %d: %v", i+1, err)
+			log.Fatalf("a piece of %s: %v", piece.readme, err)
 		}
 	}
 	if err := client.Close(); err != nil {
@@ -105,7 +124,10 @@ func main() {
 	}
 }
 
-var pieces = []func(ctx context.Context, client *sandbox.Client, sb *sandbox.Sandbox, repository string, credentials *sandbox.GitCredentials) error{
+var pieces = []struct {
+	readme string
+	run    func(ctx context.Context, client *sandbox.Client, sb *sandbox.Sandbox, repository string, credentials *sandbox.GitCredentials) error
+}{
 PIECES}
 `
 
@@ -132,11 +154,14 @@ func buildAndRun(t *testing.T, program string, env ...string) string {
 	return string(out)
 }
 
-// TestReadmeCommands checks that the command lines of the README name commands
+// TestReadmeCommands checks that the command lines of the READMEs name commands
 // and flags that exist.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	lines := regexp.MustCompile(`e2bctl ((?:[a-z]+ ?)+)((?:-[^#;)`+"`"+`]*)?)`).FindAllStringSubmatch(readme(t), -1)
+	var lines [][]string
+	for _, r := range readmes(t) {
+		lines = append(lines, regexp.MustCompile(`e2bctl ((?:[a-z]+ ?)+)((?:-[^#;)\n`+"`"+`]*)?)`).FindAllStringSubmatch(r.text, -1)...)
+	}
 	checked := 0
 	for _, line := range lines {
 		root := newCmdRoot(newFactory(NewIOStreams(nil, &strings.Builder{}, &strings.Builder{})))
@@ -161,11 +186,94 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 	return cmd.Flags().Lookup(name) != nil || cmd.InheritedFlags().Lookup(name) != nil
 }
 
-func readme(t *testing.T) string {
+// TestReadmeLinks checks that the links of READMEs to files of this repository, and
+// to headings of READMEs, lead somewhere.
+func TestReadmeLinks(t *testing.T) {
+	t.Parallel()
+	headings := map[string]string{}
+	all := readmes(t)
+	for _, r := range all {
+		for line := range strings.Lines(r.text) {
+			if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && line[0] == '#' {
+				headings[r.name] += "#" + anchor(title) + "\n"
+			}
+		}
+	}
+	checked := 0
+	for _, r := range all {
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(codeBlock.ReplaceAllString(r.text, ""), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			checked++
+			file, heading, _ := strings.Cut(link[1], "#")
+			target := r.name
+			if file != "" {
+				target = filepath.Join(filepath.Dir(r.name), file)
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
+				t.Errorf("%s links to %s: %v", r.name, link[1], err)
+			} else if heading != "" && !strings.Contains(headings[target], "#"+heading+"\n") {
+				t.Errorf("%s links to %s: no such heading in %s", r.name, link[1], target)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("only %d links were found", checked)
+	}
+}
+
+// anchor is how a heading is linked to: in lower case, hyphens for spaces,
+// without other punctuation.
+func anchor(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, strings.TrimSpace(title))
+}
+
+// TestReadmeIsShort keeps the top README to what a newcomer reads in one sitting.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	for _, r := range readmes(t) {
+		if lines := strings.Count(r.text, "\n"); r.name == topReadme && lines > 150 {
+			t.Errorf("%s has %d lines, over 150: move what is not for newcomers beside what it describes", r.name, lines)
+		}
+	}
+}
+
+// page is a README, or a page of .github.
+type page struct{ name, text string }
+
+// readmes returns the pages of this repository.
+func readmes(t *testing.T) []page {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	var pages []page
+	err := fs.WalkDir(os.DirFS(".."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" ||
+			strings.HasPrefix(entry.Name(), ".") && name != "." && name != ".github") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(name) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
+		pages = append(pages, page{name, string(text)})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	if len(pages) < 10 {
+		t.Fatalf("only %d pages were found", len(pages))
+	}
+	return pages
 }

@@ -32,7 +32,7 @@ func main() {
 	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure; without it, that row is left out")
 	scale := flag.Float64("scale", 1, "`times` as many runs")
 	only := flag.String("only", "", "measure the rows whose name contains this `text`")
-	readme := flag.String("readme", "", "`file` to put the table into, too")
+	readme := flag.String("readme", "", "`file` to put the table into, too, such as internal/bench/README.md")
 	serveAt := flag.String("serve", "", "instead, be the server of a row at this `address`")
 	get := flag.String("get", "", "instead, be the client of a row and get this `URL`")
 	through := flag.String("through", "", "`address` of a proxy for -get")
