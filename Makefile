@@ -17,6 +17,8 @@ TESTFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
+# What readers stumble over in comments and pages.
+STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
 # How long make fuzz runs each of the fuzz targets.
 FUZZTIME ?= 10s
 # make short leaves out the packages whose tests start a cloud, one a line in what
@@ -60,7 +62,9 @@ $(BIN)/golangci-lint: $(TOOLS)
 	cd internal/tools && go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml
+lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml, and look for stilted English in comments and pages
+	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
+	@! git grep -nE '$(STILTED)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: generate

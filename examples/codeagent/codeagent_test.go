@@ -111,7 +111,7 @@ func TestLocal(t *testing.T) {
 
 // Without a model the scripted one solves the example's own task.
 func TestScript(t *testing.T) {
-	sandboxtest.New(t) // tells whether there can be a cloud here
+	sandboxtest.New(t) // skips where there can be no cloud
 	var shown strings.Builder
 	j, model := job{local: true, steps: 5}, &loop.Model{}
 	if err := j.script(&shown, model); err != nil {

@@ -180,7 +180,7 @@ func TestSecrettool(t *testing.T) {
 
 // Without an account the issues are made up.
 func TestMadeUp(t *testing.T) {
-	sandboxtest.New(t) // tells whether there can be a cloud here
+	sandboxtest.New(t) // skips where there can be no cloud
 	t.Setenv("GITHUB_TOKEN", "")
 	if err := secrettool(t.Context(), true, github, nil); err != nil {
 		t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"io"
 	"slices"
 	"testing"
@@ -63,7 +64,7 @@ func newT() *exampleT { return &exampleT{} }
 func (*exampleT) Helper()                  {}
 func (*exampleT) Context() context.Context { return context.Background() }
 func (*exampleT) Output() io.Writer        { return io.Discard }
-func (*exampleT) Error(args ...any)        { fmt.Println(args...) }
+func (*exampleT) Error(args ...any)        { fmt.Fprintln(os.Stdout, args...) }
 func (*exampleT) Fatal(args ...any)        { panic(fmt.Sprint(args...)) }
 func (t *exampleT) Cleanup(f func())       { t.cleanup = append(t.cleanup, f) }
 
