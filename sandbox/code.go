@@ -28,7 +28,7 @@ const (
 	// with [ErrNeedsWebsocket], and it does not carry updates of displays. After a
 	// call that was given up, the next call for its context waits at least half a
 	// second for the interrupt to arrive. Code that ignores interrupts keeps its
-	// context busy until RestartContext: the next call then fails after half a
+	// context busy until Contexts.Restart: the next call then fails after half a
 	// minute with [api.ErrRetryable], and its code was not sent. If E2B's service
 	// has given up a kernel, a call for its context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
@@ -52,7 +52,7 @@ type RunCodeParams struct {
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call only, in UTF-8.
 	Envs map[string]string
-	// Context is the id of the context to run in, such as one that CreateContext
+	// Context is the id of the context to run in, such as one that Contexts.Create
 	// returned; empty means the default context of the language. If it is set,
 	// Language must be empty.
 	Context string
@@ -257,24 +257,4 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 		return reply, sb.failed(ctx, "run code", err)
 	}
 	return reply, nil
-}
-
-// Interrupt interrupts the code that runs in a context, no matter which client
-// runs it; an empty id means the default context. Python code sees a
-// KeyboardInterrupt. It needs the websocket's port. If no code runs, nothing
-// happens.
-func (sb *Sandbox) Interrupt(ctx context.Context, contextID string) error {
-	ctx, end, err := sb.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	k, err := sb.code.websocket(ctx, contextID)
-	if err == nil {
-		err = k.interrupt(ctx)
-	}
-	if err != nil {
-		return sb.failed(ctx, "interrupt", err)
-	}
-	return nil
 }

@@ -688,7 +688,7 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 		_, _ = io.WriteString(w, "["+strings.Join(made, ",")+"]")
 	}
 	sb := s.sandbox()
-	beside, err := sb.CreateContext(t.Context(), &CodeContextParams{Language: "R"})
+	beside, err := sb.Contexts.Create(t.Context(), &CodeContextParams{Language: "R"})
 	if err != nil {
 		t.Fatal(err)
 	}

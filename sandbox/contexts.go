@@ -14,6 +14,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
+// Contexts are the contexts of a sandbox's code, each with a kernel and variables
+// of its own. It is safe for concurrent use.
+type Contexts struct{ sb *Sandbox }
+
 // CodeContext is a kernel with its variables. Code in different contexts runs at
 // the same time and shares nothing except files.
 type CodeContext struct {
@@ -34,9 +38,10 @@ type CodeContextParams struct {
 	Cwd string
 }
 
-// CreateContext creates a context in addition to the default one. A language
+// Create creates a context in addition to the default one. A language
 // without a kernel is [ErrUnknownLanguage].
-func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
+func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
+	sb := c.sb
 	if p == nil {
 		p = &CodeContextParams{}
 	}
@@ -55,10 +60,11 @@ func (sb *Sandbox) CreateContext(ctx context.Context, p *CodeContextParams) (*Co
 	return made, nil
 }
 
-// Contexts returns the contexts in the order in which they were created. The
+// List returns the contexts in the order in which they were created. The
 // default one may not exist before the first code runs. Contexts whose kernel
 // died for good are left out once this handle has noticed.
-func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
+func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
+	sb := c.sb
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -71,29 +77,51 @@ func (sb *Sandbox) Contexts(ctx context.Context) ([]CodeContext, error) {
 	return contexts, nil
 }
 
-// RestartContext replaces the kernel of a context with a fresh one under the same
+// Restart replaces the kernel of a context with a fresh one under the same
 // id, and its variables are lost; an empty id means the default context. Code
 // that runs in it fails with [ErrKernelDied] or [ErrKernelLost]; code that waits
 // for its turn runs in the fresh kernel. It also works after the kernel died for
 // good; see [ErrKernelDied].
-func (sb *Sandbox) RestartContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, restart, http.MethodPost, cmp.Or(id, defaultContext), "/restart")
+func (c *Contexts) Restart(ctx context.Context, id string) error {
+	return c.end(ctx, restart, http.MethodPost, cmp.Or(id, defaultContext), "/restart")
 }
 
-// RemoveContext ends a context. Code that runs in it fails in the same way as
+// Remove ends a context. Code that runs in it fails in the same way as
 // when the context is restarted; code that waits for its turn finds no context,
 // or the fresh default one.
-func (sb *Sandbox) RemoveContext(ctx context.Context, id string) error {
-	return sb.endContext(ctx, removal, http.MethodDelete, id, "")
+func (c *Contexts) Remove(ctx context.Context, id string) error {
+	return c.end(ctx, removal, http.MethodDelete, id, "")
 }
 
-// What endContext does, for its errors.
+// Interrupt interrupts the code that runs in a context, no matter which client
+// runs it; an empty id means the default context. Python code sees a
+// KeyboardInterrupt. It needs the websocket's port. If no code runs, nothing
+// happens.
+func (c *Contexts) Interrupt(ctx context.Context, id string) error {
+	sb := c.sb
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	k, err := sb.code.websocket(ctx, id)
+	if err == nil {
+		err = k.interrupt(ctx)
+	}
+	if err != nil {
+		return sb.failed(ctx, "interrupt", err)
+	}
+	return nil
+}
+
+// What end does, for its errors.
 const (
 	restart = "restart"
 	removal = "remove"
 )
 
-func (sb *Sandbox) endContext(ctx context.Context, verb, method, id, route string) error {
+func (c *Contexts) end(ctx context.Context, verb, method, id, route string) error {
+	sb := c.sb
 	if !validContext(id) {
 		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, clip.Text(id, 64), api.ErrInvalidArgument)
 	}

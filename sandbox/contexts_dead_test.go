@@ -165,7 +165,7 @@ func hearOfLoss(t *testing.T, sb *Sandbox) {
 
 func contextIDs(t *testing.T, sb *Sandbox) (ids []string) {
 	t.Helper()
-	contexts, err := sb.Contexts(t.Context())
+	contexts, err := sb.Contexts.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestDeadContextIsReplaced(t *testing.T) {
 			sb := m.sandbox()
 			in, at := &RunCodeParams{}, "python-0"
 			if create {
-				made, err := sb.CreateContext(t.Context(), &CodeContextParams{Language: "python", Cwd: "/srv"})
+				made, err := sb.Contexts.Create(t.Context(), &CodeContextParams{Language: "python", Cwd: "/srv"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +210,7 @@ func TestDeadContextIsReplaced(t *testing.T) {
 				}
 				at = fresh.ID
 			}
-			if err := sb.Interrupt(t.Context(), in.Context); err != nil || m.seen("POST /api/kernels/"+at+"/interrupt") != 1 {
+			if err := sb.Contexts.Interrupt(t.Context(), in.Context); err != nil || m.seen("POST /api/kernels/"+at+"/interrupt") != 1 {
 				t.Errorf("interrupt what took its place: %v", err)
 			}
 		})
@@ -227,7 +227,7 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 			sb := m.sandbox()
 			in, at := &RunCodeParams{}, "python-0"
 			if create {
-				made, err := sb.CreateContext(t.Context(), nil)
+				made, err := sb.Contexts.Create(t.Context(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -256,7 +256,7 @@ func TestDeadContextHasNames(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
 	sb := m.sandbox()
-	made, err := sb.CreateContext(t.Context(), nil)
+	made, err := sb.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,13 +276,13 @@ func TestDeadContextHasNames(t *testing.T) {
 	}
 }
 
-// RestartContext and RemoveContext do what the interpreter cannot do with a dead
+// Contexts.Restart and Contexts.Remove do what the interpreter cannot do with a dead
 // context.
 func TestEndDeadContext(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
 	sb := m.sandbox()
-	made, err := sb.CreateContext(t.Context(), nil)
+	made, err := sb.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestEndDeadContext(t *testing.T) {
 				m.mu.Unlock()
 				hearOfLoss(t, sb)
 			}
-			if err := sb.RestartContext(t.Context(), in.Context); err != nil {
+			if err := sb.Contexts.Restart(t.Context(), in.Context); err != nil {
 				t.Errorf("restart %q: %v", in.Context, err)
 			}
 			if _, err := sb.RunCode(t.Context(), "x", in); err != nil {
@@ -309,7 +309,7 @@ func TestEndDeadContext(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "die", &RunCodeParams{Context: made.ID}); !errors.Is(err, ErrKernelDied) {
 		t.Fatal(err)
 	}
-	if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
+	if err := sb.Contexts.Remove(t.Context(), made.ID); err != nil {
 		t.Errorf("remove: %v", err)
 	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: made.ID}); !errors.Is(err, api.ErrNotFound) {
@@ -323,7 +323,7 @@ func TestEndDeadContext(t *testing.T) {
 		}
 		m.serveContexts(w, r)
 	}
-	if err := sb.RestartContext(t.Context(), "javascript-0"); err == nil || !strings.Contains(err.Error(), "500") {
+	if err := sb.Contexts.Restart(t.Context(), "javascript-0"); err == nil || !strings.Contains(err.Error(), "500") {
 		t.Errorf("a restart that failed: %v", err)
 	}
 }
@@ -337,7 +337,7 @@ func TestDeadContextForAnotherHandle(t *testing.T) {
 	for _, code := range []string{"die", "x"} {
 		_, _ = first.RunCode(t.Context(), code, nil)
 	}
-	made, err := first.CreateContext(t.Context(), nil)
+	made, err := first.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +434,7 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
 	sb := m.sandbox()
-	made, err := sb.CreateContext(t.Context(), nil)
+	made, err := sb.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,14 +448,14 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 		end  func(context.Context, string) error
 		then []error // of the two calls that follow
 	}{
-		"default, restarted": {"", other.RestartContext, []error{ErrKernelRestarted, nil}},
-		"created, restarted": {made.ID, other.RestartContext, []error{ErrKernelRestarted, nil}},
-		"created, removed":   {made.ID, other.RemoveContext, []error{api.ErrNotFound, api.ErrNotFound}},
+		"default, restarted": {"", other.Contexts.Restart, []error{ErrKernelRestarted, nil}},
+		"created, restarted": {made.ID, other.Contexts.Restart, []error{ErrKernelRestarted, nil}},
+		"created, removed":   {made.ID, other.Contexts.Remove, []error{api.ErrNotFound, api.ErrNotFound}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := &RunCodeParams{Context: test.id}
 			if name == "created, removed" {
-				fresh, err := sb.CreateContext(t.Context(), nil)
+				fresh, err := sb.Contexts.Create(t.Context(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}

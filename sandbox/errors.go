@@ -70,7 +70,7 @@ type InterruptedError struct {
 
 func (e *InterruptedError) Error() string {
 	if e.Ran == 0 {
-		return fmt.Sprintf("%v before the code began: other code of the context may be running, which RestartContext ends", e.Cause)
+		return fmt.Sprintf("%v before the code began: other code of the context may be running, which Contexts.Restart ends", e.Cause)
 	}
 	what := "is being interrupted"
 	if e.Ended {

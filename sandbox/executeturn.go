@@ -92,7 +92,7 @@ func (r *codeRunner) settleRequests(ctx context.Context, turn *requestTurn, p *R
 	for attempt := 1; !turn.cut.IsZero(); attempt++ {
 		if attempt > beginAttempts {
 			return fmt.Errorf("%w: after an earlier call was given up, its context began no other code within %v: "+
-				"what runs there heeds no interrupt, or is another client's; wait, or end it with RestartContext: %w",
+				"what runs there heeds no interrupt, or is another client's; wait, or end it with Contexts.Restart: %w",
 				errNotSent, beginAttempts*r.begin, api.ErrRetryable)
 		}
 		timer := time.NewTimer(time.Until(turn.cut.Add(r.overtake)))

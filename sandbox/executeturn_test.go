@@ -100,7 +100,7 @@ func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	sb.code.overtake, sb.code.begin = time.Millisecond, 20*time.Millisecond
 	giveUp(t, sb)
 	ex, err := sb.RunCode(t.Context(), "x", nil)
-	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, errNotSent) || !strings.Contains(err.Error(), "RestartContext") || ex != nil {
+	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, errNotSent) || !strings.Contains(err.Error(), "Contexts.Restart") || ex != nil {
 		t.Errorf("%+v, %v", ex, err)
 	}
 	// Another context is not affected, and the end of the caller's context comes

@@ -23,6 +23,8 @@ type Sandbox struct {
 	Git *Git
 	// PTY opens terminals in the sandbox.
 	PTY *PTY
+	// Contexts are where code runs.
+	Contexts *Contexts
 	// Packages installs packages for the sandbox's Python.
 	Packages *Packages
 
@@ -92,6 +94,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Commands = &Commands{sb}
 	sb.Git = &Git{sb}
 	sb.PTY = &PTY{sb}
+	sb.Contexts = &Contexts{sb}
 	sb.Packages = newPackages(sb, cfg)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)

@@ -52,7 +52,7 @@ func TestDrippingAnswers(t *testing.T) {
 		return err
 	}
 	contexts := func(ctx context.Context, sb *Sandbox) error {
-		_, err := sb.Contexts(ctx)
+		_, err := sb.Contexts.List(ctx)
 		return err
 	}
 	for name, test := range map[string]struct {

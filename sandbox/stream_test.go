@@ -462,7 +462,7 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 		}
 	})
 	<-queued
-	if err := sb.RestartContext(t.Context(), testContext); err != nil {
+	if err := sb.Contexts.Restart(t.Context(), testContext); err != nil {
 		t.Error(err)
 	}
 	calls.Wait()
@@ -588,7 +588,7 @@ func TestNeedsWebsocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	if err := sb.Interrupt(t.Context(), ""); !errors.Is(err, ErrNeedsWebsocket) {
+	if err := sb.Contexts.Interrupt(t.Context(), ""); !errors.Is(err, ErrNeedsWebsocket) {
 		t.Errorf("interrupt: %v", err)
 	}
 	if sb.CodeTransport() != CodeTransportHTTP || !strings.Contains(log.String(), "code runs over HTTP") {

@@ -45,7 +45,7 @@ func TestMethodsTakeAContext(t *testing.T) {
 	ctx := reflect.TypeFor[context.Context]()
 	for _, handle := range []reflect.Type{
 		reflect.TypeFor[*Sandbox](), reflect.TypeFor[*Client](), reflect.TypeFor[*Files](), reflect.TypeFor[*Commands](),
-		reflect.TypeFor[*Packages](), reflect.TypeFor[*Git](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
+		reflect.TypeFor[*Packages](), reflect.TypeFor[*Contexts](), reflect.TypeFor[*Git](), reflect.TypeFor[*api.Client](), reflect.TypeFor[*api.SandboxService](),
 		reflect.TypeFor[*Command](), reflect.TypeFor[*PTY](), reflect.TypeFor[*Terminal](), reflect.TypeFor[*Watcher](),
 	} {
 		for m := range handle.Methods() {

@@ -39,7 +39,7 @@ type team struct {
 // solve makes the manager solve a task.
 func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 	// The code that calls an agent waits for it, so the agent needs another context.
-	desk, err := t.shared.CreateContext(ctx, nil)
+	desk, err := t.shared.Contexts.Create(ctx, nil)
 	if err != nil {
 		return state.Value{}, err
 	}

@@ -26,7 +26,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 	var contexts []string
 	// managed runs code in a context of its own.
 	managed := func(name, code string, tools ...agent.Tool) agent.Tool {
-		c, err := sb.CreateContext(t.Context(), nil)
+		c, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

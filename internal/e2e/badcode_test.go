@@ -189,12 +189,12 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	contexts, err := other.Contexts(t.Context())
+	contexts, err := other.Contexts.List(t.Context())
 	if err != nil || len(contexts) == 0 {
 		t.Fatalf("%v %v", contexts, err)
 	}
 	for how, restart := range map[string]func() error{
-		"restarted": func() error { return other.RestartContext(t.Context(), contexts[0].ID) },
+		"restarted": func() error { return other.Contexts.Restart(t.Context(), contexts[0].ID) },
 		"killed": func() error {
 			_, err := other.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"})
 			return err
@@ -228,7 +228,7 @@ func TestInterrupt(t *testing.T) {
 	interrupted := make(chan error, 1)
 	go func() {
 		<-began
-		interrupted <- sb.Interrupt(t.Context(), "")
+		interrupted <- sb.Contexts.Interrupt(t.Context(), "")
 	}()
 	_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{Stdout: whenWritten{func() { once.Do(func() { close(began) }) }}})
 	if !isException(err, "KeyboardInterrupt") {
@@ -239,7 +239,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	http := shared(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	for name, call := range map[string]func() error{
-		"interrupt": func() error { return http.Interrupt(t.Context(), "") },
+		"interrupt": func() error { return http.Contexts.Interrupt(t.Context(), "") },
 		"silent": func() error {
 			_, err := http.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Silent: true})
 			return err

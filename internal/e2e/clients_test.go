@@ -86,10 +86,10 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 			told  []error
 			after error
 		}{
-			"restart": {func(id string) error { return other.RestartContext(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, nil},
-			"remove":  {func(id string) error { return other.RemoveContext(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
+			"restart": {func(id string) error { return other.Contexts.Restart(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, nil},
+			"remove":  {func(id string) error { return other.Contexts.Remove(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
 		} {
-			made, err := sb.CreateContext(t.Context(), nil)
+			made, err := sb.Contexts.Create(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 func TestContexts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		evaluate(t, sb, "x = 'default'")
-		made, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Cwd: "/tmp"})
+		made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Cwd: "/tmp"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,12 +31,12 @@ func TestContexts(t *testing.T) {
 		if got := evaluate(t, sb, "x"); got != "default" {
 			t.Errorf("x of the default context is %q", got)
 		}
-		contexts, err := sb.Contexts(t.Context())
+		contexts, err := sb.Contexts.List(t.Context())
 		if err != nil || !slices.Contains(contexts, *made) || len(contexts) < 2 {
 			t.Errorf("%+v, %v", contexts, err)
 		}
 
-		if err := sb.RestartContext(t.Context(), made.ID); err != nil {
+		if err := sb.Contexts.Restart(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := in("x"); !isException(err, "NameError") {
@@ -48,7 +48,7 @@ func TestContexts(t *testing.T) {
 
 		for _, id := range []string{"", "default"} {
 			evaluate(t, sb, "x = 1")
-			if err := sb.RestartContext(t.Context(), id); err != nil {
+			if err := sb.Contexts.Restart(t.Context(), id); err != nil {
 				t.Errorf("restart the default context by %q: %v", id, err)
 			}
 			if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
@@ -56,22 +56,22 @@ func TestContexts(t *testing.T) {
 			}
 		}
 
-		if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
+		if err := sb.Contexts.Remove(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		for name, call := range map[string]func() error{
 			"run":     func() error { _, err := in("1"); return err },
-			"restart": func() error { return sb.RestartContext(t.Context(), made.ID) },
-			"remove":  func() error { return sb.RemoveContext(t.Context(), made.ID) },
+			"restart": func() error { return sb.Contexts.Restart(t.Context(), made.ID) },
+			"remove":  func() error { return sb.Contexts.Remove(t.Context(), made.ID) },
 		} {
 			if err := call(); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("%s what is removed: %v", name, err)
 			}
 		}
-		if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
+		if _, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
 			t.Errorf("a context for klingon: %v", err)
 		}
-		if err := sb.RemoveContext(t.Context(), "../health"); !errors.Is(err, api.ErrInvalidArgument) {
+		if err := sb.Contexts.Remove(t.Context(), "../health"); !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("an id that is a path: %v", err)
 		}
 	})
@@ -88,7 +88,7 @@ threading.Thread(target=time.sleep, args=(3600,)).start()
 left = asyncio.ensure_future(asyncio.sleep(3600))
 await asyncio.sleep(0)
 int(subprocess.Popen(["sh", "-c", "trap '' INT TERM HUP; echo $$; while :; do sleep 3600; done"], stdout=subprocess.PIPE).stdout.readline())`)
-	if err := sb.RestartContext(t.Context(), "default"); err != nil {
+	if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone\n" {

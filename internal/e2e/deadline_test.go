@@ -42,7 +42,7 @@ func TestDeadline(t *testing.T) {
 		"an answer to nobody":  {"signal.signal(signal.SIGINT, signal.SIG_IGN); begun(); os.close(3); pair = socket.socketpair()", true},
 	} {
 		contexts.Go(func() {
-			made, err := sb.CreateContext(t.Context(), nil)
+			made, err := sb.Contexts.Create(t.Context(), nil)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				return

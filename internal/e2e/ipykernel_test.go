@@ -24,7 +24,7 @@ func TestRunOnIPykernel(t *testing.T) {
 		t.Skipf("the index cannot be reached: %v", err)
 	}
 	evaluate(t, sb, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'ipykernel', 'install', '--sys-prefix', '--name', 'stock'], check=True).returncode")
-	c, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "stock"})
+	c, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "stock"})
 	if err != nil {
 		t.Fatal(err)
 	}

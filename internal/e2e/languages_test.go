@@ -48,7 +48,7 @@ func TestInstalledLanguage(t *testing.T) {
 func TestKernelIDFile(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	contexts, err := sb.Contexts(t.Context())
+	contexts, err := sb.Contexts.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

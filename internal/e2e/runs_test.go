@@ -83,7 +83,7 @@ func TestRunsAtOnce(t *testing.T) {
 	})
 	var runs sync.WaitGroup
 	for i := range n {
-		c, err := sb.CreateContext(t.Context(), nil)
+		c, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestToolsInASandbox(t *testing.T) {
 			if _, err := agent.Begin(ctx, sb, nil); !errors.Is(err, agent.ErrContextBusy) && !errors.Is(err, sandbox.ErrSameContext) {
 				t.Errorf("a run in the context that waits: %v", err)
 			}
-			other, err := sb.CreateContext(ctx, nil)
+			other, err := sb.Contexts.Create(ctx, nil)
 			if err != nil {
 				return "", err
 			}

@@ -53,12 +53,12 @@ func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
 	sb := cloud.Create(t)
 	eventually(t, "a kernel that is forked", func() bool {
-		made, err := sb.CreateContext(t.Context(), nil)
+		made, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() {
-			if err := sb.RemoveContext(t.Context(), made.ID); err != nil {
+			if err := sb.Contexts.Remove(t.Context(), made.ID); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -220,7 +220,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	})
 	t.Run("has run nothing", func(t *testing.T) {
 		sb := cloud.Create(t)
-		made, err := sb.CreateContext(t.Context(), nil)
+		made, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		if got := evaluate(t, sb, "x"); got != "1" {
 			t.Errorf("x is %s", got)
 		}
-		if err := sb.RestartContext(t.Context(), "default"); err != nil {
+		if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		if got := evaluate(t, sb, version); got != "9.9.9" {
@@ -323,7 +323,7 @@ func TestForkedKernelDies(t *testing.T) {
 			t.Error("the state is still there")
 		}
 	}
-	if err := sb.RestartContext(t.Context(), "default"); err != nil {
+	if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
 		t.Fatal(err)
 	}
 	if got := evaluate(t, sb, forked); got != "True" {

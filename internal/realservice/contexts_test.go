@@ -78,7 +78,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
 	sb := connect(t, s)
-	made, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Cwd: s.Home})
+	made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Cwd: s.Home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 				t.Errorf("%s, then %s: %+v, %v", name, test.code, e, err)
 			}
 		}
-		if err := sb.RestartContext(patiently(t), in.Context); err != nil {
+		if err := sb.Contexts.Restart(patiently(t), in.Context); err != nil {
 			t.Errorf("%s: restart what took its place: %v", name, err)
 		}
 		if e, err := sb.RunCode(patiently(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
@@ -109,13 +109,13 @@ func TestKernelIsGivenUp(t *testing.T) {
 	}
 }
 
-// RestartContext works even where the interpreter only answers 500.
+// Contexts.Restart works even where the interpreter only answers 500.
 func TestRestartContextThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
 	sb := connect(t, s)
 	exhaust(t, sb, nil)
-	if err := sb.RestartContext(patiently(t), ""); err != nil {
+	if err := sb.Contexts.Restart(patiently(t), ""); err != nil {
 		t.Error(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
@@ -136,11 +136,11 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		end        func(ctx context.Context, id string) error
 		want       string
 	}{
-		{"restarted", forever, other.RestartContext, "a client restarted its context"},
-		{"restarted, heeding no interrupt", stubborn, other.RestartContext, "a client restarted its context"},
-		{"removed", forever, other.RemoveContext, "a client removed its context"},
+		{"restarted", forever, other.Contexts.Restart, "a client restarted its context"},
+		{"restarted, heeding no interrupt", stubborn, other.Contexts.Restart, "a client restarted its context"},
+		{"removed", forever, other.Contexts.Remove, "a client removed its context"},
 	} {
-		made, err := sb.CreateContext(t.Context(), nil)
+		made, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.RestartContext(patiently(t), ""); err != nil {
+	if err := other.Contexts.Restart(patiently(t), ""); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {

@@ -61,7 +61,7 @@ func TestService(t *testing.T) {
 			if err != nil || result.Stdout != "true\n" {
 				t.Errorf("%+v, %v", result, err)
 			}
-			if _, err := sb.CreateContext(t.Context(), &sandbox.CodeContextParams{Language: "cobol"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
+			if _, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "cobol"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
 				t.Errorf("%v", err)
 			}
 		})

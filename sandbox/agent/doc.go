@@ -9,7 +9,7 @@
 // violations are not Go errors here, so that the model can correct its code. A call
 // of final_answer(x) ends the run. [Run.Pull] brings back what changed, with its
 // types. Consecutive runs share the kernel, and with it the variables; concurrent
-// runs each need a context of their own ([sandbox.Sandbox.CreateContext]).
+// runs each need a context of their own ([sandbox.Contexts.Create]).
 //
 // The model, its client and its key stay in this program. A [Tool] ([NewTool]) and
 // a managed agent ([NewManaged]) are functions of this program that code calls by

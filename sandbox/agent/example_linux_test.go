@@ -184,7 +184,7 @@ func ExampleNewManaged() {
 	defer startCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
-		desk, err := sb.CreateContext(ctx, nil)
+		desk, err := sb.Contexts.Create(ctx, nil)
 		if err != nil {
 			return err
 		}

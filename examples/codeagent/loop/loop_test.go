@@ -195,7 +195,7 @@ func TestSolveFails(t *testing.T) {
 func TestSolveSpendsItsBudget(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
-	own, err := sb.CreateContext(t.Context(), nil)
+	own, err := sb.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

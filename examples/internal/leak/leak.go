@@ -108,7 +108,7 @@ type Kernel struct {
 // environment. It waits for code that is running, and starts the kernel of the default
 // context if it does not run yet. It is an error if there is no kernel.
 func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
-	contexts, err := sb.Contexts(ctx)
+	contexts, err := sb.Contexts.List(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func TestSearchFinds(t *testing.T) {
 		{"import mmap, tempfile\nf = tempfile.TemporaryFile(); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096)\nm[:" + fmt.Sprint(len(s.Text)) + "] = " + unmasked(s),
 			map[string]bool{"In": false, "variables": false}},
 	} {
-		c, err := sb.CreateContext(t.Context(), nil)
+		c, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
