@@ -52,7 +52,7 @@
 //
 // [Packages.Install] installs the packages that requirements name;
 // [Packages.Lock] pins them, and [Packages.InstallLock] installs exactly the
-// files of a [Lock], checked by their hashes, from this machine where they are
+// files of a [LockFile], checked by their hashes, from this machine where they are
 // cached. [WithPackageIndex] sets another index to take them from. A requirement
 // that is refused is a [*RequirementError], and a failure of pip an
 // [*InstallError].

@@ -44,7 +44,7 @@ func ExamplePackages_Lock() {
 	const file = "requirements.lock"
 	ctx := context.Background()
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
-		var lock sandbox.Lock
+		var lock sandbox.LockFile
 		switch text, err := os.ReadFile(file); {
 		case err == nil:
 			if err := lock.UnmarshalText(text); err != nil {

@@ -15,7 +15,7 @@ import (
 // run one after another.
 //
 // The sandbox's own pip decides what is installed, and it lasts as long as the
-// sandbox. To get exactly the same packages elsewhere, and quickly, use a [Lock].
+// sandbox. To get exactly the same packages elsewhere, and quickly, use a [LockFile].
 type Packages struct {
 	sb    *Sandbox
 	index *PackageIndex // nil: as this machine's pip has it

@@ -7,12 +7,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// Lock pins packages to versions and to the contents of their files, so that
+// LockFile pins packages to versions and to the contents of their files, so that
 // [Packages.InstallLock] installs the same wherever it is used. Its text is a pip
 // requirements file with hashes, to be kept beside a program and readable for
 // people; what pip-compile and uv write can be read as well, if it has no
 // markers.
-type Lock struct {
+type LockFile struct {
 	// Comment are the lines at the head of the text: what the lock is for. They have
 	// no effect.
 	Comment string
@@ -20,7 +20,7 @@ type Lock struct {
 	Packages []LockedPackage
 }
 
-// LockedPackage is one package of a [Lock].
+// LockedPackage is one package of a [LockFile].
 type LockedPackage struct {
 	Name, Version string
 	// SHA256 are the hashes, in hex, of the files that may be installed.
@@ -35,7 +35,7 @@ type LockedPackage struct {
 // yet: it is for sandboxes of the same template. Create it in a sandbox in which
 // no untrusted code has run, because the hashes come from that sandbox. pip 22.2
 // is needed.
-func (p *Packages) Lock(ctx context.Context, requirements ...string) (*Lock, error) {
+func (p *Packages) Lock(ctx context.Context, requirements ...string) (*LockFile, error) {
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *Packages) Lock(ctx context.Context, requirements ...string) (*Lock, err
 }
 
 // locked returns the lock in the form of package pip; nil stays nil.
-func (l *Lock) locked() *pip.Lock {
+func (l *LockFile) locked() *pip.Lock {
 	if l == nil {
 		return nil
 	}
@@ -88,8 +88,8 @@ func (l *Lock) locked() *pip.Lock {
 	return locked
 }
 
-func newLock(locked *pip.Lock) *Lock {
-	lock := &Lock{Comment: locked.Comment, Packages: make([]LockedPackage, len(locked.Packages))}
+func newLock(locked *pip.Lock) *LockFile {
+	lock := &LockFile{Comment: locked.Comment, Packages: make([]LockedPackage, len(locked.Packages))}
 	for i, one := range locked.Packages {
 		lock.Packages[i] = LockedPackage(one)
 	}
@@ -97,7 +97,7 @@ func newLock(locked *pip.Lock) *Lock {
 }
 
 // MarshalText returns the lock as a requirements file.
-func (l *Lock) MarshalText() ([]byte, error) {
+func (l *LockFile) MarshalText() ([]byte, error) {
 	text, err := l.locked().Marshal()
 	return text, requirementError(err)
 }
@@ -105,7 +105,7 @@ func (l *Lock) MarshalText() ([]byte, error) {
 // UnmarshalText reads what MarshalText wrote, edited or not, and files of the
 // same form by other programs. What it cannot read is a [*RequirementError] with
 // the number of the line.
-func (l *Lock) UnmarshalText(text []byte) error {
+func (l *LockFile) UnmarshalText(text []byte) error {
 	var read pip.Lock
 	if err := read.Unmarshal(text); err != nil {
 		return requirementError(err)

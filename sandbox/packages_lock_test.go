@@ -12,7 +12,7 @@ import (
 // The text of a lock says the same as its Go value.
 func TestLockText(t *testing.T) {
 	t.Parallel()
-	lock := &Lock{Comment: "For tests.", Packages: []LockedPackage{
+	lock := &LockFile{Comment: "For tests.", Packages: []LockedPackage{
 		{Name: "humanize", Version: "4.9.0", SHA256: []string{sumA, sumB}},
 		{Name: "six", Version: "1.16.0", SHA256: []string{sumA}, File: "six-1.16.0-py3-none-any.whl"},
 	}}
@@ -20,7 +20,7 @@ func TestLockText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read Lock
+	var read LockFile
 	if err := read.UnmarshalText(text); err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func TestLockText(t *testing.T) {
 // lock unchanged.
 func TestRequirementErrors(t *testing.T) {
 	t.Parallel()
-	lock := Lock{Comment: "before"}
-	var none *Lock
+	lock := LockFile{Comment: "before"}
+	var none *LockFile
 	_, absent := none.MarshalText()
 	_, requirement := parseRequirements([]string{"ok", "--pre"})
 	for want, err := range map[string]error{

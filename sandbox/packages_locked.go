@@ -36,7 +36,7 @@ type InstallLockParams struct {
 // index has other files for that: the error says what the lock is for. Everything
 // else is as with [Packages.Install], which does not use the kept wheels: without
 // a lock, only the sandbox that has a file could say what it should contain.
-func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallLockParams) (*Installation, error) {
+func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *InstallLockParams) (*Installation, error) {
 	var requirements []string
 	if params != nil {
 		requirements = params.Require
@@ -69,7 +69,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallL
 		have[pip.Normalize(name)] = version
 	}
 	names := pip.Names(wanted)
-	missing := &Lock{Comment: lock.Comment}
+	missing := &LockFile{Comment: lock.Comment}
 	for _, one := range lock.Packages {
 		name := pip.Normalize(one.Name)
 		names = append(names, name)
@@ -98,7 +98,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *Lock, params *InstallL
 
 // installLocked uploads the wheels that are kept here, has pip fetch the others,
 // installs all of them, and keeps what was fetched.
-func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
+func (p *Packages) installLocked(ctx context.Context, lock *LockFile) error {
 	var asked []string
 	for _, one := range lock.Packages {
 		asked = append(asked, one.Name+"=="+one.Version)
@@ -115,7 +115,7 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 	}
 	// pip does not leave behind what it installs from an index, so what is to be
 	// kept is fetched first.
-	toKeep := &Lock{}
+	toKeep := &LockFile{}
 	if p.wheels.on() {
 		for _, one := range absent.Packages {
 			if one.File != "" {
@@ -157,8 +157,8 @@ func (p *Packages) installLocked(ctx context.Context, lock *Lock) error {
 }
 
 // bring uploads the wheels that are kept here and returns what is left to fetch.
-func (p *Packages) bring(ctx context.Context, run *pipRun, lock *Lock, directory string) (*Lock, error) {
-	absent := &Lock{}
+func (p *Packages) bring(ctx context.Context, run *pipRun, lock *LockFile, directory string) (*LockFile, error) {
+	absent := &LockFile{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelWrites)
 	for _, one := range lock.Packages {
@@ -180,7 +180,7 @@ func (p *Packages) bring(ctx context.Context, run *pipRun, lock *Lock, directory
 }
 
 // requirements writes a lock for pip and returns its path.
-func (c *pipRun) requirements(ctx context.Context, name string, lock *Lock) (string, error) {
+func (c *pipRun) requirements(ctx context.Context, name string, lock *LockFile) (string, error) {
 	text, err := lock.MarshalText()
 	if err != nil {
 		return "", err

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// RequirementError is a requirement, or a line of a [Lock], that is refused
+// RequirementError is a requirement, or a line of a [LockFile], that is refused
 // before anything is sent. It matches [api.ErrInvalidArgument].
 type RequirementError struct {
 	Requirement string

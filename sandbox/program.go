@@ -29,7 +29,7 @@ type ProgramParams struct {
 	// Lock, if not nil, is installed, as by [Packages.InstallLock]. The names in
 	// Packages then have to be in it or in the sandbox already, and the versions are
 	// those of the lock.
-	Lock *Lock
+	Lock *LockFile
 	// Command is run with bash, in the program's directory.
 	Command string
 	// Envs are environment variables of that command and the processes it starts,

@@ -27,17 +27,17 @@ var (
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")
 )
 
-// EventType is the kind of a change to a file.
-type EventType string
+// FileEventType is the kind of a change to a file.
+type FileEventType string
 
 // The kinds of changes. Moving a file is a rename of the old name and a create of
 // the new one.
 const (
-	EventCreate EventType = "create"
-	EventWrite  EventType = "write"
-	EventRemove EventType = "remove"
-	EventRename EventType = "rename"
-	EventChmod  EventType = "chmod"
+	FileEventCreate FileEventType = "create"
+	FileEventWrite  FileEventType = "write"
+	FileEventRemove FileEventType = "remove"
+	FileEventRename FileEventType = "rename"
+	FileEventChmod  FileEventType = "chmod"
 )
 
 // FileEvent is a change in a watched directory.
@@ -45,7 +45,7 @@ type FileEvent struct {
 	// Name is the file that changed, as a path relative to the watched directory.
 	Name string
 	// Type is the kind of the change.
-	Type EventType
+	Type FileEventType
 	// Info describes the file after a create, write or chmod, if
 	// [WatchParams.IncludeInfo] was set and the file still existed.
 	Info *FileInfo
@@ -192,7 +192,7 @@ func (w *Watcher) next() (*FileEvent, error) {
 		}
 		kind := eventTypes[event.GetType()]
 		switch {
-		case event.GetName() == "." && (kind == EventRemove || kind == EventRename):
+		case event.GetName() == "." && (kind == FileEventRemove || kind == FileEventRename):
 			w.finish(ErrWatchRemoved)
 		case kind != "": // else of a kind that is still to come
 			told := &FileEvent{Name: event.GetName(), Type: kind}
@@ -223,12 +223,12 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-var eventTypes = map[filesystem.EventType]EventType{
-	filesystem.EventType_EVENT_TYPE_CREATE: EventCreate,
-	filesystem.EventType_EVENT_TYPE_WRITE:  EventWrite,
-	filesystem.EventType_EVENT_TYPE_REMOVE: EventRemove,
-	filesystem.EventType_EVENT_TYPE_RENAME: EventRename,
-	filesystem.EventType_EVENT_TYPE_CHMOD:  EventChmod,
+var eventTypes = map[filesystem.EventType]FileEventType{
+	filesystem.EventType_EVENT_TYPE_CREATE: FileEventCreate,
+	filesystem.EventType_EVENT_TYPE_WRITE:  FileEventWrite,
+	filesystem.EventType_EVENT_TYPE_REMOVE: FileEventRemove,
+	filesystem.EventType_EVENT_TYPE_RENAME: FileEventRename,
+	filesystem.EventType_EVENT_TYPE_CHMOD:  FileEventChmod,
 }
 
 // watchFailure translates the ends of an established stream into this package's

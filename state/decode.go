@@ -13,17 +13,17 @@ var (
 )
 
 // Unmarshal decodes a document into the value that v points to, within the
-// default [Limits]. Errors are *[DecodeError] or *[LimitError], or wrap what a
+// default [Bounds]. Errors are *[DecodeError] or *[LimitError], or wrap what a
 // [PythonUnmarshaler] or encoding.TextUnmarshaler returned. After an error v
 // may hold a part of the value.
-func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Limits{}) }
+func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Bounds{}) }
 
 // UnmarshalLimits is [Unmarshal] with other limits.
-func UnmarshalLimits(doc []byte, v any, limits Limits) error {
+func UnmarshalLimits(doc []byte, v any, limits Bounds) error {
 	return unmarshal(doc, nil, v, limits)
 }
 
-func unmarshal(doc []byte, blobs Blobs, v any, limits Limits) error {
+func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
 		return &DecodeError{Type: reflect.TypeOf(v), Reason: fmt.Sprintf("the target must be a pointer, not %T", v)}
@@ -41,7 +41,7 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Limits) error {
 // decoder stores what the scanner reads.
 type decoder struct{ scanner }
 
-func newDecoder(doc []byte, blobs Blobs, limits Limits) (*decoder, error) {
+func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {
 	d := &decoder{scanner: scanner{data: doc, blobs: blobs, limits: limits.withDefaults()}}
 	if len(doc) > d.limits.MaxBytes {
 		return nil, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}

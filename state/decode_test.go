@@ -51,7 +51,7 @@ func malformed(t *testing.T, doc []byte) {
 	if _, ok := errors.AsType[*state.DecodeError](err); !ok {
 		t.Errorf("%.100s decodes to %v, %v", doc, v, err)
 	}
-	if _, err := state.Parse(doc, state.Limits{}); err == nil {
+	if _, err := state.Parse(doc, state.Bounds{}); err == nil {
 		t.Errorf("%.100s is a value", doc)
 	}
 }
@@ -168,7 +168,7 @@ func check[T any](t *testing.T, body string, want T) {
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	limits := state.Limits{MaxBytes: 200, MaxDepth: 3, MaxNodes: 10, MaxIntDigits: 20}
+	limits := state.Bounds{MaxBytes: 200, MaxDepth: 3, MaxNodes: 10, MaxIntDigits: 20}
 	for _, test := range []struct {
 		body, limit string
 	}{
@@ -212,7 +212,7 @@ func TestValue(t *testing.T) {
 	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
 		kinds = append(kinds, v.Kind())
 		// What the value reports of itself matches what parsing finds.
-		again, err := state.Parse(v.Bytes(), state.Limits{})
+		again, err := state.Parse(v.Bytes(), state.Bounds{})
 		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
 			t.Errorf("%s: %v", v.Bytes(), err)
 		}
@@ -258,7 +258,7 @@ func FuzzUnmarshal(f *testing.F) {
 		f.Add(document(body))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		limits := state.Limits{MaxBytes: 1 << 16, MaxNodes: 1 << 12}
+		limits := state.Bounds{MaxBytes: 1 << 16, MaxNodes: 1 << 12}
 		value, err := state.Parse(doc, limits)
 		var x any
 		if decoded := state.UnmarshalLimits(doc, &x, limits); (decoded == nil) && err != nil {

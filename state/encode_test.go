@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 	mapping["self"] = mapping
 	var loop any
 	loop = &loop
-	opaque, err := state.Parse([]byte(`{"v":1,"value":[{"$":"opaque","type":"m.T","repr":"<T>","reason":""}]}`), state.Limits{})
+	opaque, err := state.Parse([]byte(`{"v":1,"value":[{"$":"opaque","type":"m.T","repr":"<T>","reason":""}]}`), state.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (f *fileWriter) write(parts ...[]byte) {
 // reads no further than the end of the state if r is an io.ByteReader. Every
 // value is held to the limits, and MaxBytes bounds the file as well. The error
 // is a *[FormatError], a *[LimitError], a *[NameError] or a *[DecodeError].
-func Load(r io.Reader, limits Limits) (*State, error) {
+func Load(r io.Reader, limits Bounds) (*State, error) {
 	buffered, ok := r.(interface {
 		io.Reader
 		io.ByteReader
@@ -147,7 +147,7 @@ type fileReader struct {
 	r      io.Reader
 	sum    hash.Hash
 	n      int64
-	limits Limits
+	limits Bounds
 	blobs  Blobs
 }
 

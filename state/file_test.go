@@ -36,7 +36,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("%d bytes: the content that two values share is there twice", len(file))
 	}
 	r := bytes.NewReader(append(bytes.Clone(file), "what follows"...))
-	back, err := state.Load(r, state.Limits{})
+	back, err := state.Load(r, state.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Errorf("%s came back as %s", want[i].Name, got[i].Name)
 		}
 	}
-	if _, err := state.Load(iotest.OneByteReader(bytes.NewReader(file)), state.Limits{}); err != nil {
+	if _, err := state.Load(iotest.OneByteReader(bytes.NewReader(file)), state.Bounds{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -65,20 +65,20 @@ func TestLoadDamaged(t *testing.T) {
 		return 1
 	}
 	for i := 0; i < len(file); i += step(i) {
-		if _, err := state.Load(bytes.NewReader(file[:i]), state.Limits{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := state.Load(bytes.NewReader(file[:i]), state.Bounds{}); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("cut off after %d bytes: %v", i, err)
 		}
 		damaged := bytes.Clone(file)
 		damaged[i] ^= 0x40
-		if _, err := state.Load(bytes.NewReader(damaged), state.Limits{}); err == nil {
+		if _, err := state.Load(bytes.NewReader(damaged), state.Bounds{}); err == nil {
 			t.Fatalf("damaged at byte %d: loaded", i)
 		}
 	}
-	if _, err := state.Load(bytes.NewReader(file), state.Limits{MaxBytes: len(file) / 2}); !isLimit(err, "MaxBytes") {
+	if _, err := state.Load(bytes.NewReader(file), state.Bounds{MaxBytes: len(file) / 2}); !isLimit(err, "MaxBytes") {
 		t.Errorf("a file over the limit: %v", err)
 	}
 	failed := errors.New("injected")
-	if _, err := state.Load(iotest.ErrReader(failed), state.Limits{}); !errors.Is(err, failed) {
+	if _, err := state.Load(iotest.ErrReader(failed), state.Bounds{}); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 	st, _ := saved(t)
@@ -109,7 +109,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, file []byte) {
-		st, err := state.Load(bytes.NewReader(file), state.Limits{MaxBytes: 1 << 18, MaxNodes: 1 << 12})
+		st, err := state.Load(bytes.NewReader(file), state.Bounds{MaxBytes: 1 << 18, MaxNodes: 1 << 12})
 		if err != nil {
 			return
 		}
@@ -117,7 +117,7 @@ func FuzzLoad(f *testing.F) {
 		if _, err := st.WriteTo(&again); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := state.Load(&again, state.Limits{}); err != nil {
+		if _, err := state.Load(&again, state.Bounds{}); err != nil {
 			t.Fatal(err)
 		}
 	})

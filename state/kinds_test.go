@@ -249,7 +249,7 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := state.UnmarshalLimits(doc, new(any), state.Limits{MaxPixels: 1}); !isLimit(err, "MaxPixels") {
+	if err := state.UnmarshalLimits(doc, new(any), state.Bounds{MaxPixels: 1}); !isLimit(err, "MaxPixels") {
 		t.Errorf("%v", err)
 	}
 	back.Width = 1 << 20
@@ -289,11 +289,11 @@ func TestHostileForms(t *testing.T) {
 		if err := state.Unmarshal(document(body), &x); err == nil {
 			t.Errorf("%.100s decodes to %v", body, x)
 		}
-		if _, err := state.Parse(document(body), state.Limits{}); err == nil {
+		if _, err := state.Parse(document(body), state.Bounds{}); err == nil {
 			t.Errorf("%.100s is a value", body)
 		}
 	}
-	if err := state.UnmarshalLimits(document(array("|V0", "[1000]")), new(any), state.Limits{MaxElements: 999}); !isLimit(err, "MaxElements") {
+	if err := state.UnmarshalLimits(document(array("|V0", "[1000]")), new(any), state.Bounds{MaxElements: 999}); !isLimit(err, "MaxElements") {
 		t.Errorf("%v", err)
 	}
 	deep := strings.Repeat(`{"$":"subclass","value":{"type":"m.T","value":`, 300) + "1" + strings.Repeat("}}", 300)

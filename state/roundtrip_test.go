@@ -299,7 +299,7 @@ func TestFromPython(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			value, err := state.Parse(doc, state.Limits{})
+			value, err := state.Parse(doc, state.Bounds{})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, doc)
 			}
@@ -330,7 +330,7 @@ func TestDepthFitsBothSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := state.Parse(doc, state.Limits{})
+	value, err := state.Parse(doc, state.Bounds{})
 	if err != nil || value.Kind() != state.KindDict {
 		t.Fatalf("%v: %v", value.Kind(), err)
 	}

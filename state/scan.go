@@ -49,7 +49,7 @@ type scanner struct {
 	pos    int
 	depth  int
 	nodes  int
-	limits Limits
+	limits Bounds
 	// deepest and opaque describe what has been read so far.
 	deepest int
 	opaque  bool

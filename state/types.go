@@ -47,9 +47,9 @@ type PythonUnmarshaler interface {
 	UnmarshalPython(v Value) error
 }
 
-// Limits bounds the work that a document can cause the decoder. A zero field
+// Bounds bounds the work that a document can cause the decoder. A zero field
 // means its default.
-type Limits struct {
+type Bounds struct {
 	// MaxBytes is the size of the document and its blobs. The default is
 	// [DefaultMaxBytes].
 	MaxBytes int
@@ -70,7 +70,7 @@ type Limits struct {
 	MaxPixels int
 }
 
-// The defaults of [Limits].
+// The defaults of [Bounds].
 const (
 	DefaultMaxBytes     = 256 << 20
 	DefaultMaxDepth     = 200
@@ -80,7 +80,7 @@ const (
 	DefaultMaxPixels    = 1 << 26
 )
 
-func (l Limits) withDefaults() Limits {
+func (l Bounds) withDefaults() Bounds {
 	if l.MaxBytes == 0 {
 		l.MaxBytes = DefaultMaxBytes
 	}

@@ -54,12 +54,12 @@ func kindOf(body []byte) Kind {
 
 // Parse checks a document from an untrusted peer and keeps it. The document
 // must not be written to afterwards.
-func Parse(doc []byte, limits Limits) (Value, error) { return ParseDetached(doc, nil, limits) }
+func Parse(doc []byte, limits Bounds) (Value, error) { return ParseDetached(doc, nil, limits) }
 
 // ParseDetached is [Parse] for a document that is separate from its blobs, as
 // [Value.Detached] returns it. The blobs must have been checked against their
 // hashes, and must not be written to afterwards.
-func ParseDetached(doc []byte, blobs Blobs, limits Limits) (Value, error) {
+func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 	d, err := newDecoder(doc, blobs, limits)
 	if err != nil {
 		return Value{}, err
@@ -128,7 +128,7 @@ func (v Value) Decode(into any) error {
 	// It was checked against its limits when it was made.
 	doc, blobs := v.Detached()
 	size := len(doc) + blobs.size()
-	return unmarshal(doc, blobs, into, Limits{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})
+	return unmarshal(doc, blobs, into, Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})
 }
 
 func (v Value) body() []byte {

@@ -21,7 +21,7 @@ func load(file string) (*state.State, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return state.Load(bufio.NewReader(f), state.Limits{})
+	return state.Load(bufio.NewReader(f), state.Bounds{})
 }
 
 // save replaces the file as a whole, so that whenever this program ends the file

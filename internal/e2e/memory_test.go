@@ -19,7 +19,7 @@ import (
 // withMemory returns a cloud that limits the memory of a sandbox.
 func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
 	t.Helper()
-	cloud := sandboxtest.New(t, local.WithLimits(local.Limits{MemoryBytes: bytes}))
+	cloud := sandboxtest.New(t, local.WithResources(local.Resources{MemoryBytes: bytes}))
 	if enforced := cloud.Report().Memory; !strings.HasPrefix(enforced, "control group") {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(enforced) // as root cgroups are available, or something is broken

@@ -282,7 +282,7 @@ func TestLockOfAnotherPython(t *testing.T) {
 	content := wheel(t, "words", "1.0", "")
 	x.wheels[file] = content
 	sum := sha256.Sum256(content)
-	lock := &sandbox.Lock{Comment: "For CPython 2.7 on win32 x86.\nMade by hand.", Packages: []sandbox.LockedPackage{
+	lock := &sandbox.LockFile{Comment: "For CPython 2.7 on win32 x86.\nMade by hand.", Packages: []sandbox.LockedPackage{
 		{Name: "words", Version: "1.0", SHA256: []string{hex.EncodeToString(sum[:])}, File: file},
 	}}
 	for _, mismatch := range []bool{false, true} {
@@ -328,7 +328,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock = &sandbox.Lock{}
+	lock = &sandbox.LockFile{}
 	if err := lock.UnmarshalText(text); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ if "download" in sys.argv:
 		t.Errorf("%d wheels of a hostile sandbox are kept, %v", len(kept), err)
 	}
 	for file, spoiled := range map[string]string{"greeting": "--hash=md5:x", "2": "greeting==2 --hash=sha256:" + strings.Repeat("0", 64)} {
-		var edited sandbox.Lock
+		var edited sandbox.LockFile
 		err := edited.UnmarshalText([]byte(spoiled))
 		if err == nil {
 			_, err = sb.Packages.InstallLock(t.Context(), &edited, nil)

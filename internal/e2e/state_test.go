@@ -60,7 +60,7 @@ func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	if _, err := st.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = state.Load(&file, state.Limits{}); err != nil {
+	if st, err = state.Load(&file, state.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	step("assert zeros.sum() == 1 and len(zeros) == 1 << 20\nassert list(sales['amount']) == [3.0, 4.0] and label == 'Köln' and best['amount'] == 4", false)

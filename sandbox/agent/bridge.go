@@ -350,7 +350,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	if final {
 		return "final", []byte("null"), nil
 	}
-	arguments, err := state.Parse(document, state.Limits{MaxBytes: maxExchange})
+	arguments, err := state.Parse(document, state.Bounds{MaxBytes: maxExchange})
 	if err != nil {
 		return "", nil, &argumentError{err}
 	}

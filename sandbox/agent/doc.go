@@ -19,7 +19,7 @@
 // # What bounds a run
 //
 // The boundary is the sandbox, which has its own files, processes, network and limits
-// ([sandbox.WithNetwork], [sandbox.WithInternet]; in the local cloud, local.WithLimits).
+// ([sandbox.WithNetwork], [sandbox.WithInternet]; in the local cloud, local.WithResources).
 // Within it:
 //
 //   - Imports: [Guard] allows [GuardModules], the modules named by Allow and

@@ -133,7 +133,7 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 		return errFrame
 	}
 	for i, v := range h.Values {
-		value, err := state.ParseDetached(documents[i], blobs, state.Limits{})
+		value, err := state.ParseDetached(documents[i], blobs, state.Bounds{})
 		if err != nil {
 			return fmt.Errorf("%.64q: %w", v.name, err)
 		}

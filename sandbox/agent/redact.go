@@ -284,7 +284,7 @@ func (r *redactor) value(v state.Value) state.Value {
 	if string(clean) == string(v.Bytes()) {
 		return v
 	}
-	parsed, err := state.Parse(clean, state.Limits{})
+	parsed, err := state.Parse(clean, state.Bounds{})
 	if err == nil {
 		var natural any
 		err = parsed.Decode(&natural)

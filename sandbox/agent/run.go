@@ -52,7 +52,7 @@ type Params struct {
 	// Lock, when not nil, is installed as by [sandbox.Packages.InstallLock]. The
 	// names in Packages must then be in the lock or in the sandbox already, and the
 	// versions are those of the lock.
-	Lock *sandbox.Lock
+	Lock *sandbox.LockFile
 	// Tools are callable from the code by their names until Close. A name must
 	// not be that of a builtin, of a variable of State or of a variable that exists
 	// already. Code cannot give the name another meaning: a cell that assigns to it
@@ -464,7 +464,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	main := hasMain(step.Results)
 	if main {
 		if err == nil {
-			step.Value, err = state.Parse(doc, state.Limits{MaxBytes: 2 * maxStepValue})
+			step.Value, err = state.Parse(doc, state.Bounds{MaxBytes: 2 * maxStepValue})
 		}
 		step.Value = r.redact.value(step.Value)
 	}

@@ -276,7 +276,7 @@ func TestRunContinuesElsewhere(t *testing.T) {
 			_, err := st.WriteTo(w)
 			w.CloseWithError(err)
 		}()
-		loaded, err := state.Load(file, state.Limits{})
+		loaded, err := state.Load(file, state.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}

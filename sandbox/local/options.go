@@ -36,7 +36,7 @@ type settings struct {
 	address      string
 	key          api.Key
 	maxSandboxes int
-	limits       Limits
+	limits       room.Limits
 	denyPrivate  bool
 	proxyNames   bool
 	logger       *slog.Logger
@@ -64,12 +64,23 @@ func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 // default, 100. Creating more fails with [api.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
 
-// Limits bound what one sandbox may use; zero fields mean the defaults.
-type Limits = room.Limits
+// Resources bound what one sandbox may use; zero fields mean the defaults.
+type Resources struct {
+	// MemoryBytes bounds its memory, files included. The default is 2 GiB.
+	MemoryBytes int64
+	// CPUs is how many processors it may keep busy, 0.5 for half of one. The default
+	// is 2, and there are never more than the machine has.
+	CPUs float64
+	// Processes is how many processes and threads it may have. The default is 1024.
+	Processes int
+	// DiskBytes bounds the files that it writes. The default is half of MemoryBytes,
+	// at most 10 GiB.
+	DiskBytes int64
+}
 
-// WithLimits sets what each sandbox may use. [Report] says which of these limits this
-// machine enforces.
-func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
+// WithResources sets what each sandbox may use. [Report] says which of these bounds
+// this machine enforces.
+func WithResources(r Resources) Option { return func(s *settings) { s.limits = room.Limits(r) } }
 
 // WithPrivateNetworks sets whether sandboxes with internet also reach private
 // addresses, such as a company's package mirror. By default
