@@ -116,7 +116,7 @@ func (e *ownError) exitCode() int {
 	if !e.running || !errors.Is(e.err, sandbox.ErrGone) {
 		return exitRemoteOwn
 	}
-	if gone, ok := errors.AsType[*sandbox.GoneError](e.err); ok && gone.State == "expired" {
+	if gone, ok := errors.AsType[*sandbox.GoneError](e.err); ok && gone.State == sandbox.GoneExpired {
 		return exitRemoteTimeout
 	}
 	return exitRemoteKilled

@@ -21,7 +21,7 @@ func TestExitCode(t *testing.T) {
 	answer := func(status int) error {
 		return api.ResponseError("GET", "/sandboxes/x", status, http.Header{}, nil)
 	}
-	gone := func(state string) error { return &sandbox.GoneError{ID: "x", State: state} }
+	gone := func(state sandbox.GoneState) error { return &sandbox.GoneError{ID: "x", State: state} }
 	stopped := &signalError{signal: syscall.SIGTERM}
 	tests := []struct {
 		err  error

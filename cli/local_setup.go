@@ -39,10 +39,10 @@ for 30 days, and one that other users can write to is replaced.`,
 
 // pythonView is a Python as -o json shows it.
 type pythonView struct {
-	Path    string `json:"path"`
-	Version string `json:"version"`
-	Level   string `json:"level"`
-	Note    string `json:"note,omitempty"`
+	Path    string            `json:"path"`
+	Version string            `json:"version"`
+	Level   local.PythonLevel `json:"level"`
+	Note    string            `json:"note,omitempty"`
 }
 
 func localSetupRun(ctx context.Context, opts *localSetupOptions) error {

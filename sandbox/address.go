@@ -123,7 +123,7 @@ func (p portClient) routed(body []byte) error {
 	if problem.Port != 0 {
 		return &portClosedError{problem.Port}
 	}
-	return &GoneError{ID: p.sb.ID(), State: "killed", Reason: "the service does not have it any more", At: time.Now()}
+	return &GoneError{ID: p.sb.ID(), State: GoneKilled, Reason: "the service does not have it any more", At: time.Now()}
 }
 
 // request makes a request to the port.

@@ -82,12 +82,22 @@ func (e *InterruptedError) Error() string {
 // Unwrap returns the cause.
 func (e *InterruptedError) Unwrap() error { return e.Cause }
 
+// GoneState is what became of a sandbox that is gone.
+type GoneState string
+
+// The states of a [GoneError].
+const (
+	GoneKilled  GoneState = "killed"  // it was ended, or died
+	GoneExpired GoneState = "expired" // its lifetime ended
+	GonePaused  GoneState = "paused"  // it is paused; connecting resumes it
+)
+
 // GoneError says what happened to a sandbox. It matches [ErrGone].
 type GoneError struct {
 	// ID is the sandbox's id.
 	ID string
-	// State is "killed", "expired" or "paused".
-	State string
+	// State is what became of it.
+	State GoneState
 	// Reason is one line for people.
 	Reason string
 	// At is when this was noticed; for an expired sandbox, when its lifetime ended

@@ -48,7 +48,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	}
 	switch answer := sb.probe(ctx); {
 	case errors.Is(answer, ErrGone):
-		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: "killed", Reason: "it ended during the call", At: time.Now(), cause: err})
+		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now(), cause: err})
 	case lost && answer != nil:
 		return fmt.Errorf("%w; its daemon does not answer: %w", err, translated(answer))
 	}
@@ -135,7 +135,7 @@ func (sb *Sandbox) probe(ctx context.Context) error {
 // service may know what happened to the sandbox.
 func missing(id string, err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && errors.Is(e, api.ErrNotFound) {
-		return &GoneError{ID: id, State: "killed", Reason: e.Message, At: time.Now(), cause: err}
+		return &GoneError{ID: id, State: GoneKilled, Reason: e.Message, At: time.Now(), cause: err}
 	}
 	return err
 }
@@ -150,9 +150,9 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	told := *gone
 	switch info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID()); {
 	case err == nil && info.State == api.StatePaused:
-		told.State, told.Reason, told.At = "paused", "it is paused; connect to it to wake it up", info.EndAt
+		told.State, told.Reason, told.At = GonePaused, "it is paused; connect to it to wake it up", info.EndAt
 	case !time.Now().Before(endAt):
-		told.State, told.Reason, told.At = "expired", "its lifetime ended; ask for more with WithLifetime or SetLifetime", endAt
+		told.State, told.Reason, told.At = GoneExpired, "its lifetime ended; ask for more with WithLifetime or SetLifetime", endAt
 	}
 	return &told
 }

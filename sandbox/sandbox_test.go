@@ -85,7 +85,7 @@ func TestKillReportsWhatIsGoneCloseDoesNot(t *testing.T) {
 	s.mu.Unlock()
 	err := sb.Kill(t.Context())
 	gone, ok := errors.AsType[*GoneError](err)
-	if !ok || !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) || gone.ID != testID || gone.State != "killed" || gone.At.IsZero() {
+	if !ok || !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) || gone.ID != testID || gone.State != GoneKilled || gone.At.IsZero() {
 		t.Errorf("Kill: %v", err)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, ErrGone) {
@@ -113,7 +113,7 @@ func TestExpiredSandboxSaysSo(t *testing.T) {
 	s.gone = true
 	s.mu.Unlock()
 	_, err := sb.Commands.Run(t.Context(), "true", nil)
-	if gone, ok := errors.AsType[*GoneError](err); !ok || gone.State != "expired" || !strings.Contains(err.Error(), "SetLifetime") {
+	if gone, ok := errors.AsType[*GoneError](err); !ok || gone.State != GoneExpired || !strings.Contains(err.Error(), "SetLifetime") {
 		t.Errorf("%v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestPausedSandboxSaysSo(t *testing.T) {
 		}
 	}
 	_, err := sb.Commands.Run(t.Context(), "true", nil)
-	if gone, ok := errors.AsType[*GoneError](err); !ok || gone.State != "paused" {
+	if gone, ok := errors.AsType[*GoneError](err); !ok || gone.State != GonePaused {
 		t.Errorf("%v", err)
 	}
 }

@@ -35,7 +35,7 @@ func TestGuardInASandbox(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", tt.code, err)
 		}
-		if e := step.Error; e == nil || e.Name != "GuardViolation" || step.Refused == nil || step.Refused.Rule != tt.rule || !strings.Contains(e.Value, tt.value) {
+		if e := step.Error; e == nil || e.Name != "GuardViolation" || step.Refused == nil || string(step.Refused.Rule) != tt.rule || !strings.Contains(e.Value, tt.value) {
 			t.Errorf("%q: %+v", tt.code, step.Error)
 		}
 	}

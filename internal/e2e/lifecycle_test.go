@@ -26,7 +26,7 @@ func client(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *san
 
 // gone checks that every way to use a sandbox reports that it is gone, and how
 // it ended.
-func gone(t *testing.T, sb *sandbox.Sandbox, state string) {
+func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 	t.Helper()
 	calls := map[string]func() error{
 		"Commands.Run":     func() error { _, err := sb.Commands.Run(t.Context(), "true", nil); return err },

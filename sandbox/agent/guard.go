@@ -131,12 +131,30 @@ func DangerousFunctions() []string {
 	return []string{"breakpoint", "compile", "eval", "exec", "globals", "locals", "open", "vars"}
 }
 
+// Rule is one of the things that a guard refuses.
+type Rule string
+
+// The rules of a guard.
+const (
+	RuleImport     Rule = "import"     // a module that is not allowed
+	RuleModule     Rule = "module"     // such a module, reached through another one
+	RuleDunder     Rule = "dunder"     // an attribute with two underscores
+	RuleFrame      Rule = "frame"      // an attribute that leads to frames or to code
+	RuleFunction   Rule = "function"   // a function such as eval or open
+	RuleProcess    Rule = "process"    // starting a process
+	RuleNetwork    Rule = "network"    // opening a connection
+	RuleShell      Rule = "shell"      // a magic or a command of IPython
+	RuleLoop       Rule = "loop"       // Guard.MaxIterations
+	RuleOperations Rule = "operations" // Guard.MaxOperations
+	RuleSyntax     Rule = "syntax"     // code that cannot be checked
+	RuleTampering  Rule = "tampering"  // an attempt to get around the guard
+)
+
 // Violation describes something that a guard refused. All text comes from the sandbox.
 type Violation struct {
-	// Rule is "import", "module" (a module reached through another one), "dunder",
-	// "frame", "function", "process", "network", "shell", "loop", "operations",
-	// "syntax" (code that cannot be checked) or "tampering".
-	Rule string `json:"rule" py:"rule"`
+	// Rule is what the code was refused by. Unknown ones are possible: the text comes
+	// from the sandbox.
+	Rule Rule `json:"rule" py:"rule"`
 	// Name is the name of the module, attribute, function or event.
 	Name string `json:"name" py:"name"`
 	// Line is the line in the code, from 1; 0 if unknown.
@@ -292,7 +310,8 @@ func (g *guardReport) bound(redact func(string) string) {
 	g.Violations = g.Violations[:min(len(g.Violations), maxViolations)]
 	for i := range g.Violations {
 		v := &g.Violations[i]
-		for _, text := range []*string{&v.Rule, &v.Name, &v.Message, &v.Suggestion} {
+		v.Rule = Rule(clip.Text(redact(string(v.Rule)), maxGuardText))
+		for _, text := range []*string{&v.Name, &v.Message, &v.Suggestion} {
 			*text = clip.Text(redact(*text), maxGuardText)
 		}
 	}

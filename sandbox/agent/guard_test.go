@@ -39,7 +39,7 @@ func verdict(step *Step) string {
 	case step.Refused == nil:
 		return step.Error.Name
 	}
-	return step.Refused.Rule + " " + step.Refused.Name
+	return string(step.Refused.Rule) + " " + step.Refused.Name
 }
 
 type guardCase struct {

@@ -7,11 +7,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
+// PythonLevel is how much a Python can do.
+type PythonLevel string
+
+// The levels of a [Python], from most to least.
+const (
+	PythonPrepared PythonLevel = "venv"    // everything that Setup installs
+	PythonIPython  PythonLevel = "ipython" // IPython: magics and rich results
+	PythonPlain    PythonLevel = "plain"   // the standard library alone
+)
+
 // Python describes the Python with which sandboxes run code.
 type Python struct {
 	Path    string // path of the interpreter
 	Version string
-	Level   string // "venv": everything prepared; "ipython": IPython; "plain": only the standard library
+	Level   PythonLevel
 	Note    string // what is missing and what to do about it; empty if nothing is
 }
 
@@ -34,5 +44,5 @@ func describe(env *pyenv.Env, err error) (*Python, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Python{Path: env.Python, Version: env.Version, Level: env.Level.String(), Note: env.Note}, nil
+	return &Python{Path: env.Python, Version: env.Version, Level: PythonLevel(env.Level.String()), Note: env.Note}, nil
 }
