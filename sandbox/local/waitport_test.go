@@ -1,0 +1,37 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// WaitPort returns when a server listens, and says so when none does in time.
+func TestWaitPort(t *testing.T) {
+	t.Parallel()
+	sb := sandboxtest.New(t).Create(t)
+	closed, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := sb.WaitPort(closed, 8000); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sandbox.ErrPortClosed) {
+		t.Errorf("without a server: %v, want the deadline and ErrPortClosed", err)
+	}
+	const late = "sleep 0.3; exec python3 -m http.server 8000"
+	if _, err := sb.Commands.Start(t.Context(), late, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 8000); err != nil {
+		t.Fatalf("with a server that starts late: %v", err)
+	}
+	if err := sb.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 8000); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("of a sandbox that was killed: %v, want ErrGone", err)
+	}
+}
