@@ -188,13 +188,13 @@ func TestCutWebsocket(t *testing.T) {
 	s := realservice.Start(t)
 	relay := newRelay(t, strings.TrimPrefix(s.URL, "http://"))
 	sb := connect(t, s, sandbox.WithSandboxURL("http://"+relay.listener.Addr().String()))
-	if err := runCut(t, s, sb, relay, "print('missed', flush=True)"); !errors.Is(err, sandbox.ErrKernelLost) {
+	if err := runCut(t, s, sb, relay, "print('missed', flush=True)", 0); !errors.Is(err, sandbox.ErrKernelLost) {
 		t.Errorf("output was missed: %v", err)
 	}
 	// It is not visible from outside when the kernel first speaks to the new
 	// websocket; anything it says too early is lost.
 	for tries := 1; ; tries++ {
-		err := runCut(t, s, sb, relay, "time.sleep(1)")
+		err := runCut(t, s, sb, relay, "pass", time.Duration(tries)*500*time.Millisecond)
 		if err == nil {
 			return
 		}
@@ -205,8 +205,9 @@ func TestCutWebsocket(t *testing.T) {
 }
 
 // runCut runs code whose websocket is cut in the middle, and which continues
-// with meanwhile while there is no websocket, or with the next one.
-func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string) error {
+// with meanwhile while there is no websocket, or with the next one. What comes after
+// that waits for a pause in which the next websocket is served.
+func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string, pause time.Duration) error {
 	t.Helper()
 	wait := func(name string) string {
 		return fmt.Sprintf("\nwhile not os.path.exists(%q): time.sleep(0.01)\nos.remove(%[1]q)\n", filepath.Join(s.Home, name))
@@ -229,6 +230,10 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 			}
 			select {
 			case <-relay.reopen():
+			case <-t.Context().Done():
+			}
+			select {
+			case <-time.After(pause):
 			case <-t.Context().Done():
 			}
 			touch("again")
