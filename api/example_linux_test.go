@@ -3,45 +3,16 @@ package api_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/exampletest"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// TestExamples skips the examples where this machine cannot have a cloud, as
-// package sandboxtest does for tests, and with -short: an example cannot skip
-// itself. It runs before them, and -run Example names it as well.
-func TestExamples(t *testing.T) {
-	t.Cleanup(func() {
-		if !t.Skipped() {
-			return
-		}
-		skip := flag.Lookup("test.skip").Value
-		if pattern := skip.String(); pattern != "" {
-			_ = skip.Set("(" + pattern + ")|^Example")
-		} else {
-			_ = skip.Set("^Example")
-		}
-	})
-	if testing.Short() {
-		t.Skip("the examples need sandboxes")
-	}
-	cloud, err := local.Start(t.Context())
-	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cloud.Close(); err != nil {
-		t.Error(err)
-	}
-}
+func TestExamples(t *testing.T) { exampletest.Check(t) }
 
 // The calls of the API without what package sandbox adds: nothing is closed or kept
 // alive by itself.

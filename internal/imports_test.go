@@ -59,6 +59,7 @@ var imports = map[string]string{
 	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
 		" internal/gen/process/processconnect",
 	"internal/e2e":         "",
+	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
 	"internal/interop":     "",
 	"internal/pinned":      "internal/cloud/pyenv",
 	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",

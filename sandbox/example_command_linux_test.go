@@ -8,11 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/exampletest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 func ExampleCommands_Run() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		result, err := sb.Commands.Run(ctx, "sort -u", &sandbox.CommandParams{
@@ -41,7 +42,7 @@ func ExampleCommands_Run() {
 
 // A command that runs beside others until it is told to end.
 func ExampleCommands_Start() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		server, err := sb.Commands.Start(ctx, "exec python3 -m http.server 8000", &sandbox.CommandParams{Tag: "server"})
@@ -74,7 +75,7 @@ func ExampleCommands_Start() {
 }
 
 func ExampleCommand_Events() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		command, err := sb.Commands.Start(ctx, "echo building; exit 2", nil)
@@ -102,7 +103,7 @@ func ExampleCommand_Events() {
 }
 
 func ExamplePTY_Open() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		// Without a command it is a shell, which reads what is written to terminal.

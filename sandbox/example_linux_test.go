@@ -4,74 +4,20 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/exampletest"
 	"github.com/e2bctl/e2bctl/sandbox"
-	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// startCloud starts a cloud in this process and sets the variables that name it,
-// which is how a program finds its service. The returned function ends it and puts
-// the variables back.
-func startCloud() (end func()) {
-	cloud, err := local.Start(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	before := map[string]string{}
-	for _, setting := range cloud.Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		before[name] = os.Getenv(name)
-		_ = os.Setenv(name, value)
-	}
-	return func() {
-		for name, value := range before {
-			_ = os.Setenv(name, value)
-		}
-		if err := cloud.Close(); err != nil {
-			panic(err)
-		}
-	}
-}
-
-// TestExamples skips the examples where this machine cannot have a cloud, as
-// package sandboxtest does for tests, and with -short: an example cannot skip
-// itself. It runs before them, and -run Example names it as well.
-func TestExamples(t *testing.T) {
-	t.Cleanup(func() {
-		if !t.Skipped() {
-			return
-		}
-		skip := flag.Lookup("test.skip").Value
-		if pattern := skip.String(); pattern != "" {
-			_ = skip.Set("(" + pattern + ")|^Example")
-		} else {
-			_ = skip.Set("^Example")
-		}
-	})
-	if testing.Short() {
-		t.Skip("the examples need sandboxes")
-	}
-	cloud, err := local.Start(t.Context())
-	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cloud.Close(); err != nil {
-		t.Error(err)
-	}
-}
+func TestExamples(t *testing.T) { exampletest.Check(t) }
 
 func ExampleCreate() {
-	defer startCloud()() // only here: your program has E2B_API_KEY, or local.Start
+	defer exampletest.StartCloud()() // only here: your program has E2B_API_KEY, or local.Start
 
 	ctx := context.Background()
 	sb, err := sandbox.Create(ctx)
@@ -92,7 +38,7 @@ func ExampleCreate() {
 
 // Use creates a sandbox, and closes it however the function ends.
 func ExampleUse() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		result, err := sb.Commands.Run(ctx, "pwd", nil)
@@ -111,7 +57,7 @@ func ExampleUse() {
 // Variables stay from one call to the next, and the value of the last expression
 // comes back.
 func ExampleSandbox_RunCode() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if _, err := sb.RunCode(ctx, "prices = {'apple': 1.5, 'pear': 2}", nil); err != nil {
@@ -144,7 +90,7 @@ func ExampleSandbox_RunCode() {
 }
 
 func ExampleSandbox_StreamCode() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		for event, err := range sb.StreamCode(ctx, "for i in range(3): print(i)\n6 * 7", nil) {
@@ -175,7 +121,7 @@ func ExampleSandbox_StreamCode() {
 }
 
 func ExampleFiles() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		// Relative paths start at the user's home; missing directories are made.
@@ -206,7 +152,7 @@ func ExampleFiles() {
 }
 
 func ExampleFiles_Watch() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.Files.MakeDir(ctx, "inbox", nil); err != nil {
@@ -236,7 +182,7 @@ func ExampleFiles_Watch() {
 }
 
 func ExampleGit() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		// Or sb.Git.Clone.
@@ -277,14 +223,15 @@ func ExampleGit() {
 
 // A TCP connection to a server in the sandbox.
 func ExampleSandbox_Dial() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	const server = `
 import socket
 with socket.create_server(("", 7000)) as s:
-    connection, _ = s.accept()
-    connection.sendall(connection.recv(100).upper())
-    connection.close()
+    while True:
+        connection, _ = s.accept()
+        connection.sendall(connection.recv(100).upper())
+        connection.close()
 `
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.Files.WriteText(ctx, "server.py", server, nil); err != nil {
@@ -293,11 +240,10 @@ with socket.create_server(("", 7000)) as s:
 		if _, err := sb.Commands.Start(ctx, "exec python3 server.py", nil); err != nil {
 			return err
 		}
-		conn, err := sb.Dial(ctx, 7000)
-		for errors.Is(err, sandbox.ErrPortClosed) { // it still starts
-			time.Sleep(50 * time.Millisecond)
-			conn, err = sb.Dial(ctx, 7000)
+		if err := sb.WaitPort(ctx, 7000); err != nil { // it still starts
+			return err
 		}
+		conn, err := sb.Dial(ctx, 7000)
 		if err != nil {
 			return err
 		}

@@ -2,76 +2,20 @@ package agent_test
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/exampletest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
-	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// startCloud starts a cloud in this process and sets the variables that name it,
-// which is how a program finds its service. The returned function ends it and puts
-// the variables back.
-func startCloud() (end func()) {
-	cloud, err := local.Start(context.Background())
-	if err != nil {
-		panic(err)
-	}
-	before := map[string]string{}
-	for _, setting := range cloud.Env() {
-		name, value, _ := strings.Cut(setting, "=")
-		before[name] = os.Getenv(name)
-		_ = os.Setenv(name, value)
-	}
-	return func() {
-		for name, value := range before {
-			_ = os.Setenv(name, value)
-		}
-		if err := cloud.Close(); err != nil {
-			panic(err)
-		}
-	}
-}
-
-// TestExamples skips the examples where this machine cannot have a cloud, as
-// package sandboxtest does for tests, and with -short: an example cannot skip
-// itself. It runs before them, and -run Example names it as well.
-func TestExamples(t *testing.T) {
-	t.Cleanup(func() {
-		if !t.Skipped() {
-			return
-		}
-		skip := flag.Lookup("test.skip").Value
-		if pattern := skip.String(); pattern != "" {
-			_ = skip.Set("(" + pattern + ")|^Example")
-		} else {
-			_ = skip.Set("^Example")
-		}
-	})
-	if testing.Short() {
-		t.Skip("the examples need sandboxes")
-	}
-	cloud, err := local.Start(t.Context())
-	if errors.Is(err, local.ErrNoIsolation) && os.Getenv("CI") != "true" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cloud.Close(); err != nil {
-		t.Error(err)
-	}
-}
+func TestExamples(t *testing.T) { exampletest.Check(t) }
 
 // A run is the loop of an agent: the snippets here stand for a model's answers.
 func ExampleBegin() {
-	defer startCloud()() // only here: your program has E2B_API_KEY, or local.Start
+	defer exampletest.StartCloud()() // only here: your program has E2B_API_KEY, or local.Start
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		values := state.New()
@@ -111,7 +55,7 @@ func ExampleBegin() {
 
 // State goes there and back typed.
 func ExampleRun_Pull() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		values := state.New()
@@ -144,7 +88,7 @@ func ExampleRun_Pull() {
 
 // A tool is a function of this program that code in the sandbox calls by name.
 func ExampleNewTool() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	type question struct {
 		Fruit string `py:"fruit" doc:"its name, in the singular"`
@@ -181,7 +125,7 @@ func ExampleNewTool() {
 // A managed agent is a tool that runs an agent of its own: here its loop is one
 // step in another context of the same sandbox.
 func ExampleNewManaged() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		desk, err := sb.Contexts.Create(ctx, nil)
@@ -230,7 +174,7 @@ func ExampleNewManaged() {
 
 // A guard tells a model what it may not do, and what to do instead.
 func ExampleGuard() {
-	defer startCloud()()
+	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		run, err := agent.Begin(ctx, sb, &agent.Params{

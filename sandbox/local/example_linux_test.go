@@ -3,33 +3,17 @@ package local_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/exampletest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestExamples skips the examples where this machine cannot have a cloud: an
-// example cannot skip itself. It runs before them, and -run Example names it as well.
-func TestExamples(t *testing.T) {
-	t.Cleanup(func() {
-		if !t.Skipped() {
-			return
-		}
-		skip := flag.Lookup("test.skip").Value
-		if pattern := skip.String(); pattern != "" {
-			_ = skip.Set("(" + pattern + ")|^Example")
-		} else {
-			_ = skip.Set("^Example")
-		}
-	})
-	sandboxtest.New(t)
-}
+func TestExamples(t *testing.T) { exampletest.Check(t) }
 
 func ExampleStart() {
 	ctx := context.Background()

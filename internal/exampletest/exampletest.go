@@ -1,0 +1,75 @@
+// Package exampletest lets the examples of the public packages run as tests: an
+// example has no testing.T to skip itself with, and no service of its own.
+package exampletest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Check skips the examples of a package where this machine cannot have a cloud, as
+// sandboxtest.New does for a test, and with -short. A package calls it from a test
+// named TestExamples: it runs before the examples, and -run Example names it too.
+func Check(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Skipped() {
+			skipExamples(t)
+		}
+	})
+	if testing.Short() {
+		t.Skip("the examples need sandboxes")
+	}
+	sandboxtest.New(t)
+}
+
+// skipExamples adds the examples to what the flag -skip names.
+func skipExamples(t *testing.T) {
+	skip := flag.Lookup("test.skip").Value
+	pattern := "^Example"
+	if given := skip.String(); given != "" {
+		pattern = "(" + given + ")|" + pattern
+	}
+	if err := skip.Set(pattern); err != nil {
+		t.Error(err)
+	}
+}
+
+// StartCloud starts a cloud in this process and sets the variables that name it,
+// which is how a program finds its service. The returned function ends the cloud
+// and restores the variables.
+func StartCloud() (end func()) {
+	cloud, err := local.Start(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	var restore []func() error
+	for _, setting := range cloud.Env() {
+		name, value, _ := strings.Cut(setting, "=")
+		before, was := os.LookupEnv(name)
+		restore = append(restore, func() error {
+			if !was {
+				return os.Unsetenv(name)
+			}
+			return os.Setenv(name, before)
+		})
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	return func() {
+		err := cloud.Close()
+		for _, f := range restore {
+			err = errors.Join(err, f())
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+}
