@@ -3,5 +3,5 @@ package cli
 import "github.com/spf13/cobra"
 
 func newCmdCode(f *Factory) *cobra.Command {
-	return newCmdGroup("code", "Run code in a sandbox's kernel", newCmdCodeRun(f, nil))
+	return newCmdGroup("code", "Run code in a sandbox's kernel", newCmdCodeRun(f))
 }

@@ -37,7 +37,7 @@ type codeRunOptions struct {
 	Timeout    durationValue
 }
 
-func newCmdCodeRun(f *Factory, runF func(context.Context, *codeRunOptions) error) *cobra.Command {
+func newCmdCodeRun(f *Factory) *cobra.Command {
 	opts := &codeRunOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -76,9 +76,6 @@ e2bctl local up).`,
 			}
 			if opts.Open, err = f.place(cmd, isLocal, ifLocal); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return ownFailure(codeRunRun(cmd.Context(), opts))
 		},

@@ -25,7 +25,7 @@ type createOptions struct {
 	Network  networkFlags
 }
 
-func newCmdCreate(f *Factory, runF func(context.Context, *createOptions) error) *cobra.Command {
+func newCmdCreate(f *Factory) *cobra.Command {
 	opts := &createOptions{IO: f.IO, Lifetime: durationValue(defaultLifetime)}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -39,18 +39,13 @@ itself ten minutes after its last sandbox.`,
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
   ID=$(e2bctl create --local)`,
 		Args: wants("one template at most", cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON = f.jsonOutput()
 			if len(args) == 1 {
 				opts.Template = args[0]
 			}
-			place, err := f.place(cmd, isLocal, localStarting)
-			if err != nil {
+			if opts.Open, err = f.place(cmd, isLocal, localStarting); err != nil {
 				return err
-			}
-			opts.Open = place
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return createRun(cmd.Context(), opts)
 		},

@@ -24,7 +24,7 @@ type doctorOptions struct {
 	Local   bool
 }
 
-func newCmdDoctor(f *Factory, runF func(context.Context, *doctorOptions) error) *cobra.Command {
+func newCmdDoctor(f *Factory) *cobra.Command {
 	opts := &doctorOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -37,9 +37,6 @@ warning is no failure.`,
   e2bctl doctor --local -o json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if runF != nil {
-				return runF(cmd.Context(), opts)
-			}
 			return doctorRun(cmd.Context(), opts)
 		},
 	}

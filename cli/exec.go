@@ -39,7 +39,7 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
-func newCmdExec(f *Factory, runF func(context.Context, *execOptions) error) *cobra.Command {
+func newCmdExec(f *Factory) *cobra.Command {
 	opts := &execOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -61,9 +61,6 @@ service the command does not end before. See e2bctl help exit-codes.`,
 			}
 			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return ownFailure(execRun(cmd.Context(), opts))
 		},

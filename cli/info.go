@@ -17,7 +17,7 @@ type infoOptions struct {
 	ID   string
 }
 
-func newCmdInfo(f *Factory, runF func(context.Context, *infoOptions) error) *cobra.Command {
+func newCmdInfo(f *Factory) *cobra.Command {
 	opts := &infoOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -31,9 +31,6 @@ func newCmdInfo(f *Factory, runF func(context.Context, *infoOptions) error) *cob
 			opts.JSON, opts.ID = f.jsonOutput(), args[0]
 			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return infoRun(cmd.Context(), opts)
 		},

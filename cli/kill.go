@@ -29,7 +29,7 @@ type killOptions struct {
 	Yes           bool
 }
 
-func newCmdKill(f *Factory, runF func(context.Context, *killOptions) error) *cobra.Command {
+func newCmdKill(f *Factory) *cobra.Command {
 	opts := &killOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -53,9 +53,6 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
 			}
 			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return killRun(cmd.Context(), opts)
 		},

@@ -21,7 +21,7 @@ type listOptions struct {
 	Metadata keyValues
 }
 
-func newCmdList(f *Factory, runF func(context.Context, *listOptions) error) *cobra.Command {
+func newCmdList(f *Factory) *cobra.Command {
 	opts := &listOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -33,14 +33,10 @@ func newCmdList(f *Factory, runF func(context.Context, *listOptions) error) *cob
   e2bctl ls -m job=42 -o json
   e2bctl ls -q | xargs e2bctl kill`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
-			var err error
 			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return listRun(cmd.Context(), opts)
 		},

@@ -4,10 +4,10 @@ import "github.com/spf13/cobra"
 
 func newCmdLocal(f *Factory) *cobra.Command {
 	group := newCmdGroup("local", "The E2B-compatible cloud on this machine",
-		newCmdLocalUp(f, nil),
-		newCmdLocalDown(f, nil),
-		newCmdLocalEnv(f, nil),
-		newCmdLocalSetup(f, nil),
+		newCmdLocalUp(f),
+		newCmdLocalDown(f),
+		newCmdLocalEnv(f),
+		newCmdLocalSetup(f),
 	)
 	group.Long = "An E2B-compatible cloud in one process on this machine: no account, no Docker,\nno KVM, no root. Any E2B SDK works against it once its variables are set."
 	group.Example = `  e2bctl local setup

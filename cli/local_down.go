@@ -18,18 +18,14 @@ type localDownOptions struct {
 	Quiet bool
 }
 
-func newCmdLocalDown(f *Factory, runF func(context.Context, *localDownOptions) error) *cobra.Command {
+func newCmdLocalDown(f *Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
 		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. When none runs, that is success.",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts := &localDownOptions{IO: f.IO, Quiet: f.flags.quiet}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
-			}
-			return localDownRun(cmd.Context(), opts)
+			return localDownRun(cmd.Context(), &localDownOptions{IO: f.IO, Quiet: f.flags.quiet})
 		},
 	}
 }

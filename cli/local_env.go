@@ -15,7 +15,7 @@ type localEnvOptions struct {
 	JSON bool
 }
 
-func newCmdLocalEnv(f *Factory, runF func(*localEnvOptions) error) *cobra.Command {
+func newCmdLocalEnv(f *Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "env",
 		Short: "Print what points any E2B SDK at the local cloud",
@@ -24,11 +24,7 @@ func newCmdLocalEnv(f *Factory, runF func(*localEnvOptions) error) *cobra.Comman
   python agent.py`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			opts := &localEnvOptions{IO: f.IO, JSON: f.jsonOutput()}
-			if runF != nil {
-				return runF(opts)
-			}
-			return localEnvRun(opts)
+			return localEnvRun(&localEnvOptions{IO: f.IO, JSON: f.jsonOutput()})
 		},
 	}
 }

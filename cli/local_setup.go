@@ -16,7 +16,7 @@ type localSetupOptions struct {
 	Quiet bool
 }
 
-func newCmdLocalSetup(f *Factory, runF func(context.Context, *localSetupOptions) error) *cobra.Command {
+func newCmdLocalSetup(f *Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "setup",
 		Short: "Prepare the Python of local sandboxes",
@@ -28,11 +28,7 @@ Environments of other versions of e2bctl are removed when nobody has used them
 for 30 days, and one that other users can write to is replaced.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts := &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
-			}
-			return localSetupRun(cmd.Context(), opts)
+			return localSetupRun(cmd.Context(), &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet})
 		},
 	}
 }

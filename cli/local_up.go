@@ -33,7 +33,7 @@ type localUpOptions struct {
 	Idle       durationValue
 }
 
-func newCmdLocalUp(f *Factory, runF func(context.Context, *localUpOptions) error) *cobra.Command {
+func newCmdLocalUp(f *Factory) *cobra.Command {
 	opts := &localUpOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -46,9 +46,6 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
   eval "$(e2bctl local up --background)"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if runF != nil {
-				return runF(cmd.Context(), opts)
-			}
 			if opts.Background {
 				return localUpBackground(cmd.Context(), opts)
 			}

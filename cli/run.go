@@ -31,7 +31,7 @@ type runOptions struct {
 	Remove    bool
 }
 
-func newCmdRun(f *Factory, runF func(context.Context, *runOptions) error) *cobra.Command {
+func newCmdRun(f *Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO, MaxBytes: sandbox.DefaultMaxBytes}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -65,9 +65,6 @@ a service the command does not end before.`,
 			}
 			if opts.Open, err = f.place(cmd, isLocal, localEphemeral); err != nil {
 				return err
-			}
-			if runF != nil {
-				return runF(cmd.Context(), opts)
 			}
 			return ownFailure(runRun(cmd.Context(), opts))
 		},

@@ -13,18 +13,14 @@ type versionOptions struct {
 	JSON bool
 }
 
-func newCmdVersion(f *Factory, runF func(*versionOptions) error) *cobra.Command {
+func newCmdVersion(f *Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of e2bctl",
 		Long:  "Print the version of e2bctl, the Go that built it and the system it is for. No network is used.",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			opts := &versionOptions{IO: f.IO, JSON: f.jsonOutput()}
-			if runF != nil {
-				return runF(opts)
-			}
-			return versionRun(opts)
+			return versionRun(&versionOptions{IO: f.IO, JSON: f.jsonOutput()})
 		},
 	}
 }
