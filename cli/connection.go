@@ -3,10 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -50,7 +53,7 @@ func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, record.options()...)
+		options = append(options, record.Options()...)
 	case localEphemeral:
 		var err error
 		if cloud, err = local.Start(ctx, local.WithLogger(f.logger())); err != nil {
@@ -66,6 +69,34 @@ func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
 		return nil, err
 	}
 	return &connection{Client: client, cloud: cloud}, nil
+}
+
+// autoIdle is how long a local cloud that `create --local` started keeps
+// running after its last sandbox has ended.
+const autoIdle = 10 * time.Minute
+
+// runningLocalCloud finds the user's local cloud. If none is running and start
+// is set, it starts one and says so.
+func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud.Record, error) {
+	place, err := localcloud.Find()
+	if err != nil {
+		return localcloud.Record{}, err
+	}
+	record, err := place.Read()
+	if !start || !errors.Is(err, localcloud.ErrNone) {
+		return record, err
+	}
+	if !f.flags.quiet {
+		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
+	}
+	record, err = place.StartBackground(ctx, 0, autoIdle)
+	if err != nil {
+		// Another command may have started one first.
+		if other, readErr := place.Read(); readErr == nil {
+			return other, nil
+		}
+	}
+	return record, err
 }
 
 // clientOptions returns the options that the global flags set.

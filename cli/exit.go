@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -88,11 +89,6 @@ type partialError struct{ failed, total int }
 
 func (e *partialError) Error() string { return fmt.Sprintf("%d of %d failed", e.failed, e.total) }
 
-// conflictError says that the state of this machine does not allow the command.
-type conflictError struct{ message string }
-
-func (e *conflictError) Error() string { return e.message }
-
 // remoteStatus is the status of a remote command, to be returned unchanged. The
 // command has already written its messages to its own streams.
 type remoteStatus int
@@ -155,7 +151,7 @@ func classify(err error) class {
 	if _, ok := errors.AsType[*partialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
 	}
-	if _, ok := errors.AsType[*conflictError](err); ok {
+	if _, ok := errors.AsType[*localcloud.ConflictError](err); ok {
 		return class{code: "conflict", exit: exitConflict}
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {

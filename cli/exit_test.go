@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -37,7 +38,7 @@ func TestExitCode(t *testing.T) {
 		{api.ErrNoAPIKey, 4},
 		{answer(409), 5},
 		{gone("paused"), 5},
-		{&conflictError{message: "one already runs"}, 5},
+		{&localcloud.ConflictError{}, 5},
 		{answer(429), 6},
 		{context.DeadlineExceeded, 7},
 		{&partialError{failed: 1, total: 2}, 8},

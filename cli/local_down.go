@@ -3,15 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// localDownWait is how long a local cloud may take to end its sandboxes.
-const localDownWait = 20 * time.Second
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+)
 
 type localDownOptions struct {
 	IO    *IOStreams
@@ -31,45 +27,13 @@ func newCmdLocalDown(f *Factory) *cobra.Command {
 }
 
 func localDownRun(ctx context.Context, opts *localDownOptions) error {
-	place, err := findLocalPlace()
+	place, err := localcloud.Find()
 	if err != nil {
 		return err
 	}
-	pid, err := place.holder()
-	if err != nil {
-		return err
+	found, err := place.End(ctx)
+	if err == nil && !found && !opts.Quiet {
+		fmt.Fprintln(opts.IO.Err, "no local cloud runs")
 	}
-	if pid == 0 {
-		if !opts.Quiet {
-			fmt.Fprintln(opts.IO.Err, "no local cloud runs")
-		}
-		return nil
-	}
-	process, err := os.FindProcess(pid)
-	if err != nil {
-		return err
-	}
-	if err := process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("telling process %d to end: %w", pid, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, localDownWait)
-	defer cancel()
-	return place.waitEnded(ctx, pid)
-}
-
-// waitEnded returns once process pid is no longer the local cloud.
-func (p localPlace) waitEnded(ctx context.Context, pid int) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		holder, err := p.holder()
-		if err != nil || holder != pid {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for process %d to end: %w", pid, context.Cause(ctx))
-		}
-	}
+	return err
 }

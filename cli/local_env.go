@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -30,11 +31,11 @@ func newCmdLocalEnv(f *Factory) *cobra.Command {
 }
 
 func localEnvRun(opts *localEnvOptions) error {
-	place, err := findLocalPlace()
+	place, err := localcloud.Find()
 	if err != nil {
 		return err
 	}
-	record, _, err := place.read()
+	record, err := place.Read()
 	if err != nil {
 		return err
 	}
@@ -46,13 +47,13 @@ func localEnvRun(opts *localEnvOptions) error {
 		}
 		return writeJSON(opts.IO.Out, variables)
 	}
-	return record.writeExports(opts.IO.Out)
+	return writeExports(opts.IO.Out, record)
 }
 
 // writeExports writes lines for a POSIX shell.
-func (r localRecord) writeExports(w io.Writer) error {
+func writeExports(w io.Writer, record localcloud.Record) error {
 	var lines strings.Builder
-	for _, pair := range r.Env {
+	for _, pair := range record.Env {
 		name, value, _ := strings.Cut(pair, "=")
 		fmt.Fprintf(&lines, "export %s=%s\n", name, shell.Quote(value))
 	}
