@@ -1,7 +1,7 @@
 // Package cli implements the command e2bctl. Every command is an options
 // struct, a constructor and a run function, and root.go puts them together.
-// Commands get what they need from a [Factory] and read and write through
-// [IOStreams]; only exit.go knows exit statuses, and nothing here ends the
+// Commands get what they need from a [cmdutil.Factory] and read and write through
+// [cmdutil.IOStreams]; only exit.go knows exit statuses, and nothing here ends the
 // process.
 package cli
 
@@ -9,6 +9,8 @@ import (
 	"context"
 	"os"
 	"time"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // cleanupGrace is how long a command may take to clean up after it was told to
@@ -18,7 +20,7 @@ const cleanupGrace = 5 * time.Second
 // Main runs e2bctl with the arguments, streams and signals of this process and
 // returns the status to exit with.
 func Main() int {
-	ios := SystemStreams()
+	ios := cmdutil.SystemStreams()
 	ctx, stop, interrupted := notifyContext(context.Background())
 	defer stop()
 
@@ -42,13 +44,16 @@ func Main() int {
 // Run runs e2bctl with the given streams and arguments (without the program's
 // name) and returns its exit status. It writes errors to ios.Err. Cancelling
 // ctx stops the command, which then still cleans up.
-func Run(ctx context.Context, ios *IOStreams, args []string) int {
-	f := newFactory(ios)
+func Run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
+	f := cmdutil.NewFactory(ios)
 	root := newCmdRoot(f)
+	// Any failure before a command has started is a mistake in the command line.
+	var started bool
+	markStarted(root, &started)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && !f.started {
-		err = &usageError{err: err, command: cmd.CommandPath()}
+	if err != nil && !started {
+		err = &cmdutil.UsageError{Err: err, Command: cmd.CommandPath()}
 	}
 	return report(ctx, f, cmd, err)
 }

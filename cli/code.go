@@ -1,7 +1,11 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func newCmdCode(f *Factory) *cobra.Command {
-	return newCmdGroup("code", "Run code in a sandbox's kernel", newCmdCodeRun(f))
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+func newCmdCode(f *cmdutil.Factory) *cobra.Command {
+	return cmdutil.NewGroup("code", "Run code in a sandbox's kernel", newCmdCodeRun(f))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -21,10 +22,10 @@ import (
 const maxCode = 16 << 20
 
 type codeRunOptions struct {
-	IO         *IOStreams
+	IO         *cmdutil.IOStreams
 	JSON       bool
 	Quiet      bool
-	Open       func(context.Context) (*connection, error)
+	Open       cmdutil.Opener
 	Code       string // -c; if HasCode is set it is used even when empty
 	HasCode    bool
 	File       string // a path, or - for standard input
@@ -32,12 +33,12 @@ type codeRunOptions struct {
 	Template   string
 	Language   string
 	Context    string
-	Envs       keyValues
+	Envs       cmdutil.KeyValues
 	SaveImages string
-	Timeout    durationValue
+	Timeout    cmdutil.Duration
 }
 
-func newCmdCodeRun(f *Factory) *cobra.Command {
+func newCmdCodeRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &codeRunOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -55,29 +56,29 @@ e2bctl local up).`,
 		Example: `  e2bctl code run --local -c 'import sys; sys.version'
   e2bctl code run --local --save-images out plot.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
-		Args: wants("one file at most", cobra.MaximumNArgs(1)),
+		Args: cmdutil.Wants("one file at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
 			opts.HasCode = cmd.Flags().Changed("code")
 			if len(args) == 1 {
 				opts.File = args[0]
 			}
 			switch {
 			case opts.HasCode == (opts.File != ""):
-				return usagef(cmd, "want one of: a file, - for standard input, -c CODE")
+				return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE")
 			case opts.Sandbox != "" && opts.Template != "":
-				return usagef(cmd, "--sandbox and --template exclude each other")
+				return cmdutil.Usagef(cmd, "--sandbox and --template exclude each other")
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
-				return usagef(cmd, "--context is one of a --sandbox, and has its language already")
+				return cmdutil.Usagef(cmd, "--context is one of a --sandbox, and has its language already")
 			}
-			ifLocal := localEphemeral
+			ifLocal := cmdutil.LocalEphemeral
 			if opts.Sandbox != "" {
-				ifLocal = localRunning
+				ifLocal = cmdutil.LocalRunning
 			}
-			if opts.Open, err = f.place(cmd, isLocal, ifLocal); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, ifLocal); err != nil {
 				return err
 			}
-			return ownFailure(codeRunRun(cmd.Context(), opts))
+			return cmdutil.OwnFailure(codeRunRun(cmd.Context(), opts))
 		},
 	}
 	flags := cmd.Flags()
@@ -89,7 +90,7 @@ e2bctl local up).`,
 	flags.VarP(&opts.Envs, "env", "e", "variable of the code, repeatable")
 	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -98,13 +99,13 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := withLimit(ctx, time.Duration(opts.Timeout))
+	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 	var sb *sandbox.Sandbox
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox)
@@ -114,7 +115,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(sb, &err)
+	defer cmdutil.Closing(sb, &err)
 
 	images := imageSaver{dir: opts.SaveImages, tell: opts.IO.Err}
 	if opts.Quiet {
@@ -124,7 +125,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	stderr := &codeWriter{w: opts.IO.Err, terminal: opts.IO.ErrIsTerminal}
 	var shown error
 	params := &sandbox.RunCodeParams{
-		Context: opts.Context, Language: opts.Language, Envs: opts.Envs.m,
+		Context: opts.Context, Language: opts.Language, Envs: opts.Envs,
 		Stdin: opts.answer(),
 	}
 	if !opts.JSON {
@@ -138,13 +139,13 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	execution, err := sb.RunCode(ctx, code, params)
 	raised, isRaised := errors.AsType[*sandbox.ExecutionError](err)
 	if err != nil && !isRaised {
-		return &ownError{err: err, running: true}
+		return &cmdutil.OwnError{Err: err, Running: true}
 	}
 	if err := errors.Join(shown, images.save(execution.Results)); err != nil {
 		return err
 	}
 	if opts.JSON {
-		if err := writeJSON(opts.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
+		if err := cmdutil.WriteJSON(opts.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
 			return err
 		}
 	} else if isRaised {
@@ -153,7 +154,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 		}
 	}
 	if isRaised {
-		return remoteStatus(1)
+		return cmdutil.RemoteStatus(1)
 	}
 	return nil
 }
@@ -190,7 +191,7 @@ func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, e
 	}
 	lines := bufio.NewReader(o.IO.In)
 	return func(ctx context.Context, prompt string, password bool) (string, error) {
-		fmt.Fprint(o.IO.Err, printable(prompt))
+		fmt.Fprint(o.IO.Err, cmdutil.Printable(prompt))
 		type line struct {
 			text string
 			err  error

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // codeWriter writes the output of sandboxed code to one of the streams. A file
@@ -81,5 +83,5 @@ func (c *codeWriter) shown(r rune) bool {
 		c.state = inEscape
 		return false
 	}
-	return r == '\n' || r == '\t' || r == '\r' || !isActive(r)
+	return r == '\n' || r == '\t' || r == '\r' || !cmdutil.IsActive(r)
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 func TestCodeWriter(t *testing.T) {
@@ -62,7 +64,7 @@ func FuzzCodeWriter(f *testing.F) {
 			t.Fatalf("%q is %q", text, got)
 		}
 		for _, r := range got {
-			if r != '\n' && r != '\t' && r != '\r' && isActive(r) {
+			if r != '\n' && r != '\t' && r != '\r' && cmdutil.IsActive(r) {
 				t.Fatalf("%q is %q", text, got)
 			}
 		}

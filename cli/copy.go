@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/shell"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -66,7 +67,7 @@ func (c *copier) download(ctx context.Context, t transfer) error {
 		err = c.downloadFile(ctx, source, t.target)
 	}
 	if errors.Is(err, sandbox.ErrTooLarge) {
-		return fmt.Errorf("%w (--max-download %v, --max-files %d)", err, (*sizeValue)(&c.maxBytes), c.maxFiles)
+		return fmt.Errorf("%w (--max-download %v, --max-files %d)", err, (*cmdutil.Size)(&c.maxBytes), c.maxFiles)
 	}
 	return err
 }
@@ -102,7 +103,7 @@ func (c *copier) downloadFile(ctx context.Context, source, target string) error 
 }
 
 func (c *copier) skipped(name, why string) {
-	fmt.Fprintf(c.warn, "skipped %s: %s\n", printable(name), printable(why))
+	fmt.Fprintf(c.warn, "skipped %s: %s\n", cmdutil.Printable(name), cmdutil.Printable(why))
 }
 
 // remotePath converts a path from the command line to one that the sandbox's

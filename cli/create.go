@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -15,18 +16,18 @@ import (
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {
-	IO       *IOStreams
+	IO       *cmdutil.IOStreams
 	JSON     bool
-	Open     func(context.Context) (*connection, error)
+	Open     cmdutil.Opener
 	Template string
-	Lifetime durationValue
-	Envs     keyValues
-	Metadata keyValues
+	Lifetime cmdutil.Duration
+	Envs     cmdutil.KeyValues
+	Metadata cmdutil.KeyValues
 	Network  networkFlags
 }
 
-func newCmdCreate(f *Factory) *cobra.Command {
-	opts := &createOptions{IO: f.IO, Lifetime: durationValue(defaultLifetime)}
+func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
+	opts := &createOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:   "create [template]",
@@ -38,13 +39,13 @@ itself ten minutes after its last sandbox.`,
 		Example: `  ID=$(e2bctl create)
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
   ID=$(e2bctl create --local)`,
-		Args: wants("one template at most", cobra.MaximumNArgs(1)),
+		Args: cmdutil.Wants("one template at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON = f.jsonOutput()
+			opts.JSON = f.JSON()
 			if len(args) == 1 {
 				opts.Template = args[0]
 			}
-			if opts.Open, err = f.place(cmd, isLocal, localStarting); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting); err != nil {
 				return err
 			}
 			return createRun(cmd.Context(), opts)
@@ -56,7 +57,7 @@ itself ten minutes after its last sandbox.`,
 	flags.VarP(&opts.Envs, "env", "e", "variable of every process in the sandbox, repeatable")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	opts.Network.add(cmd)
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd
 }
@@ -66,8 +67,8 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
-	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs.m, Metadata: opts.Metadata.m, Network: opts.Network}
+	defer cmdutil.Closing(conn, &err)
+	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs, Metadata: opts.Metadata, Network: opts.Network}
 	sb, err := conn.Create(ctx, options.options()...)
 	if err != nil {
 		return err
@@ -75,16 +76,16 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 	if opts.JSON {
 		info, err := sb.Info(ctx)
 		if err == nil {
-			err = writeJSON(opts.IO.Out, viewOf(info))
+			err = cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
 		}
 		if err != nil {
 			// Nobody knows its ID yet: it would run unnoticed.
-			return withClose(err, sb)
+			return cmdutil.WithClose(err, sb)
 		}
 		return sb.Detach()
 	}
 	if _, err := fmt.Fprintln(opts.IO.Out, sb.ID()); err != nil {
-		return withClose(err, sb)
+		return cmdutil.WithClose(err, sb)
 	}
 	return sb.Detach()
 }

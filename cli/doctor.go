@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -20,11 +21,11 @@ import (
 const doctorLimit = 20 * time.Second
 
 type doctorOptions struct {
-	Factory *Factory
+	Factory *cmdutil.Factory
 	Local   bool
 }
 
-func newCmdDoctor(f *Factory) *cobra.Command {
+func newCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 	opts := &doctorOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -35,12 +36,12 @@ enforced, and the Python they run. The status is 1 when a check failed; a
 warning is no failure.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return doctorRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Local, "local", localByDefault(), "only what the local cloud needs (E2BCTL_LOCAL=1)")
+	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "only what the local cloud needs (E2BCTL_LOCAL=1)")
 	return cmd
 }
 
@@ -65,9 +66,9 @@ func doctorRun(ctx context.Context, opts *doctorOptions) error {
 	f := opts.Factory
 	var checks []check
 	if !opts.Local {
-		checks = append(checks, f.checkService(ctx)...)
+		checks = append(checks, checkService(ctx, f)...)
 	}
-	checks = append(checks, f.checkLocal(ctx)...)
+	checks = append(checks, checkLocal(ctx, f)...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -82,28 +83,28 @@ func doctorRun(ctx context.Context, opts *doctorOptions) error {
 	return nil
 }
 
-func writeChecks(f *Factory, checks []check) error {
-	if f.jsonOutput() {
-		return writeJSON(f.IO.Out, checks)
+func writeChecks(f *cmdutil.Factory, checks []check) error {
+	if f.JSON() {
+		return cmdutil.WriteJSON(f.IO.Out, checks)
 	}
 	rows := make([][]string, len(checks))
 	for i, c := range checks {
 		rows[i] = []string{c.Name, c.Status, c.Detail}
 	}
-	if err := writeTable(f.IO.Out, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
+	if err := cmdutil.WriteTable(f.IO.Out, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
 		return err
 	}
 	for _, c := range checks {
 		if c.Hint != "" {
-			fmt.Fprintf(f.IO.Err, "%s: %s\n", c.Name, printable(c.Hint))
+			fmt.Fprintf(f.IO.Err, "%s: %s\n", c.Name, cmdutil.Printable(c.Hint))
 		}
 	}
 	return nil
 }
 
 // checkService checks the key and the service that it belongs to.
-func (f *Factory) checkService(ctx context.Context) []check {
-	client, err := sandbox.NewClient(append(f.clientOptions(), sandbox.WithRetries(0))...)
+func checkService(ctx context.Context, f *cmdutil.Factory) []check {
+	client, err := sandbox.NewClient(append(f.ClientOptions(), sandbox.WithRetries(0))...)
 	if errors.Is(err, api.ErrNoAPIKey) {
 		return []check{{
 			Name: "key", Status: checkWarning, Detail: "none: only the local cloud can be used",
@@ -111,7 +112,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 		}}
 	}
 	if err != nil {
-		return []check{{Name: "key", Status: checkFailed, Detail: printable(err.Error())}}
+		return []check{{Name: "key", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}}
 	}
 	defer func() { _ = client.Close() }() // closing only frees connections
 	key := check{Name: "key", Status: checkOK, Detail: "from " + client.API().Sources().APIKey}
@@ -129,7 +130,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 		key.Hint = "check that the key is one of " + client.API().BaseURL()
 		service.Detail = client.API().BaseURL() + " answers"
 	default:
-		service.Status, service.Detail = checkFailed, printable(err.Error())
+		service.Status, service.Detail = checkFailed, cmdutil.Printable(err.Error())
 		service.Hint = "check the address (" + client.API().BaseURL() + ") and the proxy variables"
 	}
 	return []check{key, service}
@@ -137,7 +138,7 @@ func (f *Factory) checkService(ctx context.Context) []check {
 
 // checkLocal starts a local cloud and reports what it found. It does not judge
 // by settings: it finds out what the machine can do by doing it.
-func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
+func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	if runtime.GOOS != "linux" {
 		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
 	}
@@ -145,9 +146,9 @@ func (f *Factory) checkLocal(ctx context.Context) (checks []check) {
 	defer cancel()
 	checks = []check{checkPython(ctx)}
 	started := time.Now()
-	cloud, err := local.Start(ctx, local.WithLogger(f.logger()))
+	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
 	if err != nil {
-		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: printable(err.Error())})
+		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: cmdutil.Printable(err.Error())})
 	}
 	defer func() {
 		if err := cloud.Close(); err != nil {
@@ -187,7 +188,7 @@ func users(ids int) string {
 func checkPython(ctx context.Context) check {
 	found, err := local.FindPython(ctx)
 	if err != nil {
-		return check{Name: "python", Status: checkFailed, Detail: printable(err.Error())}
+		return check{Name: "python", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}
 	}
 	c := check{Name: "python", Status: checkOK, Detail: fmt.Sprintf("%s, Python %s at %s", found.Level, found.Version, found.Path), Hint: found.Note}
 	if found.Note != "" {
@@ -209,7 +210,7 @@ func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
 		return err
 	}, append(cloud.Options(), sandbox.WithEnvFile(""))...)
 	if err != nil {
-		c.Status, c.Detail = checkFailed, printable(err.Error())
+		c.Status, c.Detail = checkFailed, cmdutil.Printable(err.Error())
 	}
 	return c
 }

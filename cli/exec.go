@@ -9,24 +9,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type execOptions struct {
-	IO      *IOStreams
+	IO      *cmdutil.IOStreams
 	JSON    bool
-	Open    func(context.Context) (*connection, error)
+	Open    cmdutil.Opener
 	ID      string
 	Words   []string
 	Process processFlags
-	Timeout durationValue
+	Timeout cmdutil.Duration
 }
 
 // processFlags say how a command is started in a sandbox.
 type processFlags struct {
 	User    string
 	Cwd     string
-	Envs    keyValues
+	Envs    cmdutil.KeyValues
 	NoStdin bool
 }
 
@@ -39,7 +40,7 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
-func newCmdExec(f *Factory) *cobra.Command {
+func newCmdExec(f *cmdutil.Factory) *cobra.Command {
 	opts := &execOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -53,21 +54,21 @@ service the command does not end before. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
-		Args: wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
+		Args: cmdutil.Wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.ID = f.jsonOutput(), args[0]
+			opts.JSON, opts.ID = f.JSON(), args[0]
 			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {
 				return err
 			}
-			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
 				return err
 			}
-			return ownFailure(execRun(cmd.Context(), opts))
+			return cmdutil.OwnFailure(execRun(cmd.Context(), opts))
 		},
 	}
 	opts.Process.add(cmd)
 	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -78,7 +79,7 @@ func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return nil, usagef(cmd, "want a command to run")
+		return nil, cmdutil.Usagef(cmd, "want a command to run")
 	}
 	return words, nil
 }
@@ -88,27 +89,19 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := withLimit(ctx, time.Duration(opts.Timeout))
+	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 	sb, err := conn.Connect(ctx, opts.ID)
 	if err != nil {
 		return err
 	}
-	defer closing(sb, &err) // connected to, not created here: it keeps running
+	defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
 	return runCommand(ctx, opts.IO, "exec", opts.JSON, sb, line, opts.Process)
-}
-
-// withLimit limits ctx to d, unless d is 0.
-func withLimit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d)
 }
 
 // commandView is what -o json prints for a finished command.
@@ -124,9 +117,9 @@ type commandView struct {
 }
 
 // runCommand runs line in sb for the e2bctl command called name. If the status
-// of the line is not 0 it returns a remoteStatus.
-func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
-	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs.m}
+// of the line is not 0 it returns a cmdutil.RemoteStatus.
+func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
+	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs}
 	if ios.InIsData && !process.NoStdin {
 		params.Stdin = ios.In
 	}
@@ -135,7 +128,7 @@ func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, s
 	}
 	result, err := sb.Commands.Run(ctx, line, params)
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
-		return &ownError{err: err, running: true}
+		return &cmdutil.OwnError{Err: err, Running: true}
 	}
 	status := exitStatus(result)
 	if asJSON {
@@ -143,14 +136,14 @@ func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, s
 			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
 			Signal: result.Signal, Truncated: result.StdoutDropped+result.StderrDropped > 0, Held: result.OutputHeld,
 		}
-		if err := writeJSON(ios.Out, view); err != nil {
+		if err := cmdutil.WriteJSON(ios.Out, view); err != nil {
 			return err
 		}
 	} else {
 		explain(ios.Err, name, result)
 	}
 	if status != 0 {
-		return remoteStatus(status)
+		return cmdutil.RemoteStatus(status)
 	}
 	return nil
 }
@@ -160,7 +153,7 @@ func runCommand(ctx context.Context, ios *IOStreams, name string, asJSON bool, s
 // which is lost from now on.
 func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
-		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, printable(result.Status))
+		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, cmdutil.Printable(result.Status))
 	}
 	if result.OutputHeld {
 		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output: what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
@@ -177,24 +170,3 @@ func exitStatus(result *sandbox.CommandResult) int {
 	}
 	return result.ExitCode
 }
-
-// ownFailure marks an error that is not a remote status as a failure of e2bctl,
-// so that its status cannot be mistaken for the command's.
-func ownFailure(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := errors.AsType[remoteStatus](err); ok {
-		return err
-	}
-	if _, ok := errors.AsType[*ownError](err); ok {
-		return err
-	}
-	return &ownError{err: err}
-}
-
-// closing is for defer: it closes c and joins the error to *err.
-func closing(c io.Closer, err *error) { *err = keepStatus(*err, c.Close()) }
-
-// withClose closes what a failed step leaves behind, and returns both errors.
-func withClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -41,16 +42,16 @@ func TestExitCode(t *testing.T) {
 		{&localcloud.ConflictError{}, 5},
 		{answer(429), 6},
 		{context.DeadlineExceeded, 7},
-		{&partialError{failed: 1, total: 2}, 8},
+		{&cmdutil.PartialError{Failed: 1, Total: 2}, 8},
 		{api.NewError("GET", "/", errors.New("connection refused")), 9},
 		{stopped, 143},
-		{remoteStatus(42), 42},
-		{&ownError{err: answer(404)}, 125},
-		{&ownError{err: gone("killed")}, 125},
-		{&ownError{err: gone("killed"), running: true}, 137},
-		{&ownError{err: gone("expired"), running: true}, 124},
-		{&ownError{err: context.DeadlineExceeded}, 124},
-		{&ownError{err: stopped}, 143},
+		{cmdutil.RemoteStatus(42), 42},
+		{&cmdutil.OwnError{Err: answer(404)}, 125},
+		{&cmdutil.OwnError{Err: gone("killed")}, 125},
+		{&cmdutil.OwnError{Err: gone("killed"), Running: true}, 137},
+		{&cmdutil.OwnError{Err: gone("expired"), Running: true}, 124},
+		{&cmdutil.OwnError{Err: context.DeadlineExceeded}, 124},
+		{&cmdutil.OwnError{Err: stopped}, 143},
 	}
 	for _, tt := range tests {
 		if got := exitCode(tt.err); got != tt.want {

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 const environmentHelp = `Settings come from, first wins:
@@ -63,7 +65,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 		show := cmd.Run
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-				return usagef(root, "unknown help topic %q", strings.Join(args, " "))
+				return cmdutil.Usagef(root, "unknown help topic %q", strings.Join(args, " "))
 			}
 			show(cmd, args)
 			return nil

@@ -7,17 +7,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type infoOptions struct {
-	IO   *IOStreams
+	IO   *cmdutil.IOStreams
 	JSON bool
-	Open func(context.Context) (*connection, error)
+	Open cmdutil.Opener
 	ID   string
 }
 
-func newCmdInfo(f *Factory) *cobra.Command {
+func newCmdInfo(f *cmdutil.Factory) *cobra.Command {
 	opts := &infoOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -26,16 +27,16 @@ func newCmdInfo(f *Factory) *cobra.Command {
 		Short:   "Show one sandbox",
 		Example: `  e2bctl info "$ID"
   e2bctl info "$ID" -o json`,
-		Args: wants("the ID of one sandbox", cobra.ExactArgs(1)),
+		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.ID = f.jsonOutput(), args[0]
-			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+			opts.JSON, opts.ID = f.JSON(), args[0]
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
 				return err
 			}
 			return infoRun(cmd.Context(), opts)
 		},
 	}
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -44,21 +45,21 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 	info, err := conn.Info(ctx, opts.ID)
 	if err != nil {
 		return err
 	}
 	if opts.JSON {
-		return writeJSON(opts.IO.Out, viewOf(info))
+		return cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
 	}
 	now := time.Now()
-	return writeTable(opts.IO.Out, []string{"FIELD", "VALUE"}, [][]string{
+	return cmdutil.WriteTable(opts.IO.Out, []string{"FIELD", "VALUE"}, [][]string{
 		{"ID", info.ID},
 		{"Template", templateName(info)},
 		{"State", string(info.State)},
-		{"Started", moment(info.StartedAt, now, opts.IO.OutIsTerminal)},
-		{"Ends", moment(info.EndAt, now, opts.IO.OutIsTerminal)},
+		{"Started", cmdutil.Moment(info.StartedAt, now, opts.IO.OutIsTerminal)},
+		{"Ends", cmdutil.Moment(info.EndAt, now, opts.IO.OutIsTerminal)},
 		{"CPUs", fmt.Sprint(info.CPUCount)},
 		{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
 		{"Disk", fmt.Sprintf("%d MiB", info.DiskSizeMB)},

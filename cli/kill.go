@@ -1,17 +1,16 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -19,17 +18,17 @@ import (
 const killParallel = 10
 
 type killOptions struct {
-	IO            *IOStreams
+	IO            *cmdutil.IOStreams
 	Quiet         bool
-	Open          func(context.Context) (*connection, error)
+	Open          cmdutil.Opener
 	IDs           []string
 	All           bool
-	Metadata      keyValues
+	Metadata      cmdutil.KeyValues
 	IgnoreMissing bool
 	Yes           bool
 }
 
-func newCmdKill(f *Factory) *cobra.Command {
+func newCmdKill(f *cmdutil.Factory) *cobra.Command {
 	opts := &killOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -42,16 +41,16 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
   e2bctl kill --all -m job=42 --yes
   e2bctl kill --ignore-missing "$ID"`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.Quiet, opts.IDs = f.flags.quiet, args
+			opts.Quiet, opts.IDs = f.Quiet(), args
 			switch {
 			case opts.All == (len(args) > 0):
-				return usagef(cmd, "want the IDs of sandboxes, or --all")
-			case len(opts.Metadata.m) > 0 && !opts.All:
-				return usagef(cmd, "--metadata narrows down --all")
+				return cmdutil.Usagef(cmd, "want the IDs of sandboxes, or --all")
+			case len(opts.Metadata) > 0 && !opts.All:
+				return cmdutil.Usagef(cmd, "--metadata narrows down --all")
 			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
-				return usagef(cmd, "--all asks first, and there is no terminal to ask on: add --yes")
+				return cmdutil.Usagef(cmd, "--all asks first, and there is no terminal to ask on: add --yes")
 			}
-			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
 				return err
 			}
 			return killRun(cmd.Context(), opts)
@@ -62,7 +61,7 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
 	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
 	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that is not there counts as killed")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -71,10 +70,10 @@ func killRun(ctx context.Context, opts *killOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 	ids := opts.IDs
 	if opts.All {
-		if ids, err = listIDs(ctx, conn, opts.Metadata.m); err != nil {
+		if ids, err = listIDs(ctx, conn, opts.Metadata); err != nil {
 			return err
 		}
 		if len(ids) == 0 {
@@ -88,7 +87,7 @@ func killRun(ctx context.Context, opts *killOptions) (err error) {
 			if len(ids) == 1 {
 				question = "Kill 1 sandbox?"
 			}
-			if err := confirm(opts.IO, question); err != nil {
+			if err := cmdutil.Confirm(opts.IO, question); err != nil {
 				return err
 			}
 		}
@@ -96,7 +95,7 @@ func killRun(ctx context.Context, opts *killOptions) (err error) {
 	return killAll(ctx, conn, opts, ids)
 }
 
-func listIDs(ctx context.Context, conn *connection, metadata map[string]string) ([]string, error) {
+func listIDs(ctx context.Context, conn *cmdutil.Connection, metadata map[string]string) ([]string, error) {
 	var ids []string
 	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: metadata}) {
 		if err != nil {
@@ -107,7 +106,7 @@ func listIDs(ctx context.Context, conn *connection, metadata map[string]string) 
 	return ids, nil
 }
 
-func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []string) error {
+func killAll(ctx context.Context, conn *cmdutil.Connection, opts *killOptions, ids []string) error {
 	var failed atomic.Int64
 	results := make([]error, len(ids))
 	var group errgroup.Group
@@ -128,9 +127,9 @@ func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []str
 	_ = group.Wait() // errors are in results
 	for i, err := range results {
 		if err == nil {
-			fmt.Fprintln(opts.IO.Out, printable(ids[i]))
+			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(ids[i]))
 		} else if len(ids) > 1 {
-			fmt.Fprintf(opts.IO.Err, "%s: %s\n", printable(ids[i]), printable(err.Error()))
+			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(ids[i]), cmdutil.Printable(err.Error()))
 		}
 	}
 	switch {
@@ -139,21 +138,5 @@ func killAll(ctx context.Context, conn *connection, opts *killOptions, ids []str
 	case len(ids) == 1:
 		return results[0]
 	}
-	return &partialError{failed: int(failed.Load()), total: len(ids)}
-}
-
-// errDeclined means that the user answered no.
-var errDeclined = errors.New("not confirmed, nothing was done")
-
-func confirm(ios *IOStreams, question string) error {
-	fmt.Fprintf(ios.Err, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(ios.In).ReadString('\n')
-	if err != nil && answer == "" {
-		return errDeclined
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	}
-	return errDeclined
+	return &cmdutil.PartialError{Failed: int(failed.Load()), Total: len(ids)}
 }

@@ -10,18 +10,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type listOptions struct {
-	IO       *IOStreams
+	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
-	Open     func(context.Context) (*connection, error)
-	Metadata keyValues
+	Open     cmdutil.Opener
+	Metadata cmdutil.KeyValues
 }
 
-func newCmdList(f *Factory) *cobra.Command {
+func newCmdList(f *cmdutil.Factory) *cobra.Command {
 	opts := &listOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -32,17 +33,17 @@ func newCmdList(f *Factory) *cobra.Command {
 		Example: `  e2bctl ls
   e2bctl ls -m job=42 -o json
   e2bctl ls -q | xargs e2bctl kill`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
-			if opts.Open, err = f.place(cmd, isLocal, localRunning); err != nil {
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
 				return err
 			}
 			return listRun(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -51,9 +52,9 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 	infos := []*sandbox.Info{}
-	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata.m}) {
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata}) {
 		if err != nil {
 			return err
 		}
@@ -65,10 +66,10 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		for i, info := range infos {
 			views[i] = viewOf(info)
 		}
-		return writeJSON(opts.IO.Out, views)
+		return cmdutil.WriteJSON(opts.IO.Out, views)
 	case opts.Quiet:
 		for _, info := range infos {
-			if _, err := fmt.Fprintln(opts.IO.Out, printable(info.ID)); err != nil {
+			if _, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(info.ID)); err != nil {
 				return err
 			}
 		}
@@ -83,11 +84,11 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	for i, info := range infos {
 		rows[i] = []string{
 			info.ID, templateName(info), string(info.State),
-			moment(info.StartedAt, now, opts.IO.OutIsTerminal), moment(info.EndAt, now, opts.IO.OutIsTerminal),
+			cmdutil.Moment(info.StartedAt, now, opts.IO.OutIsTerminal), cmdutil.Moment(info.EndAt, now, opts.IO.OutIsTerminal),
 			metadataText(info.Metadata),
 		}
 	}
-	return writeTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+	return cmdutil.WriteTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
 }
 
 func metadataText(m map[string]string) string {

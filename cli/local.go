@@ -1,9 +1,13 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func newCmdLocal(f *Factory) *cobra.Command {
-	group := newCmdGroup("local", "The E2B-compatible cloud on this machine",
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+func newCmdLocal(f *cmdutil.Factory) *cobra.Command {
+	group := cmdutil.NewGroup("local", "The E2B-compatible cloud on this machine",
 		newCmdLocalUp(f),
 		newCmdLocalDown(f),
 		newCmdLocalEnv(f),

@@ -6,22 +6,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 )
 
 type localDownOptions struct {
-	IO    *IOStreams
+	IO    *cmdutil.IOStreams
 	Quiet bool
 }
 
-func newCmdLocalDown(f *Factory) *cobra.Command {
+func newCmdLocalDown(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
 		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. When none runs, that is success.",
-		Args:  noArguments,
+		Args:  cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return localDownRun(cmd.Context(), &localDownOptions{IO: f.IO, Quiet: f.flags.quiet})
+			return localDownRun(cmd.Context(), &localDownOptions{IO: f.IO, Quiet: f.Quiet()})
 		},
 	}
 }

@@ -7,25 +7,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 type localEnvOptions struct {
-	IO   *IOStreams
+	IO   *cmdutil.IOStreams
 	JSON bool
 }
 
-func newCmdLocalEnv(f *Factory) *cobra.Command {
+func newCmdLocalEnv(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "env",
 		Short: "Print what points any E2B SDK at the local cloud",
 		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, follows them.",
 		Example: `  eval "$(e2bctl local env)"
   python agent.py`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return localEnvRun(&localEnvOptions{IO: f.IO, JSON: f.jsonOutput()})
+			return localEnvRun(&localEnvOptions{IO: f.IO, JSON: f.JSON()})
 		},
 	}
 }
@@ -45,7 +46,7 @@ func localEnvRun(opts *localEnvOptions) error {
 			name, value, _ := strings.Cut(pair, "=")
 			variables[name] = value
 		}
-		return writeJSON(opts.IO.Out, variables)
+		return cmdutil.WriteJSON(opts.IO.Out, variables)
 	}
 	return writeExports(opts.IO.Out, record)
 }

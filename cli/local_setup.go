@@ -7,16 +7,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 type localSetupOptions struct {
-	IO    *IOStreams
+	IO    *cmdutil.IOStreams
 	JSON  bool
 	Quiet bool
 }
 
-func newCmdLocalSetup(f *Factory) *cobra.Command {
+func newCmdLocalSetup(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "setup",
 		Short: "Prepare the Python of local sandboxes",
@@ -26,9 +27,9 @@ first time takes a minute and a network; later it returns at once. Where it
 cannot be made, sandboxes run what Python there is, and the reason is printed.
 Environments of other versions of e2bctl are removed when nobody has used them
 for 30 days, and one that other users can write to is replaced.`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return localSetupRun(cmd.Context(), &localSetupOptions{IO: f.IO, JSON: f.jsonOutput(), Quiet: f.flags.quiet})
+			return localSetupRun(cmd.Context(), &localSetupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
 		},
 	}
 }
@@ -51,10 +52,10 @@ func localSetupRun(ctx context.Context, opts *localSetupOptions) error {
 		return err
 	}
 	if opts.JSON {
-		return writeJSON(opts.IO.Out, pythonView(*found))
+		return cmdutil.WriteJSON(opts.IO.Out, pythonView(*found))
 	}
 	if found.Note != "" {
-		fmt.Fprintln(opts.IO.Err, printable(found.Note))
+		fmt.Fprintln(opts.IO.Err, cmdutil.Printable(found.Note))
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, found.Path)
 	return err

@@ -11,19 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
 type localUpOptions struct {
-	Factory    *Factory
+	Factory    *cmdutil.Factory
 	Port       uint16
 	Background bool
-	Idle       durationValue
+	Idle       cmdutil.Duration
 }
 
-func newCmdLocalUp(f *Factory) *cobra.Command {
+func newCmdLocalUp(f *cmdutil.Factory) *cobra.Command {
 	opts := &localUpOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -34,7 +35,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   eval "$(e2bctl local up --background)"`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Background {
 				return localUpBackground(cmd.Context(), opts)
@@ -61,11 +62,11 @@ func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
 	defer release()
 
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.logger()))
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()))
 	if err != nil {
 		return err
 	}
-	defer closing(cloud, &err)
+	defer cmdutil.Closing(cloud, &err)
 	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Isolation: string(cloud.Isolation()), Env: cloud.Env()}
 	if err := place.Publish(record); err != nil {
 		return err
@@ -73,7 +74,7 @@ func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
 	if err := announce(f, record); err != nil {
 		return err
 	}
-	if !f.flags.quiet {
+	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "local cloud on %s, isolation: %s; Ctrl-C ends it and its sandboxes\n", record.URL, record.Isolation)
 	}
 	return opts.wait(ctx, cloud)
@@ -81,8 +82,8 @@ func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
 // for a shell.
-func announce(f *Factory, record localcloud.Record) error {
-	if f.jsonOutput() {
+func announce(f *cmdutil.Factory, record localcloud.Record) error {
+	if f.JSON() {
 		return json.NewEncoder(f.IO.Out).Encode(record)
 	}
 	return writeExports(f.IO.Out, record)
@@ -99,7 +100,7 @@ func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err erro
 		if client, err = sandbox.NewClient(cloud.Options()...); err != nil {
 			return err
 		}
-		defer closing(client, &err)
+		defer cmdutil.Closing(client, &err)
 		ticker := time.NewTicker(max(idle/20, 50*time.Millisecond))
 		defer ticker.Stop()
 		tick = ticker.C
@@ -139,7 +140,7 @@ func localUpBackground(ctx context.Context, opts *localUpOptions) error {
 	if err := announce(opts.Factory, record); err != nil {
 		return err
 	}
-	if !opts.Factory.flags.quiet {
+	if !opts.Factory.Quiet() {
 		fmt.Fprintf(opts.Factory.IO.Err, "local cloud on %s, isolation: %s; e2bctl local down ends it\n", record.URL, record.Isolation)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -164,7 +165,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	checked := 0
 	for _, line := range lines {
-		root := newCmdRoot(newFactory(NewIOStreams(nil, &strings.Builder{}, &strings.Builder{})))
+		root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &strings.Builder{}, &strings.Builder{})))
 		cmd, _, err := root.Find(strings.Fields(line[1]))
 		if err != nil || cmd == root {
 			continue // prose

@@ -9,29 +9,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type runOptions struct {
-	IO        *IOStreams
+	IO        *cmdutil.IOStreams
 	JSON      bool
 	Quiet     bool
-	Open      func(context.Context) (*connection, error)
+	Open      cmdutil.Opener
 	Words     []string
 	Template  string
 	Process   processFlags
-	Metadata  keyValues
+	Metadata  cmdutil.KeyValues
 	Network   networkFlags
 	Uploads   uploads
 	Downloads downloads
-	MaxBytes  sizeValue // for each of Downloads
+	MaxBytes  cmdutil.Size // for each of Downloads
 	MaxFiles  int64
-	Lifetime  durationValue
-	Deadline  durationValue
+	Lifetime  cmdutil.Duration
+	Deadline  cmdutil.Duration
 	Remove    bool
 }
 
-func newCmdRun(f *Factory) *cobra.Command {
+func newCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO, MaxBytes: sandbox.DefaultMaxBytes}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -51,22 +52,22 @@ a service the command does not end before.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
   e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
   e2bctl run --rm=false --lifetime 1h -m job=42 'nohup python3 -m http.server >server.log 2>&1 &'`,
-		Args: wants("a command to run", cobra.MinimumNArgs(1)),
+		Args: cmdutil.Wants("a command to run", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.jsonOutput(), f.flags.quiet
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
 			if opts.Words, err = commandWords(cmd, args); err != nil {
 				return err
 			}
 			if opts.MaxFiles <= 0 {
-				return usagef(cmd, "want a positive number for --max-files")
+				return cmdutil.Usagef(cmd, "want a positive number for --max-files")
 			}
 			if isLocal && !opts.Remove {
-				return usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
+				return cmdutil.Usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
 			}
-			if opts.Open, err = f.place(cmd, isLocal, localEphemeral); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral); err != nil {
 				return err
 			}
-			return ownFailure(runRun(cmd.Context(), opts))
+			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
 		},
 	}
 	opts.Process.add(cmd)
@@ -81,7 +82,7 @@ a service the command does not end before.`,
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")
 	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
 	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
-	addLocalFlag(cmd, &isLocal)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
@@ -95,15 +96,15 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 			return fmt.Errorf("uploading %s: %w", t.source, err)
 		}
 	}
-	ctx, cancel := withLimit(ctx, time.Duration(opts.Deadline))
+	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Deadline))
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(conn, &err)
+	defer cmdutil.Closing(conn, &err)
 
-	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata.m, Network: opts.Network}
+	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata, Network: opts.Network}
 	if !opts.Remove && create.Lifetime == 0 {
 		create.Lifetime = defaultLifetime
 	}
@@ -112,12 +113,12 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		return err
 	}
 	if opts.Remove {
-		defer closing(sb, &err)
+		defer cmdutil.Closing(sb, &err)
 	} else {
-		defer func() { err = keepStatus(err, sb.Detach()) }()
+		defer func() { err = cmdutil.KeepStatus(err, sb.Detach()) }()
 	}
 	if !opts.Quiet {
-		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", printable(sb.ID()))
+		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", cmdutil.Printable(sb.ID()))
 	}
 	copier := copier{
 		sandbox: sb, user: opts.Process.User, warn: opts.IO.Err,
@@ -129,30 +130,18 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		}
 	}
 	err = runCommand(ctx, opts.IO, "run", opts.JSON, sb, line, opts.Process)
-	if status, ok := errors.AsType[remoteStatus](err); err != nil && !ok {
+	if status, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
 		return err
 	} else if ok {
 		err = status
 	}
 	for _, t := range opts.Downloads {
 		if failure := copier.download(ctx, t); failure != nil {
-			err = keepStatus(err, fmt.Errorf("downloading %s: %w", t.source, failure))
-			if _, ok := errors.AsType[remoteStatus](err); ok {
-				fmt.Fprintf(opts.IO.Err, "e2bctl: run: downloading %s: %s\n", printable(t.source), printable(failure.Error()))
+			err = cmdutil.KeepStatus(err, fmt.Errorf("downloading %s: %w", t.source, failure))
+			if _, ok := errors.AsType[cmdutil.RemoteStatus](err); ok {
+				fmt.Fprintf(opts.IO.Err, "e2bctl: run: downloading %s: %s\n", cmdutil.Printable(t.source), cmdutil.Printable(failure.Error()))
 			}
 		}
 	}
 	return err
-}
-
-// keepStatus joins a later failure to err. If the command's own status is not 0
-// it is what a script needs, so it is kept.
-func keepStatus(err, later error) error {
-	if later == nil {
-		return err
-	}
-	if _, ok := errors.AsType[remoteStatus](err); ok {
-		return err
-	}
-	return errors.Join(err, later)
 }

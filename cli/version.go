@@ -6,21 +6,23 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 type versionOptions struct {
-	IO   *IOStreams
+	IO   *cmdutil.IOStreams
 	JSON bool
 }
 
-func newCmdVersion(f *Factory) *cobra.Command {
+func newCmdVersion(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of e2bctl",
 		Long:  "Print the version of e2bctl, the Go that built it and the system it is for. No network is used.",
-		Args:  noArguments,
+		Args:  cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return versionRun(&versionOptions{IO: f.IO, JSON: f.jsonOutput()})
+			return versionRun(&versionOptions{IO: f.IO, JSON: f.JSON()})
 		},
 	}
 }
@@ -57,7 +59,7 @@ func readBuildVersion() buildVersion {
 func versionRun(opts *versionOptions) error {
 	v := readBuildVersion()
 	if opts.JSON {
-		return writeJSON(opts.IO.Out, v)
+		return cmdutil.WriteJSON(opts.IO.Out, v)
 	}
 	_, err := fmt.Fprintln(opts.IO.Out, "e2bctl", v.line())
 	return err

@@ -36,8 +36,9 @@ var imports = map[string]string{
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
-	"cli":                     "api cli/internal/localcloud sandbox sandbox/local internal/shell",
+	"cli":                     "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/e2bctl":              "cli",
+	"cli/internal/cmdutil":    "cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/localcloud": "api sandbox",
 
 	"examples/build":                    "sandbox sandbox/local",

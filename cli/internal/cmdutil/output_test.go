@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"strings"
@@ -17,7 +17,7 @@ func TestPrintable(t *testing.T) {
 		"abc\u202edcba":            "abcdcba",
 		"broken \xff":              "broken \uFFFD",
 	} {
-		if got := printable(in); got != want {
+		if got := Printable(in); got != want {
 			t.Errorf("printable(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestMoment(t *testing.T) {
 		{now.Add(-72 * time.Hour), true, "3d ago"},
 	}
 	for _, tt := range tests {
-		if got := moment(tt.at, now, tt.terminal); got != tt.want {
+		if got := Moment(tt.at, now, tt.terminal); got != tt.want {
 			t.Errorf("moment(%v, terminal %v) = %q, want %q", tt.at.Sub(now), tt.terminal, got, tt.want)
 		}
 	}

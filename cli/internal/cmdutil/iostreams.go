@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"errors"
@@ -52,6 +52,9 @@ func SystemStreams() *IOStreams {
 	}
 	return ios
 }
+
+// OutClosed reports whether the reader of standard output has gone.
+func (ios *IOStreams) OutClosed() bool { return ios.outClosed.Load() }
 
 // pipeWriter records that the reader of standard output has gone. EPIPE alone
 // does not prove that, because sockets also fail with it.

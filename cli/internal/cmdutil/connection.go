@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"context"
@@ -14,24 +14,24 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// where says which service a command uses.
-type where int
+// Where says which service a command uses.
+type Where int
 
 const (
-	remote         where = iota // the one in the flags and the environment
-	localRunning                // the user's `local up`; an error when none is running
-	localStarting               // the user's `local up`, started when none is running
-	localEphemeral              // a local cloud that ends with the command
+	remote         Where = iota // the one in the flags and the environment
+	LocalRunning                // the user's `local up`; an error when none is running
+	LocalStarting               // the user's `local up`, started when none is running
+	LocalEphemeral              // a local cloud that ends with the command
 )
 
-// connection is a client and, for a cloud of the command's own, that cloud.
-type connection struct {
+// Connection is a client and, for a cloud of the command's own, that cloud.
+type Connection struct {
 	*sandbox.Client
 	cloud *local.Cloud
 }
 
 // Close also ends the cloud if it is the command's own.
-func (c *connection) Close() error {
+func (c *Connection) Close() error {
 	err := c.Client.Close()
 	if c.cloud != nil {
 		err = errors.Join(err, c.cloud.Close())
@@ -39,24 +39,44 @@ func (c *connection) Close() error {
 	return err
 }
 
-// Open connects to the service. It sends nothing to a remote one.
-func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
-	options := f.clientOptions()
+// Opener connects a command to the service that it uses.
+type Opener func(context.Context) (*Connection, error)
+
+// Opener resolves --local: ifLocal when it is on, and the remote service
+// otherwise. An address on the command line overrides E2BCTL_LOCAL and conflicts
+// with the flag.
+func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where) (Opener, error) {
+	w := remote
+	if isLocal {
+		w = ifLocal
+	}
+	if f.flags.apiURL != "" || f.flags.domain != "" {
+		if cmd.Flags().Changed("local") && isLocal {
+			return nil, Usagef(cmd, "--local and an address (--api-url, --domain) exclude each other")
+		}
+		w = remote
+	}
+	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w) }, nil
+}
+
+// open connects to the service. It sends nothing to a remote one.
+func (f *Factory) open(ctx context.Context, w Where) (*Connection, error) {
+	options := f.ClientOptions()
 	if w != remote {
 		options = append(options, sandbox.WithEnvFile("")) // the file says nothing about the local cloud
 	}
 	var cloud *local.Cloud
 	switch w {
 	case remote:
-	case localRunning, localStarting:
-		record, err := f.runningLocalCloud(ctx, w == localStarting)
+	case LocalRunning, LocalStarting:
+		record, err := f.runningLocalCloud(ctx, w == LocalStarting)
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, record.Options()...)
-	case localEphemeral:
+	case LocalEphemeral:
 		var err error
-		if cloud, err = local.Start(ctx, local.WithLogger(f.logger())); err != nil {
+		if cloud, err = local.Start(ctx, local.WithLogger(f.Logger())); err != nil {
 			return nil, err
 		}
 		options = append(options, cloud.Options()...)
@@ -68,7 +88,7 @@ func (f *Factory) Open(ctx context.Context, w where) (*connection, error) {
 		}
 		return nil, err
 	}
-	return &connection{Client: client, cloud: cloud}, nil
+	return &Connection{Client: client, cloud: cloud}, nil
 }
 
 // autoIdle is how long a local cloud that `create --local` started keeps
@@ -86,7 +106,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud
 	if !start || !errors.Is(err, localcloud.ErrNone) {
 		return record, err
 	}
-	if !f.flags.quiet {
+	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
 	record, err = place.StartBackground(ctx, 0, autoIdle)
@@ -99,9 +119,9 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud
 	return record, err
 }
 
-// clientOptions returns the options that the global flags set.
-func (f *Factory) clientOptions() []sandbox.Option {
-	options := []sandbox.Option{sandbox.WithLogger(f.logger()), sandbox.WithUserAgent("e2bctl")}
+// ClientOptions returns the options that the global flags set.
+func (f *Factory) ClientOptions() []sandbox.Option {
+	options := []sandbox.Option{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
 	if f.flags.apiURL != "" {
 		options = append(options, sandbox.WithAPIURL(f.flags.apiURL))
 	}
@@ -114,32 +134,16 @@ func (f *Factory) clientOptions() []sandbox.Option {
 	return options
 }
 
-// logger writes to stderr with -v and discards everything without it. The SDK
+// Logger returns a logger that writes to stderr with -v and discards everything without it. The SDK
 // keeps secrets out of its logs.
-func (f *Factory) logger() *slog.Logger {
+func (f *Factory) Logger() *slog.Logger {
 	if !f.flags.verbose {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(f.IO.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-func addLocalFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "local", localByDefault(), "on this machine, without an account (E2BCTL_LOCAL=1)")
-}
-
-// place resolves --local: ifLocal when it is on, and the remote service
-// otherwise. An address on the command line overrides E2BCTL_LOCAL and
-// conflicts with the flag.
-func (f *Factory) place(cmd *cobra.Command, isLocal bool, ifLocal where) (func(context.Context) (*connection, error), error) {
-	w := remote
-	if isLocal {
-		w = ifLocal
-	}
-	if f.flags.apiURL != "" || f.flags.domain != "" {
-		if cmd.Flags().Changed("local") && isLocal {
-			return nil, usagef(cmd, "--local and an address (--api-url, --domain) exclude each other")
-		}
-		w = remote
-	}
-	return func(ctx context.Context) (*connection, error) { return f.Open(ctx, w) }, nil
+// AddLocalFlag adds --local to cmd.
+func AddLocalFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "local", LocalByDefault(), "on this machine, without an account (E2BCTL_LOCAL=1)")
 }

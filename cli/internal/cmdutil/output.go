@@ -1,4 +1,4 @@
-package cli
+package cmdutil
 
 import (
 	"encoding/json"
@@ -31,10 +31,10 @@ func (o *outputFormat) Set(value string) error {
 	return fmt.Errorf("want table or json")
 }
 
-// writeJSON writes v as one indented JSON document. It escapes everything that
+// WriteJSON writes v as one indented JSON document. It escapes everything that
 // a terminal may act on, including what JSON allows in strings, and bytes that
 // are not UTF-8.
-func writeJSON(w io.Writer, v any) error {
+func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(activeEscaper{w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -50,7 +50,7 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 	escaped := make([]byte, 0, len(document))
 	for rest := document; len(rest) > 0; {
 		r, size := utf8.DecodeRune(rest)
-		if r != '\n' && isActive(r) || r == utf8.RuneError {
+		if r != '\n' && IsActive(r) || r == utf8.RuneError {
 			escaped = fmt.Appendf(escaped, `\u%04x`, r)
 		} else {
 			escaped = append(escaped, rest[:size]...)
@@ -63,10 +63,10 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 	return len(document), nil
 }
 
-// writeTable writes rows under header as kubectl does: upper case, three
-// spaces, no borders. Cells are made printable here, so that text from a
+// WriteTable writes rows under header as kubectl does: upper case, three
+// spaces, no borders. Cells are made Printable here, so that text from a
 // service or a sandbox cannot forge a row.
-func writeTable(w io.Writer, header []string, rows [][]string) error {
+func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(header, "\t"))
 	for _, row := range rows {
@@ -80,17 +80,17 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 }
 
 func cellText(s string) string {
-	s = strings.ReplaceAll(printable(s), "\n", " ")
+	s = strings.ReplaceAll(Printable(s), "\n", " ")
 	if s == "" {
 		return "-"
 	}
 	return s
 }
 
-// printable returns s without what a terminal would act on: control characters,
+// Printable returns s without what a terminal would act on: control characters,
 // including ANSI escapes, and the marks that reorder text. Newlines stay, tabs
 // become spaces, and invalid UTF-8 becomes U+FFFD.
-func printable(s string) string {
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n':
@@ -99,22 +99,22 @@ func printable(s string) string {
 			return ' '
 		case r == utf8.RuneError:
 			return '\uFFFD'
-		case isActive(r):
+		case IsActive(r):
 			return -1
 		}
 		return r
 	}, s)
 }
 
-// isActive reports whether a terminal may do anything with r other than show
+// IsActive reports whether a terminal may do anything with r other than show
 // it.
-func isActive(r rune) bool {
+func IsActive(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// moment writes a time relative to now on a terminal, for people, and exactly
+// Moment writes a time relative to now on a terminal, for people, and exactly
 // (RFC 3339, UTC) elsewhere.
-func moment(t, now time.Time, terminal bool) string {
+func Moment(t, now time.Time, terminal bool) string {
 	if t.IsZero() {
 		return ""
 	}
