@@ -1,8 +1,8 @@
 // Package cli implements the command e2bctl. Every command is an options
-// struct, a constructor and a run function, and root.go puts them together.
-// Commands get what they need from a [cmdutil.Factory] and read and write through
-// [cmdutil.IOStreams]; only exit.go knows exit statuses, and nothing here ends the
-// process.
+// struct, a constructor and a run function in a file of its family's package in
+// internal/cmd, and root.go puts them together. Commands get what they need from
+// a [cmdutil.Factory] and read and write through [cmdutil.IOStreams]; only exit.go
+// knows exit statuses, and nothing here ends the process.
 package cli
 
 import (

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -57,48 +56,5 @@ func TestExitCode(t *testing.T) {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
 		}
-	}
-}
-
-func TestExitStatus(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		result sandbox.CommandResult
-		want   int
-	}{
-		{sandbox.CommandResult{ExitCode: 3}, 3},
-		{sandbox.CommandResult{ExitCode: 137, Status: "exit status 137 (out of memory: the sandbox's limit is 2 GiB)"}, 137},
-		{sandbox.CommandResult{ExitCode: -1, Signal: 9}, 137},
-		{sandbox.CommandResult{ExitCode: -1, Signal: 31}, 159},
-		{sandbox.CommandResult{ExitCode: -1, Status: "something else"}, 1},
-		{sandbox.CommandResult{ExitCode: 256}, 1}, // as a process's own status it would mean success
-	}
-	for _, tt := range tests {
-		if got := exitStatus(&tt.result); got != tt.want {
-			t.Errorf("exitStatus(%+v) = %d, want %d", tt.result, got, tt.want)
-		}
-	}
-}
-
-// TestExplain covers what is written about a command besides its own output.
-func TestExplain(t *testing.T) {
-	t.Parallel()
-	const oom = "out of memory: the sandbox's limit is 64 MiB"
-	for want, result := range map[string]sandbox.CommandResult{
-		"": {ExitCode: 3, Status: "exit status 3"},
-		"e2bctl: exec: the command failed: signal: killed (" + oom + ")\n":  {ExitCode: -1, Signal: 9, Status: "signal: killed (" + oom + ")"},
-		"e2bctl: exec: the command failed: exit status 137 (" + oom + ")\n": {ExitCode: 137, Status: "exit status 137 (" + oom + ")"},
-		"e2bctl: exec: the command failed: signal: \uFFFD[2J\n":             {ExitCode: -1, Status: "signal: \xff\x1b[2J"},
-	} {
-		var b strings.Builder
-		explain(&b, "exec", &result)
-		if b.String() != want {
-			t.Errorf("of %+v it says %q, want %q", result, b.String(), want)
-		}
-	}
-	var b strings.Builder
-	explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})
-	if !strings.HasPrefix(b.String(), "e2bctl: run: ") || !strings.Contains(b.String(), "Redirect") {
-		t.Errorf("of output that is held it says %q", b.String())
 	}
 }

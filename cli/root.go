@@ -3,6 +3,11 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/code"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
@@ -27,21 +32,21 @@ func newCmdRoot(f *cmdutil.Factory) *cobra.Command {
 
 	f.AddFlags(root)
 	root.AddCommand(
-		newCmdRun(f),
-		newCmdCreate(f),
-		newCmdList(f),
-		newCmdInfo(f),
-		newCmdExec(f),
-		newCmdCode(f),
-		newCmdKill(f),
-		newCmdLocal(f),
-		newCmdDoctor(f),
-		newCmdVersion(f),
+		sandbox.NewCmdRun(f),
+		sandbox.NewCmdCreate(f),
+		sandbox.NewCmdList(f),
+		sandbox.NewCmdInfo(f),
+		sandbox.NewCmdExec(f),
+		code.NewCmdCode(f),
+		sandbox.NewCmdKill(f),
+		local.NewCmdLocal(f),
+		doctor.NewCmdDoctor(f),
+		version.NewCmdVersion(f),
 		newCmdHelpTopic("exit-codes", "Exit statuses of e2bctl", exitCodesHelp),
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
-	root.Version = readBuildVersion().line()
+	root.Version = version.Line()
 	root.SetVersionTemplate("e2bctl {{.Version}}\n")
 	refuseUnknownTopics(root)
 	return root

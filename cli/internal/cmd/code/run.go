@@ -1,4 +1,4 @@
-package cli
+package code
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ import (
 // maxCode bounds a program that is read from a file or a pipe.
 const maxCode = 16 << 20
 
-type codeRunOptions struct {
+type runOptions struct {
 	IO         *cmdutil.IOStreams
 	JSON       bool
 	Quiet      bool
@@ -38,8 +38,8 @@ type codeRunOptions struct {
 	Timeout    cmdutil.Duration
 }
 
-func newCmdCodeRun(f *cmdutil.Factory) *cobra.Command {
-	opts := &codeRunOptions{IO: f.IO}
+func newCmdRun(f *cmdutil.Factory) *cobra.Command {
+	opts := &runOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] [<file>|-]",
@@ -78,7 +78,7 @@ e2bctl local up).`,
 			if opts.Open, err = f.Opener(cmd, isLocal, ifLocal); err != nil {
 				return err
 			}
-			return cmdutil.OwnFailure(codeRunRun(cmd.Context(), opts))
+			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
 		},
 	}
 	flags := cmd.Flags()
@@ -94,7 +94,7 @@ e2bctl local up).`,
 	return cmd
 }
 
-func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
+func runRun(ctx context.Context, opts *runOptions) (err error) {
 	code, err := opts.read()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox)
 	} else {
-		sb, err = conn.Create(ctx, createFlags{Template: opts.Template}.options()...)
+		sb, err = conn.Create(ctx, sandbox.WithTemplate(opts.Template))
 	}
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func codeRunRun(ctx context.Context, opts *codeRunOptions) (err error) {
 }
 
 // read returns the code to run.
-func (o *codeRunOptions) read() (string, error) {
+func (o *runOptions) read() (string, error) {
 	if o.HasCode {
 		return o.Code, nil
 	}
@@ -185,7 +185,7 @@ func (o *codeRunOptions) read() (string, error) {
 
 // answer answers input() from standard input, if there is one and the code was
 // not read from it.
-func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, error) {
+func (o *runOptions) answer() func(context.Context, string, bool) (string, error) {
 	if o.File == "-" || !o.IO.InIsTerminal && !o.IO.InIsData {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (o *codeRunOptions) answer() func(context.Context, string, bool) (string, e
 	}
 }
 
-func (o *codeRunOptions) readLine(lines *bufio.Reader, password bool) (string, error) {
+func (o *runOptions) readLine(lines *bufio.Reader, password bool) (string, error) {
 	if file, ok := o.IO.In.(*os.File); ok && password && o.IO.InIsTerminal {
 		text, err := term.ReadPassword(int(file.Fd()))
 		fmt.Fprintln(o.IO.Err)

@@ -1,27 +1,16 @@
-package cli
+package sandbox
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
-
-type execOptions struct {
-	IO      *cmdutil.IOStreams
-	JSON    bool
-	Open    cmdutil.Opener
-	ID      string
-	Words   []string
-	Process processFlags
-	Timeout cmdutil.Duration
-}
 
 // processFlags say how a command is started in a sandbox.
 type processFlags struct {
@@ -40,38 +29,6 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
-func newCmdExec(f *cmdutil.Factory) *cobra.Command {
-	opts := &execOptions{IO: f.IO}
-	var isLocal bool
-	cmd := &cobra.Command{
-		Use:   "exec [flags] <id> [--] <command>...",
-		Short: "Run a command in a sandbox",
-		Long: `Run a command in a running sandbox, with both output streams as they come, and
-return its status. One word is a line of shell; several are words that reach the
-command unchanged. Flags come before the ID. Standard input is passed on when it
-is a pipe or a file. Redirect the output of what the command leaves running: on a
-service the command does not end before. See e2bctl help exit-codes.`,
-		Example: `  e2bctl exec "$ID" -- ls -la /srv
-  e2bctl exec "$ID" 'echo $HOME | wc -c'
-  tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
-		Args: cmdutil.Wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.ID = f.JSON(), args[0]
-			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {
-				return err
-			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
-				return err
-			}
-			return cmdutil.OwnFailure(execRun(cmd.Context(), opts))
-		},
-	}
-	opts.Process.add(cmd)
-	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
-}
-
 // commandWords removes the -- that cobra leaves after the first argument, and
 // refuses an empty command.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
@@ -82,26 +39,6 @@ func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 		return nil, cmdutil.Usagef(cmd, "want a command to run")
 	}
 	return words, nil
-}
-
-func execRun(ctx context.Context, opts *execOptions) (err error) {
-	line, err := shellLine(opts.Words)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
-	defer cancel()
-	conn, err := opts.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(conn, &err)
-	sb, err := conn.Connect(ctx, opts.ID)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
-	return runCommand(ctx, opts.IO, "exec", opts.JSON, sb, line, opts.Process)
 }
 
 // commandView is what -o json prints for a finished command.
@@ -160,13 +97,19 @@ func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	}
 }
 
+// Statuses that a remote command does not return itself.
+const (
+	failed    = 1
+	signalled = 128 // plus the signal's number
+)
+
 // exitStatus returns the status as a shell does: 128 + n after signal n.
 func exitStatus(result *sandbox.CommandResult) int {
 	switch {
 	case result.Signal > 0:
-		return exitSignalled + result.Signal
+		return signalled + result.Signal
 	case result.ExitCode < 0, result.ExitCode > 255: // not a status that Linux has
-		return exitFailed
+		return failed
 	}
 	return result.ExitCode
 }

@@ -1,4 +1,5 @@
-package cli
+// Package version has e2bctl version, and what e2bctl --version prints.
+package version
 
 import (
 	"fmt"
@@ -15,7 +16,8 @@ type versionOptions struct {
 	JSON bool
 }
 
-func newCmdVersion(f *cmdutil.Factory) *cobra.Command {
+// NewCmdVersion returns e2bctl version.
+func NewCmdVersion(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of e2bctl",
@@ -64,5 +66,8 @@ func versionRun(opts *versionOptions) error {
 	_, err := fmt.Fprintln(opts.IO.Out, "e2bctl", v.line())
 	return err
 }
+
+// Line returns the version in one line.
+func Line() string { return readBuildVersion().line() }
 
 func (v buildVersion) line() string { return v.Version + " " + v.Go + " " + v.System }

@@ -1,4 +1,4 @@
-package cli
+package local
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-type localEnvOptions struct {
+type envOptions struct {
 	IO   *cmdutil.IOStreams
 	JSON bool
 }
 
-func newCmdLocalEnv(f *cmdutil.Factory) *cobra.Command {
+func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "env",
 		Short: "Print what points any E2B SDK at the local cloud",
@@ -26,12 +26,12 @@ func newCmdLocalEnv(f *cmdutil.Factory) *cobra.Command {
   python agent.py`,
 		Args: cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return localEnvRun(&localEnvOptions{IO: f.IO, JSON: f.JSON()})
+			return envRun(&envOptions{IO: f.IO, JSON: f.JSON()})
 		},
 	}
 }
 
-func localEnvRun(opts *localEnvOptions) error {
+func envRun(opts *envOptions) error {
 	place, err := localcloud.Find()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"context"
@@ -32,7 +32,8 @@ type runOptions struct {
 	Remove    bool
 }
 
-func newCmdRun(f *cmdutil.Factory) *cobra.Command {
+// NewCmdRun returns e2bctl run.
+func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO, MaxBytes: sandbox.DefaultMaxBytes}
 	var isLocal bool
 	cmd := &cobra.Command{

@@ -1,4 +1,4 @@
-package cli
+package local
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-type localUpOptions struct {
+type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
 	Background bool
 	Idle       cmdutil.Duration
 }
 
-func newCmdLocalUp(f *cmdutil.Factory) *cobra.Command {
-	opts := &localUpOptions{Factory: f}
+func newCmdUp(f *cmdutil.Factory) *cobra.Command {
+	opts := &upOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the local cloud",
@@ -38,9 +38,9 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.Background {
-				return localUpBackground(cmd.Context(), opts)
+				return upBackground(cmd.Context(), opts)
 			}
-			return localUpRun(cmd.Context(), opts)
+			return upRun(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
@@ -49,7 +49,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 	return cmd
 }
 
-func localUpRun(ctx context.Context, opts *localUpOptions) (err error) {
+func upRun(ctx context.Context, opts *upOptions) (err error) {
 	f := opts.Factory
 	place, err := localcloud.Find()
 	if err != nil {
@@ -92,7 +92,7 @@ func announce(f *cmdutil.Factory, record localcloud.Record) error {
 // wait returns when ctx ends, the cloud breaks or it has been idle for long
 // enough. A cloud in the foreground normally ends by being told to stop, so
 // that is not an error.
-func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
+func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
 	var client *sandbox.Client
@@ -127,8 +127,8 @@ func (o *localUpOptions) wait(ctx context.Context, cloud *local.Cloud) (err erro
 	}
 }
 
-// localUpBackground starts another process that runs the cloud.
-func localUpBackground(ctx context.Context, opts *localUpOptions) error {
+// upBackground starts another process that runs the cloud.
+func upBackground(ctx context.Context, opts *upOptions) error {
 	place, err := localcloud.Find()
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-package cli
+// Package local has e2bctl local: the local cloud that the other commands share.
+package local
 
 import (
 	"github.com/spf13/cobra"
@@ -6,12 +7,13 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-func newCmdLocal(f *cmdutil.Factory) *cobra.Command {
+// NewCmdLocal returns e2bctl local.
+func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 	group := cmdutil.NewGroup("local", "The E2B-compatible cloud on this machine",
-		newCmdLocalUp(f),
-		newCmdLocalDown(f),
-		newCmdLocalEnv(f),
-		newCmdLocalSetup(f),
+		newCmdUp(f),
+		newCmdDown(f),
+		newCmdEnv(f),
+		newCmdSetup(f),
 	)
 	group.Long = "An E2B-compatible cloud in one process on this machine: no account, no Docker,\nno KVM, no root. Any E2B SDK works against it once its variables are set."
 	group.Example = `  e2bctl local setup

@@ -1,4 +1,5 @@
-package cli
+// Package doctor has e2bctl doctor: checks of the key, the service and this machine.
+package doctor
 
 import (
 	"context"
@@ -25,7 +26,8 @@ type doctorOptions struct {
 	Local   bool
 }
 
-func newCmdDoctor(f *cmdutil.Factory) *cobra.Command {
+// NewCmdDoctor returns e2bctl doctor.
+func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 	opts := &doctorOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "doctor",

@@ -1,11 +1,8 @@
-package cli
+package sandbox
 
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +19,8 @@ type listOptions struct {
 	Metadata cmdutil.KeyValues
 }
 
-func newCmdList(f *cmdutil.Factory) *cobra.Command {
+// NewCmdList returns e2bctl ls.
+func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 	opts := &listOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -89,12 +87,4 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		}
 	}
 	return cmdutil.WriteTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
-}
-
-func metadataText(m map[string]string) string {
-	pairs := make([]string, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, k+"="+m[k])
-	}
-	return strings.Join(pairs, ",")
 }

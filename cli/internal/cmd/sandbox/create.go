@@ -1,4 +1,5 @@
-package cli
+// Package sandbox has the commands that create, use and kill sandboxes.
+package sandbox
 
 import (
 	"context"
@@ -8,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // defaultLifetime is how long a sandbox lives that is left running. A command
@@ -26,7 +26,8 @@ type createOptions struct {
 	Network  networkFlags
 }
 
-func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
+// NewCmdCreate returns e2bctl create.
+func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
 	opts := &createOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -88,27 +89,4 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 		return cmdutil.WithClose(err, sb)
 	}
 	return sb.Detach()
-}
-
-// createFlags are the flags that describe the sandbox to create.
-type createFlags struct {
-	Template string
-	Lifetime time.Duration // 0: a lease, renewed while the command runs
-	Envs     map[string]string
-	Metadata map[string]string
-	Network  networkFlags
-}
-
-func (c createFlags) options() []sandbox.Option {
-	options := []sandbox.Option{sandbox.WithTemplate(c.Template)}
-	if c.Lifetime > 0 {
-		options = append(options, sandbox.WithLifetime(c.Lifetime))
-	}
-	if len(c.Envs) > 0 {
-		options = append(options, sandbox.WithEnvs(c.Envs))
-	}
-	if len(c.Metadata) > 0 {
-		options = append(options, sandbox.WithMetadata(c.Metadata))
-	}
-	return append(options, c.Network.options()...)
 }

@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"context"
@@ -28,7 +28,8 @@ type killOptions struct {
 	Yes           bool
 }
 
-func newCmdKill(f *cmdutil.Factory) *cobra.Command {
+// NewCmdKill returns e2bctl kill.
+func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 	opts := &killOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{

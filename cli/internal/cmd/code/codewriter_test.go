@@ -1,4 +1,4 @@
-package cli
+package code
 
 import (
 	"strings"
@@ -53,7 +53,7 @@ func written(t *testing.T, text string, each int) string {
 }
 
 func FuzzCodeWriter(f *testing.F) {
-	f.Add(hostileText, 3)
+	f.Add("\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x1b\\\u009b2J\x1b[6n\x1b[1;31mred\x1b[0m\x00\u202e\t100%\r", 3)
 	f.Add("\x1b[\xc2\x9b1", 1)
 	f.Fuzz(func(t *testing.T, text string, each int) {
 		got := written(t, text, each)

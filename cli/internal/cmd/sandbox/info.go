@@ -1,4 +1,4 @@
-package cli
+package sandbox
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type infoOptions struct {
@@ -18,7 +17,8 @@ type infoOptions struct {
 	ID   string
 }
 
-func newCmdInfo(f *cmdutil.Factory) *cobra.Command {
+// NewCmdInfo returns e2bctl info.
+func NewCmdInfo(f *cmdutil.Factory) *cobra.Command {
 	opts := &infoOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
@@ -66,40 +66,4 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 		{"Daemon", info.EnvdVersion},
 		{"Metadata", metadataText(info.Metadata)},
 	})
-}
-
-// sandboxView is a sandbox as -o json shows it, with the API's names.
-type sandboxView struct {
-	SandboxID   string            `json:"sandboxID"`
-	TemplateID  string            `json:"templateID"`
-	Alias       string            `json:"alias,omitempty"`
-	State       string            `json:"state"`
-	StartedAt   time.Time         `json:"startedAt"`
-	EndAt       time.Time         `json:"endAt"`
-	CPUCount    int               `json:"cpuCount"`
-	MemoryMB    int               `json:"memoryMB"`
-	DiskSizeMB  int               `json:"diskSizeMB"`
-	EnvdVersion string            `json:"envdVersion"`
-	Metadata    map[string]string `json:"metadata"`
-}
-
-func viewOf(info *sandbox.Info) sandboxView {
-	v := sandboxView{
-		SandboxID: info.ID, TemplateID: info.TemplateID, Alias: info.Alias, State: string(info.State),
-		StartedAt: info.StartedAt.UTC(), EndAt: info.EndAt.UTC(),
-		CPUCount: info.CPUCount, MemoryMB: info.MemoryMB, DiskSizeMB: info.DiskSizeMB,
-		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
-	}
-	if v.Metadata == nil {
-		v.Metadata = map[string]string{}
-	}
-	return v
-}
-
-// templateName returns the name that people use for the template.
-func templateName(info *sandbox.Info) string {
-	if info.Alias != "" {
-		return info.Alias
-	}
-	return info.TemplateID
 }

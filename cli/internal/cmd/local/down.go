@@ -1,4 +1,4 @@
-package cli
+package local
 
 import (
 	"context"
@@ -10,24 +10,24 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 )
 
-type localDownOptions struct {
+type downOptions struct {
 	IO    *cmdutil.IOStreams
 	Quiet bool
 }
 
-func newCmdLocalDown(f *cmdutil.Factory) *cobra.Command {
+func newCmdDown(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
 		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. When none runs, that is success.",
 		Args:  cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return localDownRun(cmd.Context(), &localDownOptions{IO: f.IO, Quiet: f.Quiet()})
+			return downRun(cmd.Context(), &downOptions{IO: f.IO, Quiet: f.Quiet()})
 		},
 	}
 }
 
-func localDownRun(ctx context.Context, opts *localDownOptions) error {
+func downRun(ctx context.Context, opts *downOptions) error {
 	place, err := localcloud.Find()
 	if err != nil {
 		return err

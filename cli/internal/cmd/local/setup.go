@@ -1,4 +1,4 @@
-package cli
+package local
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-type localSetupOptions struct {
+type setupOptions struct {
 	IO    *cmdutil.IOStreams
 	JSON  bool
 	Quiet bool
 }
 
-func newCmdLocalSetup(f *cmdutil.Factory) *cobra.Command {
+func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "setup",
 		Short: "Prepare the Python of local sandboxes",
@@ -29,7 +29,7 @@ Environments of other versions of e2bctl are removed when nobody has used them
 for 30 days, and one that other users can write to is replaced.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return localSetupRun(cmd.Context(), &localSetupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
+			return setupRun(cmd.Context(), &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
 		},
 	}
 }
@@ -42,7 +42,7 @@ type pythonView struct {
 	Note    string            `json:"note,omitempty"`
 }
 
-func localSetupRun(ctx context.Context, opts *localSetupOptions) error {
+func setupRun(ctx context.Context, opts *setupOptions) error {
 	progress := opts.IO.Err
 	if opts.Quiet {
 		progress = io.Discard
