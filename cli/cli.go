@@ -7,6 +7,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -25,7 +26,7 @@ func Main() int {
 	defer stop()
 
 	done := make(chan int, 1)
-	go func() { done <- Run(ctx, ios, os.Args[1:]) }()
+	go func() { done <- run(ctx, ios, os.Args[1:]) }()
 	select {
 	case code := <-done:
 		return code
@@ -41,10 +42,14 @@ func Main() int {
 	}
 }
 
-// Run runs e2bctl with the given streams and arguments (without the program's
-// name) and returns its exit status. It writes errors to ios.Err. Cancelling
-// ctx stops the command, which then still cleans up.
-func Run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
+// Run runs e2bctl with the given streams, which it takes for no terminals, and
+// arguments (without the program's name), and returns its exit status. A nil stdin
+// is empty. Cancelling ctx stops the command, which then still cleans up.
+func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
+}
+
+func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	f := cmdutil.NewFactory(ios)
 	root := newCmdRoot(f)
 	// Any failure before a command has started is a mistake in the command line.

@@ -26,7 +26,7 @@ func TestHelpIsPinned(t *testing.T) {
 		}
 		words := strings.Fields(cmd.CommandPath())[1:]
 		var out, errs bytes.Buffer
-		if code := Run(t.Context(), cmdutil.NewIOStreams(nil, &out, &errs), append(words, "--help")); code != 0 || errs.Len() > 0 {
+		if code := Run(t.Context(), nil, &out, &errs, append(words, "--help")); code != 0 || errs.Len() > 0 {
 			t.Errorf("%s --help: status %d, stderr %q", cmd.CommandPath(), code, &errs)
 		}
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".txt"

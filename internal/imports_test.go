@@ -69,6 +69,7 @@ var imports = map[string]string{
 	"internal/e2e":         "",
 	"internal/interop":     "",
 	"internal/pinned":      "internal/cloud/pyenv",
+	"internal/readme":      "",
 	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
 
 	"internal/archive":                          "",
