@@ -51,7 +51,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []
 
 func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	f := cmdutil.NewFactory(ios)
-	root := newCmdRoot(f)
+	root := newCmdRoot(f, args)
 	// Any failure before a command has started is a mistake in the command line.
 	var started bool
 	markStarted(root, &started)

@@ -18,7 +18,7 @@ import (
 func TestHelpIsPinned(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
 	ios := cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
-	root := newCmdRoot(cmdutil.NewFactory(ios))
+	root := newCmdRoot(cmdutil.NewFactory(ios), nil)
 	seen := map[string]bool{}
 	each(root, func(cmd *cobra.Command) {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -60,7 +60,7 @@ func TestHelpIsPinned(t *testing.T) {
 // TestCommandsAreDescribed checks what every command must tell its reader.
 func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
-	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})))
+	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})), nil)
 	each(root, func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
 			t.Errorf("%s: short description %q: want one without a full stop", cmd.CommandPath(), cmd.Short)

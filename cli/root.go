@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/code"
@@ -17,7 +19,27 @@ const rootExample = `  e2bctl run --local --upload .:app -w app --download app/r
   e2bctl code run --local -c 'import sys; sys.version'
   eval "$(e2bctl local up --background)"`
 
-func newCmdRoot(f *cmdutil.Factory) *cobra.Command {
+// commands are the commands at the top, each by its name and aliases.
+var commands = []struct {
+	names []string
+	build func(*cmdutil.Factory) *cobra.Command
+}{
+	{[]string{"run"}, sandbox.NewCmdRun},
+	{[]string{"create"}, sandbox.NewCmdCreate},
+	{[]string{"ls", "list"}, sandbox.NewCmdList},
+	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
+	{[]string{"exec"}, sandbox.NewCmdExec},
+	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
+	{[]string{"code"}, code.NewCmdCode},
+	{[]string{"local"}, local.NewCmdLocal},
+	{[]string{"doctor"}, doctor.NewCmdDoctor},
+	{[]string{"version"}, version.NewCmdVersion},
+}
+
+// newCmdRoot returns the command for a command line. When the first word names a
+// command, only that one is built: to describe all others would be most of what a
+// short one does. Help, completion and a mistake need them all.
+func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "e2bctl",
 		Short:         "Drive E2B-style sandboxes, remote or on this machine",
@@ -29,19 +51,19 @@ func newCmdRoot(f *cmdutil.Factory) *cobra.Command {
 	root.SetIn(f.IO.In)
 	root.SetOut(f.IO.Out)
 	root.SetErr(f.IO.Err)
-
 	f.AddFlags(root)
+
+	for _, command := range commands {
+		if len(args) > 0 && slices.Contains(command.names, args[0]) {
+			root.AddCommand(command.build(f))
+			root.CompletionOptions.DisableDefaultCmd = true
+			return root
+		}
+	}
+	for _, command := range commands {
+		root.AddCommand(command.build(f))
+	}
 	root.AddCommand(
-		sandbox.NewCmdRun(f),
-		sandbox.NewCmdCreate(f),
-		sandbox.NewCmdList(f),
-		sandbox.NewCmdInfo(f),
-		sandbox.NewCmdExec(f),
-		code.NewCmdCode(f),
-		sandbox.NewCmdKill(f),
-		local.NewCmdLocal(f),
-		doctor.NewCmdDoctor(f),
-		version.NewCmdVersion(f),
 		newCmdHelpTopic("exit-codes", "Exit statuses of e2bctl", exitCodesHelp),
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),

@@ -18,4 +18,6 @@ func Wants(what string, check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 // NoArguments is for commands that only take flags.
-var NoArguments = Wants("no arguments", cobra.NoArgs)
+func NoArguments(cmd *cobra.Command, args []string) error {
+	return Wants("no arguments", cobra.NoArgs)(cmd, args)
+}
