@@ -52,7 +52,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   8     partial: at least one of several targets failed
   9     network: the service could not be reached
   130   interrupted (128 + signal)
-  141   nobody reads standard output any more
+  141   the reader of standard output has gone
   143   terminated (128 + signal)
 
 exec, run and code run return the status of the remote command as it is (code
@@ -66,8 +66,9 @@ run: 1 when Python raised). Their own failures are:
   128+n the command died of signal n, with the reason on stderr, or signal n
         stopped e2bctl
 
-A remote 125 looks like ours; with -o json the object on stdout has exitCode,
-and a failure of ours has an error object on stderr instead.
+A 125 of the remote command looks the same. With -o json, a remote status is the
+exitCode of an object on stdout, and a failure of e2bctl is an error object on
+stderr.
 `
 
 func ownExitCode(e *cmdutil.OwnError) int {
@@ -137,7 +138,7 @@ func classify(err error) class {
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to see the sandboxes there are."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to list the sandboxes."}
 	case errors.Is(err, fs.ErrNotExist):
 		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):

@@ -43,7 +43,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "e2bctl",
 		Short:         "Drive E2B-style sandboxes, remote or on this machine",
-		Long:          "e2bctl drives the sandboxes of E2B Cloud, of a self-hosted compatible service,\nor of the local cloud that it carries with it (--local).",
+		Long:          "e2bctl drives the sandboxes of E2B Cloud, of a self-hosted compatible service,\nor of the local cloud that is built into it (--local).",
 		Example:       rootExample,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -145,5 +145,5 @@ func (f *Factory) Logger() *slog.Logger {
 
 // AddLocalFlag adds --local to cmd.
 func AddLocalFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "local", LocalByDefault(), "on this machine, without an account (E2BCTL_LOCAL=1)")
+	cmd.Flags().BoolVar(to, "local", LocalByDefault(), "use the local cloud, without an account (E2BCTL_LOCAL=1)")
 }

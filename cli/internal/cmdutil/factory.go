@@ -42,8 +42,8 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
 	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
 	flags.BoolVar(&f.flags.noEnvFile, "no-env-file", false, "read no .env file")
-	flags.StringVar(&f.flags.apiURL, "api-url", "", "the service's API is at `URL` (E2B_API_URL)")
-	flags.StringVar(&f.flags.domain, "domain", "", "the service's domain is `NAME` (E2B_DOMAIN)")
+	flags.StringVar(&f.flags.apiURL, "api-url", "", "use the API at `URL` (E2B_API_URL)")
+	flags.StringVar(&f.flags.domain, "domain", "", "use the service of the domain `NAME` (E2B_DOMAIN)")
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
 

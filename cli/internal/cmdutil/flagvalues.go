@@ -115,7 +115,7 @@ func parseKeyValue(text string) (key, value string, err error) {
 	case key == "":
 		return "", "", errors.New("want KEY=VALUE, the key is empty")
 	case strings.ContainsRune(text, 0):
-		return "", "", errors.New("a NUL byte cannot be passed on")
+		return "", "", errors.New("a NUL byte is not allowed")
 	}
 	return key, value, nil
 }

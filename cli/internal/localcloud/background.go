@@ -59,7 +59,7 @@ func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Durat
 	ready.Close()
 	var record Record
 	if err := json.Unmarshal(line, &record); err != nil {
-		return Record{}, fmt.Errorf("reading what the local cloud says of itself: %w", err)
+		return Record{}, fmt.Errorf("reading the address and key of the local cloud: %w", err)
 	}
 	return record, cmd.Process.Release()
 }

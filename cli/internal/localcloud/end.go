@@ -23,7 +23,7 @@ func (p Place) End(ctx context.Context) (found bool, err error) {
 		return true, err
 	}
 	if err := process.Signal(syscall.SIGTERM); err != nil {
-		return true, fmt.Errorf("telling process %d to end: %w", pid, err)
+		return true, fmt.Errorf("asking process %d to end: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, endWait)
 	defer cancel()

@@ -24,8 +24,8 @@ type Record struct {
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 }
 
-// ErrNone means that no local cloud runs.
-var ErrNone = errors.New("no local cloud runs; start one with e2bctl local up (or e2bctl local up --background)")
+// ErrNone means that no local cloud is running.
+var ErrNone = errors.New("no local cloud is running; start one with e2bctl local up (or e2bctl local up --background)")
 
 // ConflictError means that another process is the local cloud.
 type ConflictError struct{ URL string } // "" while it starts or ends
@@ -50,7 +50,7 @@ func Find() (Place, error) {
 	if base == "" || !ownDirectory(base) {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			return Place{}, fmt.Errorf("finding where a local cloud leaves its address: %w; set XDG_RUNTIME_DIR or HOME", err)
+			return Place{}, fmt.Errorf("finding the directory for the address of a local cloud: %w; set XDG_RUNTIME_DIR or HOME", err)
 		}
 		base = cache
 	}
@@ -59,7 +59,7 @@ func Find() (Place, error) {
 		return Place{}, err
 	}
 	if !ownDirectory(place.dir) {
-		return Place{}, fmt.Errorf("%s can be written by others; it holds a key and must be yours alone (chmod 700)", place.dir)
+		return Place{}, fmt.Errorf("other users can write to %s; it holds a key and must be yours alone (chmod 700)", place.dir)
 	}
 	return place, nil
 }

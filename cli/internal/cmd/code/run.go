@@ -44,15 +44,15 @@ func newCmdRun(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] [<file>|-]",
 		Short: "Run Python, or another language, in a kernel",
-		Long: `Run code in the kernel of a sandbox: a file, standard input (-) or -c. What it
-prints comes as it is printed; displayed values and the value of the last
-expression follow as text, on a terminal without escape sequences and other
-control characters. The status is 1 when the code raised.
+		Long: `Run code in the kernel of a sandbox, from a file, standard input (-) or -c. Output
+appears as the code prints it; displayed values and the value of the last
+expression follow as text. On a terminal, escape sequences and other control
+characters are left out. The status is 1 if the code raised an exception.
 
-Without --sandbox the sandbox is the command's own and is killed at the end. With
-it, variables of earlier code are there. With --local everything runs on this
-machine, in a cloud that ends with this command (with --sandbox: in the one of
-e2bctl local up).`,
+Without --sandbox, a sandbox is created for the command and killed at the end.
+With --sandbox, the code sees the variables of earlier code. With --local
+everything runs on this machine, in a cloud that ends with this command, or with
+--sandbox in the one of e2bctl local up.`,
 		Example: `  e2bctl code run --local -c 'import sys; sys.version'
   e2bctl code run --local --save-images out plot.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
@@ -69,7 +69,7 @@ e2bctl local up).`,
 			case opts.Sandbox != "" && opts.Template != "":
 				return cmdutil.Usagef(cmd, "--sandbox and --template exclude each other")
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
-				return cmdutil.Usagef(cmd, "--context is one of a --sandbox, and has its language already")
+				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 			}
 			ifLocal := cmdutil.LocalEphemeral
 			if opts.Sandbox != "" {
@@ -84,10 +84,10 @@ e2bctl local up).`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Code, "code", "c", "", "run `CODE`")
 	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
-	flags.StringVarP(&opts.Template, "template", "t", "", "make the sandbox from template `NAME`")
+	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
 	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: python)")
 	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
-	flags.VarP(&opts.Envs, "env", "e", "variable of the code, repeatable")
+	flags.VarP(&opts.Envs, "env", "e", "environment variable for the code, repeatable")
 	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
 	cmdutil.AddLocalFlag(cmd, &isLocal)

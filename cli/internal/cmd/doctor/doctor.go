@@ -32,10 +32,9 @@ func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the service, the key and what this machine can isolate",
-		Long: `Check what e2bctl needs: the key and the service it is for, and what the local
-cloud finds on this machine: how sandboxes are isolated, which limits are
-enforced, and the Python they run. The status is 1 when a check failed; a
-warning is no failure.`,
+		Long: `Check the key and its service, and what the local cloud can do on this machine:
+how sandboxes are isolated, which limits are enforced, and which Python they run.
+The status is 1 if a check failed; a warning is not a failure.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json`,
 		Args: cmdutil.NoArguments,
@@ -43,7 +42,7 @@ warning is no failure.`,
 			return doctorRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "only what the local cloud needs (E2BCTL_LOCAL=1)")
+	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "check only what the local cloud needs (E2BCTL_LOCAL=1)")
 	return cmd
 }
 
@@ -206,7 +205,7 @@ func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		execution, err := sb.RunCode(ctx, "6 * 7", nil)
 		if err == nil && execution.Text() != "42" {
-			err = fmt.Errorf("6 * 7 gave %q", execution.Text())
+			err = fmt.Errorf("6 * 7 returned %q, want 42", execution.Text())
 		}
 		c.Detail = fmt.Sprintf("first result %v after create, over %s", time.Since(started).Round(time.Millisecond), sb.CodeTransport())
 		return err

@@ -19,7 +19,7 @@ func newCmdDown(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
-		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. When none runs, that is success.",
+		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. If none is running, that is not an error.",
 		Args:  cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return downRun(cmd.Context(), &downOptions{IO: f.IO, Quiet: f.Quiet()})
@@ -34,7 +34,7 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	}
 	found, err := place.End(ctx)
 	if err == nil && !found && !opts.Quiet {
-		fmt.Fprintln(opts.IO.Err, "no local cloud runs")
+		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
 	}
 	return err
 }

@@ -20,8 +20,8 @@ type envOptions struct {
 func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "env",
-		Short: "Print what points any E2B SDK at the local cloud",
-		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, follows them.",
+		Short: "Print the variables that point any E2B SDK at the local cloud",
+		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, obeys them.",
 		Example: `  eval "$(e2bctl local env)"
   python agent.py`,
 		Args: cmdutil.NoArguments,

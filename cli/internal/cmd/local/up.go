@@ -45,7 +45,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 	}
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready; end it with e2bctl local down")
-	cmd.Flags().Var(&opts.Idle, "idle", "end by itself this long after its last sandbox")
+	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
 	return cmd
 }
 

@@ -24,8 +24,8 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&p.User, "user", "u", "", "run as user `NAME` (default: user)")
 	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
-	flags.VarP(&p.Envs, "env", "e", "variable of the command, repeatable")
-	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even when it is a pipe or a file")
+	flags.VarP(&p.Envs, "env", "e", "environment variable for the command, repeatable")
+	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even if it is a pipe or a file")
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
@@ -93,7 +93,7 @@ func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, cmdutil.Printable(result.Status))
 	}
 	if result.OutputHeld {
-		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output: what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
+		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output open; what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
 	}
 }
 

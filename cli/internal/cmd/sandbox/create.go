@@ -35,8 +35,8 @@ func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
 		Short: "Create a sandbox and leave it running",
 		Long: `Create a sandbox, print its ID and leave it running until its lifetime is over or
 it is killed. With --local it runs on this machine, in the cloud of
-e2bctl local up; when none runs, one is started in the background and ends by
-itself ten minutes after its last sandbox.`,
+e2bctl local up; if none is running, one is started in the background, and ends
+ten minutes after its last sandbox.`,
 		Example: `  ID=$(e2bctl create)
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
   ID=$(e2bctl create --local)`,
@@ -54,8 +54,8 @@ itself ten minutes after its last sandbox.`,
 	}
 	flags := cmd.Flags()
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives")
-	flags.Var(&opts.Lifetime, "timeout", "the same, as the official CLI calls it")
-	flags.VarP(&opts.Envs, "env", "e", "variable of every process in the sandbox, repeatable")
+	flags.Var(&opts.Lifetime, "timeout", "the name of --lifetime in the official CLI")
+	flags.VarP(&opts.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	opts.Network.add(cmd)
 	cmdutil.AddLocalFlag(cmd, &isLocal)

@@ -41,7 +41,7 @@ type networkFlags struct {
 func (n *networkFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&n.NoInternet, "no-internet", false, "no access to the internet")
-	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "allow an `ADDRESS`, a network or a name whatever is denied,\nrepeatable; names need --deny-out "+sandbox.AllTraffic)
+	flags.StringSliceVar(&n.AllowOut, "allow-out", nil, "allow an `ADDRESS`, a network or a name even if it is denied,\nrepeatable; names need --deny-out "+sandbox.AllTraffic)
 	flags.StringSliceVar(&n.DenyOut, "deny-out", nil, "deny an `ADDRESS` or a network, repeatable")
 }
 

@@ -26,11 +26,11 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] <id> [--] <command>...",
 		Short: "Run a command in a sandbox",
-		Long: `Run a command in a running sandbox, with both output streams as they come, and
-return its status. One word is a line of shell; several are words that reach the
-command unchanged. Flags come before the ID. Standard input is passed on when it
-is a pipe or a file. Redirect the output of what the command leaves running: on a
-service the command does not end before. See e2bctl help exit-codes.`,
+		Long: `Run a command in a running sandbox, show its output as it comes, and return its
+status. A single word is a line for the shell; several words reach the command
+unchanged. Flags come before the ID. Standard input is passed on if it is a pipe
+or a file. Redirect the output of what the command leaves running: a remote
+service waits for that output to end. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,

@@ -36,8 +36,9 @@ func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 		Use:     "kill [<id>...]",
 		Aliases: []string{"rm"},
 		Short:   "Kill sandboxes",
-		Long: `Kill sandboxes by ID, or all of your key's (--all), which -m narrows down. The IDs
-that were killed are printed. --all asks first; without a terminal it needs --yes.`,
+		Long: `Kill sandboxes by ID, or with --all every sandbox of your key; -m selects some of
+these. The IDs of killed sandboxes are printed. --all asks first; without a
+terminal it needs --yes.`,
 		Example: `  e2bctl kill "$ID"
   e2bctl kill --all -m job=42 --yes
   e2bctl kill --ignore-missing "$ID"`,
@@ -47,9 +48,9 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
 			case opts.All == (len(args) > 0):
 				return cmdutil.Usagef(cmd, "want the IDs of sandboxes, or --all")
 			case len(opts.Metadata) > 0 && !opts.All:
-				return cmdutil.Usagef(cmd, "--metadata narrows down --all")
+				return cmdutil.Usagef(cmd, "--metadata needs --all")
 			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
-				return cmdutil.Usagef(cmd, "--all asks first, and there is no terminal to ask on: add --yes")
+				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
 			}
 			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
 				return err
@@ -60,7 +61,7 @@ that were killed are printed. --all asks first; without a terminal it needs --ye
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.All, "all", "a", false, "all sandboxes of your key")
 	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
-	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that is not there counts as killed")
+	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that does not exist counts as killed")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd

@@ -39,17 +39,17 @@ func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] <command>...",
 		Short: "Run a command in a sandbox of its own",
-		Long: `Create a sandbox, upload, run a command with both output streams as they come,
-download, kill the sandbox, and return the command's status. Downloads are made
-when the command failed too. The sandbox is killed on every way out, signals
-included; if e2bctl itself is killed, it ends by itself within five minutes.
+		Long: `Create a sandbox, upload, run a command and show its output as it comes, download,
+kill the sandbox, and return the command's status. Downloads are made even if the
+command failed. The sandbox is killed however e2bctl ends, signals included; if
+e2bctl itself is killed, the sandbox ends within five minutes.
 
-A directory's content is copied, a file keeps its name when the target ends with
-a slash. Paths in the sandbox are relative to the user's home. With --local the
+A directory's content is copied; a file keeps its name if the target ends with a
+slash. Paths in the sandbox are relative to the user's home. With --local the
 sandbox runs on this machine, in a cloud that ends with this command.
 
-Redirect the output of what the command leaves running, as in the last example: on
-a service the command does not end before.`,
+Redirect the output of what the command leaves running, as in the last example: a
+remote service waits for that output to end.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
   e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
   e2bctl run --rm=false --lifetime 1h -m job=42 'nohup python3 -m http.server >server.log 2>&1 &'`,
@@ -73,14 +73,14 @@ a service the command does not end before.`,
 	}
 	opts.Process.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&opts.Template, "template", "t", "", "make the sandbox from template `NAME`")
+	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	opts.Network.add(cmd)
 	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
 	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
-	flags.Var(&opts.MaxBytes, "max-download", "bytes that one --download may bring; what came before stays")
-	flags.Int64Var(&opts.MaxFiles, "max-files", sandbox.DefaultMaxFiles, "files, directories and links that one --download may bring")
-	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives at most (default: as long as this command)")
+	flags.Var(&opts.MaxBytes, "max-download", "most bytes of one --download; what came until then stays")
+	flags.Int64Var(&opts.MaxFiles, "max-files", sandbox.DefaultMaxFiles, "most files, directories and links of one --download")
+	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox may live (default: as long as this command)")
 	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
 	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
 	cmdutil.AddLocalFlag(cmd, &isLocal)

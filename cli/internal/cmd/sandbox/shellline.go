@@ -12,7 +12,7 @@ import (
 func shellLine(words []string) (string, error) {
 	for _, word := range words {
 		if strings.ContainsRune(word, 0) {
-			return "", errors.New("a command cannot hold a NUL byte")
+			return "", errors.New("a command cannot contain a NUL byte")
 		}
 	}
 	if len(words) == 1 {

@@ -49,7 +49,7 @@ func parseTransfer(value string, colon int) (transfer, error) {
 	case colon == len(value)-1:
 		return transfer{}, errors.New("the target is empty")
 	case strings.ContainsRune(value, 0):
-		return transfer{}, errors.New("a path cannot hold a NUL byte")
+		return transfer{}, errors.New("a path cannot contain a NUL byte")
 	}
 	return transfer{source: value[:colon], target: value[colon+1:]}, nil
 }

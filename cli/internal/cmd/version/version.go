@@ -21,7 +21,7 @@ func NewCmdVersion(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of e2bctl",
-		Long:  "Print the version of e2bctl, the Go that built it and the system it is for. No network is used.",
+		Long:  "Print the version of e2bctl, the version of Go that built it and the system it is\nfor. It uses no network.",
 		Args:  cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return versionRun(&versionOptions{IO: f.IO, JSON: f.JSON()})
