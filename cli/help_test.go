@@ -26,8 +26,11 @@ func TestHelpIsPinned(t *testing.T) {
 		}
 		words := strings.Fields(cmd.CommandPath())[1:]
 		var out, errs bytes.Buffer
-		if code := Run(t.Context(), nil, &out, &errs, append(words, "--help")); code != 0 || errs.Len() > 0 {
-			t.Errorf("%s --help: status %d, stderr %q", cmd.CommandPath(), code, &errs)
+		if status := Run(t.Context(), nil, &out, &errs, append(words, "--help")); status != 0 {
+			t.Errorf("%s --help: status %d, want 0", cmd.CommandPath(), status)
+		}
+		if errs.Len() > 0 {
+			t.Errorf("%s --help writes %q to stderr, want nothing", cmd.CommandPath(), &errs)
 		}
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".txt"
 		seen[name] = true
@@ -62,8 +65,11 @@ func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
 	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})), nil)
 	each(root, func(cmd *cobra.Command) {
-		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: short description %q: want one without a full stop", cmd.CommandPath(), cmd.Short)
+		if cmd.Short == "" {
+			t.Errorf("%s has no short description", cmd.CommandPath())
+		}
+		if strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short description %q, want it without a full stop", cmd.CommandPath(), cmd.Short)
 		}
 		for _, line := range strings.Split(cmd.Example, "\n") {
 			if line != "" && !strings.HasPrefix(line, "  ") {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/cli"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -21,8 +23,8 @@ func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	sandboxtest.New(t) // skips where this machine cannot have one
 	program, _ := readmeGo(t)
-	if out := buildAndRun(t, program); out != "hello\n42\n" {
-		t.Errorf("it printed %q", out)
+	if diff := cmp.Diff("hello\n42\n", buildAndRun(t, program)); diff != "" {
+		t.Errorf("what it prints (-want +got):\n%s", diff)
 	}
 }
 
@@ -33,7 +35,7 @@ func TestReadmePieces(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	_, pieces := readmeGo(t)
 	if len(pieces) < 9 {
-		t.Fatalf("the READMEs have only %d pieces", len(pieces))
+		t.Fatalf("the READMEs have %d pieces, want at least 9", len(pieces))
 	}
 	out := buildAndRun(t, pieceProgram(pieces), cloud.Env()...)
 	for _, want := range []string{
@@ -146,13 +148,13 @@ func buildAndRun(t *testing.T, program string, env ...string) string {
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, race detector or not
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("building it: %v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), binary)
 	cmd.Env = append(os.Environ(), append(env, "TMPDIR="+dir)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("running it: %v\n%s", err, out)
 	}
 	return string(out)
 }
@@ -175,13 +177,14 @@ func TestReadmeCommands(t *testing.T) {
 		_, known, _ := strings.Cut(help.String(), "Flags:\n") // not what the examples say
 		flags, _, _ := strings.Cut(line[2], " -- ")
 		for _, word := range strings.Fields(flags) {
-			if strings.HasPrefix(word, "--") && word != "--" && !slices.Contains(strings.Fields(known), word) {
+			isFlag := strings.HasPrefix(word, "--") && word != "--"
+			if isFlag && !slices.Contains(strings.Fields(known), word) {
 				t.Errorf("e2bctl %s has no flag %s", strings.TrimSpace(line[1]), word)
 			}
 		}
 	}
 	if checked < 10 {
-		t.Errorf("only %d command lines were found", checked)
+		t.Errorf("%d command lines were found, want at least 10", checked)
 	}
 }
 
@@ -218,7 +221,7 @@ func TestReadmeLinks(t *testing.T) {
 		}
 	}
 	if checked < 30 {
-		t.Errorf("only %d links were found", checked)
+		t.Errorf("%d links were found, want at least 30", checked)
 	}
 }
 
@@ -272,7 +275,7 @@ func readmes(t *testing.T) []page {
 		t.Fatal(err)
 	}
 	if len(pages) < 10 {
-		t.Fatalf("only %d pages were found", len(pages))
+		t.Fatalf("%d pages were found, want at least 10", len(pages))
 	}
 	return pages
 }

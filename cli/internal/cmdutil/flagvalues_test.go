@@ -14,8 +14,11 @@ func TestParseDuration(t *testing.T) {
 		"": 0, "0": 0, "-5": 0, "-5s": 0, "5 m": 0, "soon": 0, "9223372036854775807": 0,
 	} {
 		got, err := parseDuration(in)
-		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("parseDuration(%q) = %v, %v, want %v", in, got, err, want)
+		if got != want {
+			t.Errorf("parseDuration(%q) = %v, want %v", in, got, want)
+		}
+		if refused := err != nil; refused != (want == 0) {
+			t.Errorf("parseDuration(%q) = %v, %v: refused %v, want %v", in, got, err, refused, want == 0)
 		}
 	}
 }
@@ -26,11 +29,19 @@ func FuzzParseDuration(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := parseDuration(text)
-		if (err == nil) != (d > 0) {
-			t.Fatalf("parseDuration(%q) = %v, %v", text, d, err)
+		if err != nil {
+			if d != 0 {
+				t.Fatalf("parseDuration(%q) = %v, %v, want 0 with an error", text, d, err)
+			}
+			return
 		}
-		if seconds, e := strconv.ParseInt(text, 10, 64); e == nil && err == nil && d != time.Duration(seconds)*time.Second {
-			t.Fatalf("parseDuration(%q) = %v", text, d)
+		if d <= 0 {
+			t.Fatalf("parseDuration(%q) = %v, want a positive duration", text, d)
+		}
+		if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+			if want := time.Duration(seconds) * time.Second; d != want {
+				t.Fatalf("parseDuration(%q) = %v, want %v", text, d, want)
+			}
 		}
 	})
 }
@@ -45,8 +56,15 @@ func TestSizeValue(t *testing.T) {
 		"": {}, "0": {}, "-1": {}, "-1KiB": {}, "GiB": {}, "1.5GiB": {}, "1 GiB": {}, "1GB": {}, "9007199254740992KiB": {}, "9223372036854775808": {},
 	} {
 		var got Size
-		if err := got.Set(in); got != want.size || (err == nil) != (want.size > 0) || got.String() != want.shown {
-			t.Errorf("%q is %d (%v), %v; want %d (%v)", in, int64(got), &got, err, int64(want.size), want.shown)
+		err := got.Set(in)
+		if refused := err != nil; refused != (want.size == 0) {
+			t.Errorf("Set(%q) = %v: refused %v, want %v", in, err, refused, want.size == 0)
+		}
+		if got != want.size {
+			t.Errorf("Set(%q) makes it %d, want %d", in, int64(got), int64(want.size))
+		}
+		if got.String() != want.shown {
+			t.Errorf("%q is shown as %q, want %q", in, &got, want.shown)
 		}
 	}
 }
@@ -60,8 +78,11 @@ func FuzzParseKeyValue(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if key == "" || strings.Contains(key, "=") || key+"="+value != text {
-			t.Fatalf("parseKeyValue(%q) = %q, %q", text, key, value)
+		if key == "" || strings.Contains(key, "=") {
+			t.Fatalf("parseKeyValue(%q) = %q, %q, want what stands before the first =", text, key, value)
+		}
+		if got := key + "=" + value; got != text {
+			t.Fatalf("parseKeyValue(%q) = %q, %q, which together are %q", text, key, value, got)
 		}
 	})
 }

@@ -27,8 +27,14 @@ func FuzzCellText(f *testing.F) {
 	f.Add("\x1b]8;;http://x\x07y")
 	f.Fuzz(func(t *testing.T, text string) {
 		got := cellText(text)
-		if got == "" || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\t\x1b\x07\x00") {
-			t.Fatalf("cellText(%q) = %q", text, got)
+		if got == "" {
+			t.Fatalf("cellText(%q) is empty, want at least a hyphen", text)
+		}
+		if !utf8.ValidString(got) {
+			t.Fatalf("cellText(%q) = %q, want UTF-8", text, got)
+		}
+		if i := strings.IndexAny(got, "\n\r\t\x1b\x07\x00"); i >= 0 {
+			t.Fatalf("cellText(%q) = %q, want no %q in a cell", text, got, got[i])
 		}
 	})
 }

@@ -60,12 +60,15 @@ func FuzzCodeWriter(f *testing.F) {
 		if whole := written(t, text, max(len(text), 1)); got != whole {
 			t.Fatalf("%q in pieces of %d is %q, at once %q", text, each, got, whole)
 		}
-		if !utf8.ValidString(got) || !strings.HasSuffix(got, "end\n") {
-			t.Fatalf("%q is %q", text, got)
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q is written as %q, want UTF-8", text, got)
+		}
+		if !strings.HasSuffix(got, "end\n") {
+			t.Fatalf("%q is written as %q, want the next line at the end", text, got)
 		}
 		for _, r := range got {
-			if r != '\n' && r != '\t' && r != '\r' && cmdutil.IsActive(r) {
-				t.Fatalf("%q is %q", text, got)
+			if !strings.ContainsRune("\n\t\r", r) && cmdutil.IsActive(r) {
+				t.Fatalf("%q is written as %q: a terminal acts on %q", text, got, r)
 			}
 		}
 	})

@@ -45,7 +45,10 @@ func TestExplain(t *testing.T) {
 	}
 	var b strings.Builder
 	explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})
-	if !strings.HasPrefix(b.String(), "e2bctl: run: ") || !strings.Contains(b.String(), "Redirect") {
-		t.Errorf("of output that is held it says %q", b.String())
+	if want := "e2bctl: run: "; !strings.HasPrefix(b.String(), want) {
+		t.Errorf("of output that is held it says %q, want %q at the start", b.String(), want)
+	}
+	if want := "Redirect it"; !strings.Contains(b.String(), want) {
+		t.Errorf("of output that is held it says %q, want %q in it", b.String(), want)
 	}
 }

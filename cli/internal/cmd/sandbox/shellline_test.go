@@ -56,8 +56,12 @@ func TestShellLine(t *testing.T) {
 		{[]string{"echo", "it's"}, `echo 'it'\''s'`},
 	}
 	for _, tt := range tests {
-		if got, err := shellLine(tt.words); err != nil || got != tt.want {
-			t.Errorf("shellLine(%q) = %q, %v, want %q", tt.words, got, err, tt.want)
+		got, err := shellLine(tt.words)
+		if err != nil {
+			t.Errorf("shellLine(%q): %v", tt.words, err)
+		}
+		if got != tt.want {
+			t.Errorf("shellLine(%q) = %q, want %q", tt.words, got, tt.want)
 		}
 	}
 	if _, err := shellLine([]string{"a\x00b"}); err == nil {

@@ -44,15 +44,28 @@ func FuzzTransfer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var up uploads
 		if up.Set(text) == nil {
-			if len(up) != 1 || up[0].source+":"+up[0].target != text || strings.Contains(up[0].target, ":") {
-				t.Fatalf("upload %q gives %+v", text, up)
+			checkTransfer(t, text, up)
+			if strings.Contains(up[0].target, ":") {
+				t.Fatalf("upload %q has the target %q, want no colon in it", text, up[0].target)
 			}
 		}
 		var down downloads
 		if down.Set(text) == nil {
-			if len(down) != 1 || down[0].source+":"+down[0].target != text || strings.Contains(down[0].source, ":") {
-				t.Fatalf("download %q gives %+v", text, down)
+			checkTransfer(t, text, down)
+			if strings.Contains(down[0].source, ":") {
+				t.Fatalf("download %q has the source %q, want no colon in it", text, down[0].source)
 			}
 		}
 	})
+}
+
+// checkTransfer checks that text became one transfer, with nothing lost.
+func checkTransfer(t *testing.T, text string, got []transfer) {
+	t.Helper()
+	if len(got) != 1 {
+		t.Fatalf("%q became %+v, want one transfer", text, got)
+	}
+	if joined := got[0].source + ":" + got[0].target; joined != text {
+		t.Fatalf("%q became %+v, which together are %q", text, got[0], joined)
+	}
 }
