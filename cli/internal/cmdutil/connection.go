@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,20 @@ func (c *Connection) Close() error {
 		err = errors.Join(err, c.cloud.Close())
 	}
 	return err
+}
+
+// AddLocalFlag adds --local to cmd.
+func AddLocalFlag(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "local", LocalByDefault(), "use the local cloud, without an account (E2BCTL_LOCAL=1)")
+}
+
+// LocalByDefault reports whether E2BCTL_LOCAL turns --local on.
+func LocalByDefault() bool {
+	switch strings.ToLower(os.Getenv("E2BCTL_LOCAL")) {
+	case "1", "true", "yes", "on":
+		return true
+	}
+	return false
 }
 
 // Opener connects a command to the service that it uses.
@@ -134,16 +150,11 @@ func (f *Factory) ClientOptions() []sandbox.Option {
 	return options
 }
 
-// Logger returns a logger that writes to stderr with -v and discards everything without it. The SDK
-// keeps secrets out of its logs.
+// Logger returns a logger that writes to stderr with -v and discards everything
+// without it. The SDK keeps secrets out of its logs.
 func (f *Factory) Logger() *slog.Logger {
 	if !f.flags.verbose {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(f.IO.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// AddLocalFlag adds --local to cmd.
-func AddLocalFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "local", LocalByDefault(), "use the local cloud, without an account (E2BCTL_LOCAL=1)")
 }

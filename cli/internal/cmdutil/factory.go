@@ -3,12 +3,7 @@
 // exit status.
 package cmdutil
 
-import (
-	"os"
-	"strings"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // Factory creates what commands need, when they need it: a command that only
 // prints its version reads no key and opens no connection.
@@ -52,12 +47,3 @@ func (f *Factory) JSON() bool { return f.flags.output == outputJSON }
 
 // Quiet reports whether progress is left out, and all of a result but IDs.
 func (f *Factory) Quiet() bool { return f.flags.quiet }
-
-// LocalByDefault reports whether E2BCTL_LOCAL turns --local on.
-func LocalByDefault() bool {
-	switch strings.ToLower(os.Getenv("E2BCTL_LOCAL")) {
-	case "1", "true", "yes", "on":
-		return true
-	}
-	return false
-}
