@@ -1,14 +1,17 @@
 // Package cli implements the command e2bctl. Every command is an options
-// struct, a constructor and a run function, and root.go puts them together.
-// Commands get what they need from a [Factory] and read and write through
-// [IOStreams]; only exit.go knows exit statuses, and nothing here ends the
-// process.
+// struct, a constructor and a run function in a file of its family's package in
+// internal/cmd, and root.go puts them together. Commands get what they need from
+// a [cmdutil.Factory] and read and write through [cmdutil.IOStreams]; only exit.go
+// knows exit statuses, and nothing here ends the process.
 package cli
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // cleanupGrace is how long a command may take to clean up after it was told to
@@ -18,12 +21,12 @@ const cleanupGrace = 5 * time.Second
 // Main runs e2bctl with the arguments, streams and signals of this process and
 // returns the status to exit with.
 func Main() int {
-	ios := SystemStreams()
+	ios := cmdutil.SystemStreams()
 	ctx, stop, interrupted := notifyContext(context.Background())
 	defer stop()
 
 	done := make(chan int, 1)
-	go func() { done <- Run(ctx, ios, os.Args[1:]) }()
+	go func() { done <- run(ctx, ios, os.Args[1:]) }()
 	select {
 	case code := <-done:
 		return code
@@ -39,16 +42,23 @@ func Main() int {
 	}
 }
 
-// Run runs e2bctl with the given streams and arguments (without the program's
-// name) and returns its exit status. It writes errors to ios.Err. Cancelling
-// ctx stops the command, which then still cleans up.
-func Run(ctx context.Context, ios *IOStreams, args []string) int {
-	f := newFactory(ios)
-	root := newCmdRoot(f)
+// Run runs e2bctl with the given streams, which it takes for no terminals, and
+// arguments (without the program's name), and returns its exit status. A nil stdin
+// is empty. Cancelling ctx stops the command, which then still cleans up.
+func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
+	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
+}
+
+func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
+	f := cmdutil.NewFactory(ios)
+	root := newCmdRoot(f, args)
+	// Any failure before a command has started is a mistake in the command line.
+	var started bool
+	markStarted(root, &started)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && !f.started {
-		err = &usageError{err: err, command: cmd.CommandPath()}
+	if err != nil && !started {
+		err = &cmdutil.UsageError{Err: err, Command: cmd.CommandPath()}
 	}
 	return report(ctx, f, cmd, err)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -50,7 +52,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   8     partial: at least one of several targets failed
   9     network: the service could not be reached
   130   interrupted (128 + signal)
-  141   nobody reads standard output any more
+  141   the reader of standard output has gone
   143   terminated (128 + signal)
 
 exec, run and code run return the status of the remote command as it is (code
@@ -64,59 +66,19 @@ run: 1 when Python raised). Their own failures are:
   128+n the command died of signal n, with the reason on stderr, or signal n
         stopped e2bctl
 
-A remote 125 looks like ours; with -o json the object on stdout has exitCode,
-and a failure of ours has an error object on stderr instead.
+A 125 of the remote command looks the same. With -o json, a remote status is the
+exitCode of an object on stdout, and a failure of e2bctl is an error object on
+stderr.
 `
 
-// usageError is a mistake in the command line; command is the one whose help to
-// read.
-type usageError struct {
-	err     error
-	command string
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(cmd *cobra.Command, format string, args ...any) error {
-	return &usageError{err: fmt.Errorf(format, args...), command: cmd.CommandPath()}
-}
-
-// partialError says that some of several targets failed. Each failure has
-// already been reported.
-type partialError struct{ failed, total int }
-
-func (e *partialError) Error() string { return fmt.Sprintf("%d of %d failed", e.failed, e.total) }
-
-// conflictError says that the state of this machine does not allow the command.
-type conflictError struct{ message string }
-
-func (e *conflictError) Error() string { return e.message }
-
-// remoteStatus is the status of a remote command, to be returned unchanged. The
-// command has already written its messages to its own streams.
-type remoteStatus int
-
-func (s remoteStatus) Error() string { return fmt.Sprintf("remote status %d", int(s)) }
-
-// ownError is a failure of e2bctl itself in a command that returns a remote
-// status; running means that the remote command had already been requested.
-type ownError struct {
-	err     error
-	running bool
-}
-
-func (e *ownError) Error() string { return e.err.Error() }
-func (e *ownError) Unwrap() error { return e.err }
-
-func (e *ownError) exitCode() int {
-	if errors.Is(e.err, context.DeadlineExceeded) {
+func ownExitCode(e *cmdutil.OwnError) int {
+	if errors.Is(e.Err, context.DeadlineExceeded) {
 		return exitRemoteTimeout
 	}
-	if !e.running || !errors.Is(e.err, sandbox.ErrGone) {
+	if !e.Running || !errors.Is(e.Err, sandbox.ErrGone) {
 		return exitRemoteOwn
 	}
-	if gone, ok := errors.AsType[*sandbox.GoneError](e.err); ok && gone.State == sandbox.GoneExpired {
+	if gone, ok := errors.AsType[*sandbox.GoneError](e.Err); ok && gone.State == sandbox.GoneExpired {
 		return exitRemoteTimeout
 	}
 	return exitRemoteKilled
@@ -127,17 +89,17 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if status, ok := errors.AsType[remoteStatus](err); ok {
+	if status, ok := errors.AsType[cmdutil.RemoteStatus](err); ok {
 		return int(status)
 	}
 	if stopped, ok := errors.AsType[*signalError](err); ok {
 		return exitSignalled + int(stopped.signal)
 	}
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if _, ok := errors.AsType[*cmdutil.UsageError](err); ok {
 		return exitUsage
 	}
-	if own, ok := errors.AsType[*ownError](err); ok {
-		return own.exitCode()
+	if own, ok := errors.AsType[*cmdutil.OwnError](err); ok {
+		return ownExitCode(own)
 	}
 	return classify(err).exit
 }
@@ -152,13 +114,13 @@ type class struct {
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
 func classify(err error) class {
-	if _, ok := errors.AsType[*partialError](err); ok {
+	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
 	}
-	if _, ok := errors.AsType[*conflictError](err); ok {
+	if _, ok := errors.AsType[*localcloud.ConflictError](err); ok {
 		return class{code: "conflict", exit: exitConflict}
 	}
-	if _, ok := errors.AsType[*usageError](err); ok {
+	if _, ok := errors.AsType[*cmdutil.UsageError](err); ok {
 		return class{code: "usage", exit: exitUsage}
 	}
 	if _, ok := errors.AsType[*signalError](err); ok {
@@ -176,7 +138,7 @@ func classify(err error) class {
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to see the sandboxes there are."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to list the sandboxes."}
 	case errors.Is(err, fs.ErrNotExist):
 		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
@@ -204,14 +166,14 @@ func isNetwork(err error) bool {
 
 // report writes err in a form for people or programs, and returns the status to
 // exit with.
-func report(ctx context.Context, f *Factory, cmd *cobra.Command, err error) int {
+func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if f.IO.outClosed.Load() {
+	if f.IO.OutClosed() {
 		return exitSignalled + int(syscall.SIGPIPE)
 	}
-	if _, ok := errors.AsType[remoteStatus](err); ok {
+	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); ok {
 		return exitCode(err)
 	}
 	// A command that was stopped fails with the error of whatever call was
@@ -220,25 +182,25 @@ func report(ctx context.Context, f *Factory, cmd *cobra.Command, err error) int 
 		err = stopped
 	}
 	c := classify(err)
-	message := printable(err.Error())
+	message := cmdutil.Printable(err.Error())
 	name := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
 	if cmd.HasParent() {
 		message = name + ": " + message
 	}
-	if f.jsonOutput() {
+	if f.JSON() {
 		writeErrorJSON(f.IO, c.code, message, err)
 		return exitCode(err)
 	}
 	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", message)
-	if usage, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.command)
+	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
+		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.Command)
 	} else if c.hint != "" {
 		fmt.Fprintln(f.IO.Err, c.hint)
 	}
 	return exitCode(err)
 }
 
-func writeErrorJSON(ios *IOStreams, code, message string, err error) {
+func writeErrorJSON(ios *cmdutil.IOStreams, code, message string, err error) {
 	type body struct {
 		Code      string `json:"code"`
 		Message   string `json:"message"`
@@ -247,7 +209,7 @@ func writeErrorJSON(ios *IOStreams, code, message string, err error) {
 	}
 	b := body{Code: code, Message: message}
 	if e, ok := errors.AsType[*api.Error](err); ok {
-		b.Status, b.RequestID = e.StatusCode, printable(e.RequestID)
+		b.Status, b.RequestID = e.StatusCode, cmdutil.Printable(e.RequestID)
 	}
 	if b.Status == 0 && errors.Is(err, api.ErrNotFound) {
 		b.Status = http.StatusNotFound

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -37,66 +38,23 @@ func TestExitCode(t *testing.T) {
 		{api.ErrNoAPIKey, 4},
 		{answer(409), 5},
 		{gone("paused"), 5},
-		{&conflictError{message: "one already runs"}, 5},
+		{&localcloud.ConflictError{}, 5},
 		{answer(429), 6},
 		{context.DeadlineExceeded, 7},
-		{&partialError{failed: 1, total: 2}, 8},
+		{&cmdutil.PartialError{Failed: 1, Total: 2}, 8},
 		{api.NewError("GET", "/", errors.New("connection refused")), 9},
 		{stopped, 143},
-		{remoteStatus(42), 42},
-		{&ownError{err: answer(404)}, 125},
-		{&ownError{err: gone("killed")}, 125},
-		{&ownError{err: gone("killed"), running: true}, 137},
-		{&ownError{err: gone("expired"), running: true}, 124},
-		{&ownError{err: context.DeadlineExceeded}, 124},
-		{&ownError{err: stopped}, 143},
+		{cmdutil.RemoteStatus(42), 42},
+		{&cmdutil.OwnError{Err: answer(404)}, 125},
+		{&cmdutil.OwnError{Err: gone("killed")}, 125},
+		{&cmdutil.OwnError{Err: gone("killed"), Running: true}, 137},
+		{&cmdutil.OwnError{Err: gone("expired"), Running: true}, 124},
+		{&cmdutil.OwnError{Err: context.DeadlineExceeded}, 124},
+		{&cmdutil.OwnError{Err: stopped}, 143},
 	}
 	for _, tt := range tests {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
 		}
-	}
-}
-
-func TestExitStatus(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		result sandbox.CommandResult
-		want   int
-	}{
-		{sandbox.CommandResult{ExitCode: 3}, 3},
-		{sandbox.CommandResult{ExitCode: 137, Status: "exit status 137 (out of memory: the sandbox's limit is 2 GiB)"}, 137},
-		{sandbox.CommandResult{ExitCode: -1, Signal: 9}, 137},
-		{sandbox.CommandResult{ExitCode: -1, Signal: 31}, 159},
-		{sandbox.CommandResult{ExitCode: -1, Status: "something else"}, 1},
-		{sandbox.CommandResult{ExitCode: 256}, 1}, // as a process's own status it would mean success
-	}
-	for _, tt := range tests {
-		if got := exitStatus(&tt.result); got != tt.want {
-			t.Errorf("exitStatus(%+v) = %d, want %d", tt.result, got, tt.want)
-		}
-	}
-}
-
-// TestExplain covers what is written about a command besides its own output.
-func TestExplain(t *testing.T) {
-	t.Parallel()
-	const oom = "out of memory: the sandbox's limit is 64 MiB"
-	for want, result := range map[string]sandbox.CommandResult{
-		"": {ExitCode: 3, Status: "exit status 3"},
-		"e2bctl: exec: the command failed: signal: killed (" + oom + ")\n":  {ExitCode: -1, Signal: 9, Status: "signal: killed (" + oom + ")"},
-		"e2bctl: exec: the command failed: exit status 137 (" + oom + ")\n": {ExitCode: 137, Status: "exit status 137 (" + oom + ")"},
-		"e2bctl: exec: the command failed: signal: \uFFFD[2J\n":             {ExitCode: -1, Status: "signal: \xff\x1b[2J"},
-	} {
-		var b strings.Builder
-		explain(&b, "exec", &result)
-		if b.String() != want {
-			t.Errorf("of %+v it says %q, want %q", result, b.String(), want)
-		}
-	}
-	var b strings.Builder
-	explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})
-	if !strings.HasPrefix(b.String(), "e2bctl: run: ") || !strings.Contains(b.String(), "Redirect") {
-		t.Errorf("of output that is held it says %q", b.String())
 	}
 }

@@ -4,23 +4,26 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-const environmentHelp = `Settings come from, first wins:
+const environmentHelp = `Settings come from these places; the first one that has a value wins:
 
   1. flags (--api-url, --domain)
   2. the environment
-  3. the file named by --env-file, else ./.env (E2B_* only); --no-env-file: none
+  3. the file named by --env-file, or else ./.env (E2B_* only); no file with
+     --no-env-file
   4. defaults
 
   E2B_API_KEY       the key of the service
   E2B_DOMAIN        the service's domain (default e2b.app)
   E2B_API_URL       its API, when it is not https://api.<domain>
   E2B_SANDBOX_URL   one address for all sandboxes, when there is one
-  E2BCTL_LOCAL      1: --local for every command that has it
+  E2BCTL_LOCAL      1 turns --local on for every command that has it
   E2BCTL_PYTHON     the python3 of local sandboxes
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept
-  HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as everywhere
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as in other programs
 
 An address from ./.env together with a key from the environment is refused: a
 checked-out file must not send your key elsewhere. Put both in one place.
@@ -35,10 +38,10 @@ error is then one JSON object on stderr:
   {"error":{"code":"not_found","message":"…","status":404,"requestID":"…"}}
 
 On a terminal tables show relative times; elsewhere times are RFC 3339 in UTC.
-Text of a service or a sandbox is stripped of control characters in tables and
-errors. exec and run pass bytes through, as ssh does. code run does so to a file
-or a pipe; on a terminal escape sequences and other control characters of the
-code are left out.
+Text from a service or a sandbox is stripped of control characters in tables and
+errors. exec and run pass bytes through, as ssh does. So does code run to a file
+or a pipe; on a terminal it leaves out escape sequences and other control
+characters.
 `
 
 // newCmdHelpTopic returns a command without a run function: cobra lists it
@@ -63,7 +66,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 		show := cmd.Run
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-				return usagef(root, "unknown help topic %q", strings.Join(args, " "))
+				return cmdutil.Usagef(root, "unknown help topic %q", strings.Join(args, " "))
 			}
 			show(cmd, args)
 			return nil

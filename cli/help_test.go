@@ -9,14 +9,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // TestHelpIsPinned compares every help text with testdata/help, so that no flag
 // changes unnoticed. UPDATE_SCRIPTS=1 rewrites the files.
 func TestHelpIsPinned(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
-	ios := NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
-	root := newCmdRoot(newFactory(ios))
+	ios := cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
+	root := newCmdRoot(cmdutil.NewFactory(ios), nil)
 	seen := map[string]bool{}
 	each(root, func(cmd *cobra.Command) {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {
@@ -24,8 +26,11 @@ func TestHelpIsPinned(t *testing.T) {
 		}
 		words := strings.Fields(cmd.CommandPath())[1:]
 		var out, errs bytes.Buffer
-		if code := Run(t.Context(), NewIOStreams(nil, &out, &errs), append(words, "--help")); code != 0 || errs.Len() > 0 {
-			t.Errorf("%s --help: status %d, stderr %q", cmd.CommandPath(), code, &errs)
+		if status := Run(t.Context(), nil, &out, &errs, append(words, "--help")); status != 0 {
+			t.Errorf("%s --help: status %d, want 0", cmd.CommandPath(), status)
+		}
+		if errs.Len() > 0 {
+			t.Errorf("%s --help writes %q to stderr, want nothing", cmd.CommandPath(), &errs)
 		}
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".txt"
 		seen[name] = true
@@ -58,10 +63,13 @@ func TestHelpIsPinned(t *testing.T) {
 // TestCommandsAreDescribed checks what every command must tell its reader.
 func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
-	root := newCmdRoot(newFactory(NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})))
+	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})), nil)
 	each(root, func(cmd *cobra.Command) {
-		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: short description %q: want one without a full stop", cmd.CommandPath(), cmd.Short)
+		if cmd.Short == "" {
+			t.Errorf("%s has no short description", cmd.CommandPath())
+		}
+		if strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short description %q, want it without a full stop", cmd.CommandPath(), cmd.Short)
 		}
 		for _, line := range strings.Split(cmd.Example, "\n") {
 			if line != "" && !strings.HasPrefix(line, "  ") {

@@ -1,9 +1,16 @@
 package cli
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/code"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 const rootExample = `  e2bctl run --local --upload .:app -w app --download app/report.xml:out/ -- make test
@@ -12,11 +19,31 @@ const rootExample = `  e2bctl run --local --upload .:app -w app --download app/r
   e2bctl code run --local -c 'import sys; sys.version'
   eval "$(e2bctl local up --background)"`
 
-func newCmdRoot(f *Factory) *cobra.Command {
+// commands are the commands at the top, each by its name and aliases.
+var commands = []struct {
+	names []string
+	build func(*cmdutil.Factory) *cobra.Command
+}{
+	{[]string{"run"}, sandbox.NewCmdRun},
+	{[]string{"create"}, sandbox.NewCmdCreate},
+	{[]string{"ls", "list"}, sandbox.NewCmdList},
+	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
+	{[]string{"exec"}, sandbox.NewCmdExec},
+	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
+	{[]string{"code"}, code.NewCmdCode},
+	{[]string{"local"}, local.NewCmdLocal},
+	{[]string{"doctor"}, doctor.NewCmdDoctor},
+	{[]string{"version"}, version.NewCmdVersion},
+}
+
+// newCmdRoot returns the command for a command line. When the first word names a
+// command, only that one is built: to describe all others would be most of what a
+// short one does. Help, completion and a mistake need them all.
+func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "e2bctl",
 		Short:         "Drive E2B-style sandboxes, remote or on this machine",
-		Long:          "e2bctl drives the sandboxes of E2B Cloud, of a self-hosted compatible service,\nor of the local cloud that it carries with it (--local).",
+		Long:          "e2bctl drives the sandboxes of E2B Cloud, of a self-hosted compatible service,\nor of the local cloud that is built into it (--local).",
 		Example:       rootExample,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -24,67 +51,39 @@ func newCmdRoot(f *Factory) *cobra.Command {
 	root.SetIn(f.IO.In)
 	root.SetOut(f.IO.Out)
 	root.SetErr(f.IO.Err)
+	f.AddFlags(root)
 
-	flags := root.PersistentFlags()
-	flags.VarP(&f.flags.output, "output", "o", "output format")
-	flags.BoolVarP(&f.flags.quiet, "quiet", "q", false, "print IDs only, and no progress")
-	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
-	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
-	flags.BoolVar(&f.flags.noEnvFile, "no-env-file", false, "read no .env file")
-	flags.StringVar(&f.flags.apiURL, "api-url", "", "the service's API is at `URL` (E2B_API_URL)")
-	flags.StringVar(&f.flags.domain, "domain", "", "the service's domain is `NAME` (E2B_DOMAIN)")
-	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
-
+	for _, command := range commands {
+		if len(args) > 0 && slices.Contains(command.names, args[0]) {
+			root.AddCommand(command.build(f))
+			root.CompletionOptions.DisableDefaultCmd = true
+			return root
+		}
+	}
+	for _, command := range commands {
+		root.AddCommand(command.build(f))
+	}
 	root.AddCommand(
-		newCmdRun(f, nil),
-		newCmdCreate(f, nil),
-		newCmdList(f, nil),
-		newCmdInfo(f, nil),
-		newCmdExec(f, nil),
-		newCmdCode(f),
-		newCmdKill(f, nil),
-		newCmdLocal(f),
-		newCmdDoctor(f, nil),
-		newCmdVersion(f, nil),
 		newCmdHelpTopic("exit-codes", "Exit statuses of e2bctl", exitCodesHelp),
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
-	root.Version = readBuildVersion().line()
+	root.Version = version.Line()
 	root.SetVersionTemplate("e2bctl {{.Version}}\n")
 	refuseUnknownTopics(root)
-	markStarted(f, root)
 	return root
 }
 
 // markStarted makes every command record that its command line was understood:
 // flags, their groups and arguments are all checked before RunE.
-func markStarted(f *Factory, cmd *cobra.Command) {
+func markStarted(cmd *cobra.Command, started *bool) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			f.started = true
+			*started = true
 			return run(cmd, args)
 		}
 	}
 	for _, child := range cmd.Commands() {
-		markStarted(f, child)
+		markStarted(child, started)
 	}
-}
-
-// newCmdGroup returns a command that only contains others. For an unknown one
-// cobra would print help and succeed; a script must see that as a mistake.
-func newCmdGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
-	group := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	group.AddCommand(commands...)
-	return group
 }

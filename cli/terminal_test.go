@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // codeRun runs hostile code with both streams on a terminal and returns what
@@ -50,11 +52,11 @@ func TestHostileCodeOnATerminal(t *testing.T) {
 	}
 	got := codeRun(t, "-o", "json")
 	for _, r := range got {
-		if r != '\n' && isActive(r) {
+		if r != '\n' && cmdutil.IsActive(r) {
 			t.Errorf("the terminal got %q in JSON: %q", r, got)
 		}
 	}
-	var view executionView
+	var view struct{ Stdout string }
 	if err := json.Unmarshal([]byte(got), &view); err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,16 @@ var imports = map[string]string{
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
-	"cli":        "api sandbox sandbox/local internal/shell",
-	"cli/e2bctl": "cli",
+	"cli": "api cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
+		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
+	"cli/e2bctl":               "cli",
+	"cli/internal/cmd/code":    "cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil sandbox sandbox/local",
+	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
+	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil sandbox internal/shell",
+	"cli/internal/cmd/version": "cli/internal/cmdutil",
+	"cli/internal/cmdutil":     "cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/localcloud":  "api sandbox",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
@@ -62,6 +70,7 @@ var imports = map[string]string{
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
 	"internal/interop":     "",
 	"internal/pinned":      "internal/cloud/pyenv",
+	"internal/readme":      "",
 	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
 
 	"internal/archive":                          "",

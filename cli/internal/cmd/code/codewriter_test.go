@@ -1,0 +1,75 @@
+package code
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+func TestCodeWriter(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain é 漢字\n\ta\r\nb":             "plain é 漢字\n\ta\r\nb",
+		"\x1b[1;31mred\x1b[0m":             "red",
+		"\x1b[2J\x1b[H\x1b[?1049h":         "",
+		"\u009b31mred":                     "red",
+		"\x1b]0;title\x07text":             "]0;titletext",
+		"\x1b]8;;http://x\x1b\\y":          "]8;;http://x\\y",
+		"\x1bPq\x1b\\\x1b_x\x9c":           "Pq\\_x\uFFFD",
+		"\x1b\x1b[31mx\x1bc":               "xc",
+		"\x1b[12\nnext":                    "\nnext",
+		"\x1b[é":                           "é",
+		"back\bspace bell\a null\x00 \x7f": "backspace bell null ",
+		"abc\u202edcba\u2028":              "abcdcba",
+		"broken \xff \xe2\x82":             "broken \uFFFD \uFFFD",
+	} {
+		for _, each := range []int{1, 2, 3, len(in)} {
+			if got := written(t, in, each); got != want+"end\n" {
+				t.Errorf("%q in pieces of %d is %q, want %q", in, each, got, want+"end\n")
+			}
+		}
+	}
+}
+
+// written returns what a terminal gets when text is written in pieces, followed
+// by a last line.
+func written(t *testing.T, text string, each int) string {
+	t.Helper()
+	var screen strings.Builder
+	w := &codeWriter{w: &screen, terminal: true}
+	for rest := []byte(text); len(rest) > 0; {
+		n := min(max(each, 1), len(rest))
+		if wrote, err := w.Write(rest[:n]); wrote != n || err != nil {
+			t.Fatalf("Write = %d, %v", wrote, err)
+		}
+		rest = rest[n:]
+	}
+	if err := w.println("end"); err != nil {
+		t.Fatal(err)
+	}
+	return screen.String()
+}
+
+func FuzzCodeWriter(f *testing.F) {
+	f.Add("\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x1b\\\u009b2J\x1b[6n\x1b[1;31mred\x1b[0m\x00\u202e\t100%\r", 3)
+	f.Add("\x1b[\xc2\x9b1", 1)
+	f.Fuzz(func(t *testing.T, text string, each int) {
+		got := written(t, text, each)
+		if whole := written(t, text, max(len(text), 1)); got != whole {
+			t.Fatalf("%q in pieces of %d is %q, at once %q", text, each, got, whole)
+		}
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q is written as %q, want UTF-8", text, got)
+		}
+		if !strings.HasSuffix(got, "end\n") {
+			t.Fatalf("%q is written as %q, want the next line at the end", text, got)
+		}
+		for _, r := range got {
+			if !strings.ContainsRune("\n\t\r", r) && cmdutil.IsActive(r) {
+				t.Fatalf("%q is written as %q: a terminal acts on %q", text, got, r)
+			}
+		}
+	})
+}

@@ -1,0 +1,217 @@
+// Package doctor has e2bctl doctor: checks of the key, the service and this machine.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// doctorLimit bounds one check.
+const doctorLimit = 20 * time.Second
+
+type doctorOptions struct {
+	Factory *cmdutil.Factory
+	Local   bool
+}
+
+// NewCmdDoctor returns e2bctl doctor.
+func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
+	opts := &doctorOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the service, the key and what this machine can isolate",
+		Long: `Check the key and its service, and what the local cloud can do on this machine:
+how sandboxes are isolated, which limits are enforced, and which Python they run.
+The status is 1 if a check failed; a warning is not a failure.`,
+		Example: `  e2bctl doctor
+  e2bctl doctor --local -o json`,
+		Args: cmdutil.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return doctorRun(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.Local, "local", cmdutil.LocalByDefault(), "check only what the local cloud needs (E2BCTL_LOCAL=1)")
+	return cmd
+}
+
+// The possible results of a check.
+const (
+	checkOK      = "ok"
+	checkWarning = "warning"
+	checkFailed  = "failed"
+)
+
+// check is one line of the doctor's report.
+type check struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"` // what to do about it
+}
+
+var errUnhealthy = errors.New("at least one check failed")
+
+func doctorRun(ctx context.Context, opts *doctorOptions) error {
+	f := opts.Factory
+	var checks []check
+	if !opts.Local {
+		checks = append(checks, checkService(ctx, f)...)
+	}
+	checks = append(checks, checkLocal(ctx, f)...)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := writeChecks(f, checks); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Status == checkFailed {
+			return errUnhealthy
+		}
+	}
+	return nil
+}
+
+func writeChecks(f *cmdutil.Factory, checks []check) error {
+	if f.JSON() {
+		return cmdutil.WriteJSON(f.IO.Out, checks)
+	}
+	rows := make([][]string, len(checks))
+	for i, c := range checks {
+		rows[i] = []string{c.Name, c.Status, c.Detail}
+	}
+	if err := cmdutil.WriteTable(f.IO.Out, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Hint != "" {
+			fmt.Fprintf(f.IO.Err, "%s: %s\n", c.Name, cmdutil.Printable(c.Hint))
+		}
+	}
+	return nil
+}
+
+// checkService checks the key and the service that it belongs to.
+func checkService(ctx context.Context, f *cmdutil.Factory) []check {
+	client, err := sandbox.NewClient(append(f.ClientOptions(), sandbox.WithRetries(0))...)
+	if errors.Is(err, api.ErrNoAPIKey) {
+		return []check{{
+			Name: "key", Status: checkWarning, Detail: "none: only the local cloud can be used",
+			Hint: "set " + api.EnvAPIKey + " to use a remote service",
+		}}
+	}
+	if err != nil {
+		return []check{{Name: "key", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}}
+	}
+	defer func() { _ = client.Close() }() // closing only frees connections
+	key := check{Name: "key", Status: checkOK, Detail: "from " + client.API().Sources().APIKey}
+
+	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
+	defer cancel()
+	service := check{Name: "service", Status: checkOK}
+	started := time.Now()
+	_, err = client.API().Sandboxes.ListPage(ctx, &api.ListParams{Limit: 1})
+	switch {
+	case err == nil:
+		service.Detail = fmt.Sprintf("%s (from %s) answered in %v", client.API().BaseURL(), client.API().Sources().BaseURL, time.Since(started).Round(time.Millisecond))
+	case errors.Is(err, api.ErrUnauthorized), errors.Is(err, api.ErrForbidden):
+		key.Status, key.Detail = checkFailed, key.Detail+", refused by the service"
+		key.Hint = "check that the key is one of " + client.API().BaseURL()
+		service.Detail = client.API().BaseURL() + " answers"
+	default:
+		service.Status, service.Detail = checkFailed, cmdutil.Printable(err.Error())
+		service.Hint = "check the address (" + client.API().BaseURL() + ") and the proxy variables"
+	}
+	return []check{key, service}
+}
+
+// checkLocal starts a local cloud and reports what it found. It does not judge
+// by settings: it finds out what the machine can do by doing it.
+func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
+	if runtime.GOOS != "linux" {
+		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
+	defer cancel()
+	checks = []check{checkPython(ctx)}
+	started := time.Now()
+	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
+	if err != nil {
+		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: cmdutil.Printable(err.Error())})
+	}
+	defer func() {
+		if err := cloud.Close(); err != nil {
+			checks = append(checks, check{Name: "cleanup", Status: checkFailed, Detail: err.Error()})
+		}
+	}()
+	report := cloud.Report()
+	notes := slices.DeleteFunc(report.Notes, func(note string) bool { return note == checks[0].Hint }) // the python check's
+	isolation := check{
+		Name: "isolation", Status: checkOK,
+		Detail: fmt.Sprintf("%s; %s; started in %v", report.Isolation, users(report.UserIDs), time.Since(started).Round(time.Millisecond)),
+		Hint:   strings.Join(notes, "; "),
+	}
+	if report.Isolation != local.Full {
+		isolation.Status = checkWarning
+	}
+	checks = append(checks, isolation)
+	for _, limit := range []struct{ name, enforced string }{
+		{"network", report.Egress}, {"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
+	} {
+		c := check{Name: limit.name, Status: checkOK, Detail: limit.enforced}
+		if strings.HasPrefix(limit.enforced, "not ") || strings.HasPrefix(limit.enforced, "proxy only") || strings.HasPrefix(limit.enforced, "none") {
+			c.Status = checkWarning
+		}
+		checks = append(checks, c)
+	}
+	return append(checks, checkSandbox(ctx, cloud))
+}
+
+func users(ids int) string {
+	if ids == 1 {
+		return "root and user are one id inside"
+	}
+	return fmt.Sprintf("%d user ids inside", ids)
+}
+
+func checkPython(ctx context.Context) check {
+	found, err := local.FindPython(ctx)
+	if err != nil {
+		return check{Name: "python", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}
+	}
+	c := check{Name: "python", Status: checkOK, Detail: fmt.Sprintf("%s, Python %s at %s", found.Level, found.Version, found.Path), Hint: found.Note}
+	if found.Note != "" {
+		c.Status = checkWarning
+	}
+	return c
+}
+
+// checkSandbox creates a sandbox in the cloud and runs code in its kernel.
+func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
+	c = check{Name: "kernel", Status: checkOK}
+	started := time.Now()
+	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		execution, err := sb.RunCode(ctx, "6 * 7", nil)
+		if err == nil && execution.Text() != "42" {
+			err = fmt.Errorf("6 * 7 returned %q, want 42", execution.Text())
+		}
+		c.Detail = fmt.Sprintf("first result %v after create, over %s", time.Since(started).Round(time.Millisecond), sb.CodeTransport())
+		return err
+	}, append(cloud.Options(), sandbox.WithEnvFile(""))...)
+	if err != nil {
+		c.Status, c.Detail = checkFailed, cmdutil.Printable(err.Error())
+	}
+	return c
+}

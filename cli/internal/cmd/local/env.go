@@ -1,0 +1,63 @@
+package local
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+type envOptions struct {
+	IO   *cmdutil.IOStreams
+	JSON bool
+}
+
+func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
+	return &cobra.Command{
+		Use:   "env",
+		Short: "Print the variables that point any E2B SDK at the local cloud",
+		Long:  "Print shell lines that set E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL to the\nrunning local cloud of this user. Every E2B SDK, in any language, obeys them.",
+		Example: `  eval "$(e2bctl local env)"
+  python agent.py`,
+		Args: cmdutil.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return envRun(&envOptions{IO: f.IO, JSON: f.JSON()})
+		},
+	}
+}
+
+func envRun(opts *envOptions) error {
+	place, err := localcloud.Find()
+	if err != nil {
+		return err
+	}
+	record, err := place.Read()
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		variables := make(map[string]string, len(record.Env))
+		for _, pair := range record.Env {
+			name, value, _ := strings.Cut(pair, "=")
+			variables[name] = value
+		}
+		return cmdutil.WriteJSON(opts.IO.Out, variables)
+	}
+	return writeExports(opts.IO.Out, record)
+}
+
+// writeExports writes lines for a POSIX shell.
+func writeExports(w io.Writer, record localcloud.Record) error {
+	var lines strings.Builder
+	for _, pair := range record.Env {
+		name, value, _ := strings.Cut(pair, "=")
+		fmt.Fprintf(&lines, "export %s=%s\n", name, shell.Quote(value))
+	}
+	_, err := io.WriteString(w, lines.String())
+	return err
+}

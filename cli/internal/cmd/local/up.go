@@ -1,0 +1,147 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+type upOptions struct {
+	Factory    *cmdutil.Factory
+	Port       uint16
+	Background bool
+	Idle       cmdutil.Duration
+}
+
+func newCmdUp(f *cmdutil.Factory) *cobra.Command {
+	opts := &upOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the local cloud",
+		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
+the variables that point any E2B SDK at it. It listens on 127.0.0.1 only and has
+a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
+		Example: `  e2bctl local up
+  e2bctl local up --port 3999 -o json
+  eval "$(e2bctl local up --background)"`,
+		Args: cmdutil.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Background {
+				return upBackground(cmd.Context(), opts)
+			}
+			return upRun(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
+	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready; end it with e2bctl local down")
+	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
+	return cmd
+}
+
+func upRun(ctx context.Context, opts *upOptions) (err error) {
+	f := opts.Factory
+	place, err := localcloud.Find()
+	if err != nil {
+		return err
+	}
+	release, err := place.Claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()))
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(cloud, &err)
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Isolation: string(cloud.Isolation()), Env: cloud.Env()}
+	if err := place.Publish(record); err != nil {
+		return err
+	}
+	if err := announce(f, record); err != nil {
+		return err
+	}
+	if !f.Quiet() {
+		fmt.Fprintf(f.IO.Err, "local cloud on %s, isolation: %s; Ctrl-C ends it and its sandboxes\n", record.URL, record.Isolation)
+	}
+	return opts.wait(ctx, cloud)
+}
+
+// announce writes to stdout that the cloud is ready: one line of JSON, or lines
+// for a shell.
+func announce(f *cmdutil.Factory, record localcloud.Record) error {
+	if f.JSON() {
+		return json.NewEncoder(f.IO.Out).Encode(record)
+	}
+	return writeExports(f.IO.Out, record)
+}
+
+// wait returns when ctx ends, the cloud breaks or it has been idle for long
+// enough. A cloud in the foreground normally ends by being told to stop, so
+// that is not an error.
+func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
+	var tick <-chan time.Time
+	idle := time.Duration(o.Idle)
+	var client *sandbox.Client
+	if idle > 0 {
+		if client, err = sandbox.NewClient(cloud.Options()...); err != nil {
+			return err
+		}
+		defer cmdutil.Closing(client, &err)
+		ticker := time.NewTicker(max(idle/20, 50*time.Millisecond))
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-cloud.Done():
+			return errors.New("the local cloud ended by itself; run it with -v to see why")
+		case <-tick:
+		}
+		for _, err := range client.List(ctx, nil) {
+			if err != nil {
+				continue
+			}
+			last = time.Now()
+			break
+		}
+		if time.Since(last) >= idle {
+			return nil
+		}
+	}
+}
+
+// upBackground starts another process that runs the cloud.
+func upBackground(ctx context.Context, opts *upOptions) error {
+	place, err := localcloud.Find()
+	if err != nil {
+		return err
+	}
+	record, err := place.StartBackground(ctx, opts.Port, time.Duration(opts.Idle))
+	if err != nil {
+		return err
+	}
+	if err := announce(opts.Factory, record); err != nil {
+		return err
+	}
+	if !opts.Factory.Quiet() {
+		fmt.Fprintf(opts.Factory.IO.Err, "local cloud on %s, isolation: %s; e2bctl local down ends it\n", record.URL, record.Isolation)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// processFlags say how a command is started in a sandbox.
+type processFlags struct {
+	User    string
+	Cwd     string
+	Envs    cmdutil.KeyValues
+	NoStdin bool
+}
+
+func (p *processFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&p.User, "user", "u", "", "run as user `NAME` (default: user)")
+	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
+	flags.VarP(&p.Envs, "env", "e", "environment variable for the command, repeatable")
+	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even if it is a pipe or a file")
+	flags.SetInterspersed(false) // what follows the command belongs to the command
+}
+
+// commandWords removes the -- that cobra leaves after the first argument, and
+// refuses an empty command.
+func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return nil, cmdutil.Usagef(cmd, "want a command to run")
+	}
+	return words, nil
+}
+
+// commandView is what -o json prints for a finished command.
+type commandView struct {
+	SandboxID string `json:"sandboxID"`
+	ExitCode  int    `json:"exitCode"`
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	Status    string `json:"status"`               // in words: "exit status 3", "signal: killed"
+	Signal    int    `json:"signal,omitempty"`     // the signal that ended it
+	Truncated bool   `json:"truncated,omitempty"`  // the middle of an output is missing
+	Held      bool   `json:"outputHeld,omitempty"` // a process that it left behind kept the output open
+}
+
+// runCommand runs line in sb for the e2bctl command called name. If the status
+// of the line is not 0 it returns a cmdutil.RemoteStatus.
+func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
+	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs}
+	if ios.InIsData && !process.NoStdin {
+		params.Stdin = ios.In
+	}
+	if !asJSON {
+		params.Stdout, params.Stderr, params.MaxOutput = ios.Out, ios.Err, -1
+	}
+	result, err := sb.Commands.Run(ctx, line, params)
+	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
+		return &cmdutil.OwnError{Err: err, Running: true}
+	}
+	status := exitStatus(result)
+	if asJSON {
+		view := commandView{
+			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
+			Signal: result.Signal, Truncated: result.StdoutDropped+result.StderrDropped > 0, Held: result.OutputHeld,
+		}
+		if err := cmdutil.WriteJSON(ios.Out, view); err != nil {
+			return err
+		}
+	} else {
+		explain(ios.Err, name, result)
+	}
+	if status != 0 {
+		return cmdutil.RemoteStatus(status)
+	}
+	return nil
+}
+
+// explain writes what a command cannot say itself: which signal ended it, why,
+// if the sandbox knows, and that what it left running still has its output,
+// which is lost from now on.
+func explain(w io.Writer, name string, result *sandbox.CommandResult) {
+	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
+		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, cmdutil.Printable(result.Status))
+	}
+	if result.OutputHeld {
+		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output open; what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
+	}
+}
+
+// Statuses that a remote command does not return itself.
+const (
+	failed    = 1
+	signalled = 128 // plus the signal's number
+)
+
+// exitStatus returns the status as a shell does: 128 + n after signal n.
+func exitStatus(result *sandbox.CommandResult) int {
+	switch {
+	case result.Signal > 0:
+		return signalled + result.Signal
+	case result.ExitCode < 0, result.ExitCode > 255: // not a status that Linux has
+		return failed
+	}
+	return result.ExitCode
+}

@@ -1,0 +1,92 @@
+// Package sandbox has the commands that create, use and kill sandboxes.
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// defaultLifetime is how long a sandbox lives that is left running. A command
+// that has ended cannot renew a lease.
+const defaultLifetime = 5 * time.Minute
+
+type createOptions struct {
+	IO       *cmdutil.IOStreams
+	JSON     bool
+	Open     cmdutil.Opener
+	Template string
+	Lifetime cmdutil.Duration
+	Envs     cmdutil.KeyValues
+	Metadata cmdutil.KeyValues
+	Network  networkFlags
+}
+
+// NewCmdCreate returns e2bctl create.
+func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
+	opts := &createOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "create [template]",
+		Short: "Create a sandbox and leave it running",
+		Long: `Create a sandbox, print its ID and leave it running until its lifetime is over or
+it is killed. With --local it runs on this machine, in the cloud of
+e2bctl local up; if none is running, one is started in the background, and ends
+ten minutes after its last sandbox.`,
+		Example: `  ID=$(e2bctl create)
+  e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
+  ID=$(e2bctl create --local)`,
+		Args: cmdutil.Wants("one template at most", cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON = f.JSON()
+			if len(args) == 1 {
+				opts.Template = args[0]
+			}
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting); err != nil {
+				return err
+			}
+			return createRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives")
+	flags.Var(&opts.Lifetime, "timeout", "the name of --lifetime in the official CLI")
+	flags.VarP(&opts.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
+	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	opts.Network.add(cmd)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
+	return cmd
+}
+
+func createRun(ctx context.Context, opts *createOptions) (err error) {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(conn, &err)
+	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs, Metadata: opts.Metadata, Network: opts.Network}
+	sb, err := conn.Create(ctx, options.options()...)
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		info, err := sb.Info(ctx)
+		if err == nil {
+			err = cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
+		}
+		if err != nil {
+			// Nobody knows its ID yet: it would run unnoticed.
+			return cmdutil.WithClose(err, sb)
+		}
+		return sb.Detach()
+	}
+	if _, err := fmt.Fprintln(opts.IO.Out, sb.ID()); err != nil {
+		return cmdutil.WithClose(err, sb)
+	}
+	return sb.Detach()
+}

@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+type listOptions struct {
+	IO       *cmdutil.IOStreams
+	JSON     bool
+	Quiet    bool
+	Open     cmdutil.Opener
+	Metadata cmdutil.KeyValues
+}
+
+// NewCmdList returns e2bctl ls.
+func NewCmdList(f *cmdutil.Factory) *cobra.Command {
+	opts := &listOptions{IO: f.IO}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List sandboxes",
+		Long:    "List the sandboxes of your key, newest first as the service sends them.",
+		Example: `  e2bctl ls
+  e2bctl ls -m job=42 -o json
+  e2bctl ls -q | xargs e2bctl kill`,
+		Args: cmdutil.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
+				return err
+			}
+			return listRun(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+func listRun(ctx context.Context, opts *listOptions) (err error) {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(conn, &err)
+	infos := []*sandbox.Info{}
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata}) {
+		if err != nil {
+			return err
+		}
+		infos = append(infos, info)
+	}
+	switch {
+	case opts.JSON:
+		views := make([]sandboxView, len(infos))
+		for i, info := range infos {
+			views[i] = viewOf(info)
+		}
+		return cmdutil.WriteJSON(opts.IO.Out, views)
+	case opts.Quiet:
+		for _, info := range infos {
+			if _, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(info.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(infos) == 0 && opts.IO.OutIsTerminal {
+		fmt.Fprintln(opts.IO.Err, "No sandboxes.")
+		return nil
+	}
+	now := time.Now()
+	rows := make([][]string, len(infos))
+	for i, info := range infos {
+		rows[i] = []string{
+			info.ID, templateName(info), string(info.State),
+			cmdutil.Moment(info.StartedAt, now, opts.IO.OutIsTerminal), cmdutil.Moment(info.EndAt, now, opts.IO.OutIsTerminal),
+			metadataText(info.Metadata),
+		}
+	}
+	return cmdutil.WriteTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+}

@@ -1,0 +1,54 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// sandboxView is a sandbox as -o json shows it, with the API's names.
+type sandboxView struct {
+	SandboxID   string            `json:"sandboxID"`
+	TemplateID  string            `json:"templateID"`
+	Alias       string            `json:"alias,omitempty"`
+	State       string            `json:"state"`
+	StartedAt   time.Time         `json:"startedAt"`
+	EndAt       time.Time         `json:"endAt"`
+	CPUCount    int               `json:"cpuCount"`
+	MemoryMB    int               `json:"memoryMB"`
+	DiskSizeMB  int               `json:"diskSizeMB"`
+	EnvdVersion string            `json:"envdVersion"`
+	Metadata    map[string]string `json:"metadata"`
+}
+
+func viewOf(info *sandbox.Info) sandboxView {
+	v := sandboxView{
+		SandboxID: info.ID, TemplateID: info.TemplateID, Alias: info.Alias, State: string(info.State),
+		StartedAt: info.StartedAt.UTC(), EndAt: info.EndAt.UTC(),
+		CPUCount: info.CPUCount, MemoryMB: info.MemoryMB, DiskSizeMB: info.DiskSizeMB,
+		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
+	}
+	if v.Metadata == nil {
+		v.Metadata = map[string]string{}
+	}
+	return v
+}
+
+// templateName returns the name that people use for the template.
+func templateName(info *sandbox.Info) string {
+	if info.Alias != "" {
+		return info.Alias
+	}
+	return info.TemplateID
+}
+
+func metadataText(m map[string]string) string {
+	pairs := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, k+"="+m[k])
+	}
+	return strings.Join(pairs, ",")
+}

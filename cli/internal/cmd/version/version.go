@@ -1,0 +1,73 @@
+// Package version has e2bctl version, and what e2bctl --version prints.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+type versionOptions struct {
+	IO   *cmdutil.IOStreams
+	JSON bool
+}
+
+// NewCmdVersion returns e2bctl version.
+func NewCmdVersion(f *cmdutil.Factory) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of e2bctl",
+		Long:  "Print the version of e2bctl, the version of Go that built it and the system it is\nfor. It uses no network.",
+		Args:  cmdutil.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return versionRun(&versionOptions{IO: f.IO, JSON: f.JSON()})
+		},
+	}
+}
+
+// buildVersion is what the Go tool recorded about this binary.
+type buildVersion struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	System   string `json:"system"`
+}
+
+func readBuildVersion() buildVersion {
+	v := buildVersion{Version: "(devel)", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+func versionRun(opts *versionOptions) error {
+	v := readBuildVersion()
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, v)
+	}
+	_, err := fmt.Fprintln(opts.IO.Out, "e2bctl", v.line())
+	return err
+}
+
+// Line returns the version in one line.
+func Line() string { return readBuildVersion().line() }
+
+func (v buildVersion) line() string { return v.Version + " " + v.Go + " " + v.System }

@@ -1,0 +1,72 @@
+package cmdutil
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// UsageError is a mistake in the command line; Command is the one whose help to
+// read.
+type UsageError struct {
+	Err     error
+	Command string
+}
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns a *UsageError about cmd with a formatted message.
+func Usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &UsageError{Err: fmt.Errorf(format, args...), Command: cmd.CommandPath()}
+}
+
+// PartialError says that some of several targets failed. Each failure has
+// already been reported.
+type PartialError struct{ Failed, Total int }
+
+func (e *PartialError) Error() string { return fmt.Sprintf("%d of %d failed", e.Failed, e.Total) }
+
+// RemoteStatus is the status of a remote command, to be returned unchanged. The
+// command has already written its messages to its own streams.
+type RemoteStatus int
+
+func (s RemoteStatus) Error() string { return fmt.Sprintf("remote status %d", int(s)) }
+
+// OwnError is a failure of e2bctl itself in a command that returns a remote
+// status; Running means that the remote command had already been requested.
+type OwnError struct {
+	Err     error
+	Running bool
+}
+
+func (e *OwnError) Error() string { return e.Err.Error() }
+func (e *OwnError) Unwrap() error { return e.Err }
+
+// OwnFailure marks an error that is not a remote status as a failure of e2bctl,
+// so that its status cannot be mistaken for the command's.
+func OwnFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[RemoteStatus](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*OwnError](err); ok {
+		return err
+	}
+	return &OwnError{Err: err}
+}
+
+// KeepStatus joins a later failure to err. If the command's own status is not 0
+// it is what a script needs, so it is kept.
+func KeepStatus(err, later error) error {
+	if later == nil {
+		return err
+	}
+	if _, ok := errors.AsType[RemoteStatus](err); ok {
+		return err
+	}
+	return errors.Join(err, later)
+}

@@ -1,0 +1,49 @@
+// Package cmdutil has what the commands of e2bctl share: the Factory they get
+// everything from, streams, output, flag values, and the errors that decide the
+// exit status.
+package cmdutil
+
+import "github.com/spf13/cobra"
+
+// Factory creates what commands need, when they need it: a command that only
+// prints its version reads no key and opens no connection.
+type Factory struct {
+	IO *IOStreams
+
+	// flags are the global flags, filled in before a command runs.
+	flags globalFlags
+}
+
+type globalFlags struct {
+	output    outputFormat
+	quiet     bool
+	verbose   bool
+	envFile   string
+	noEnvFile bool
+	apiURL    string
+	domain    string
+}
+
+// NewFactory returns a Factory for one run of e2bctl.
+func NewFactory(ios *IOStreams) *Factory {
+	return &Factory{IO: ios, flags: globalFlags{output: outputTable}}
+}
+
+// AddFlags adds the global flags to the root command.
+func (f *Factory) AddFlags(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.VarP(&f.flags.output, "output", "o", "output format")
+	flags.BoolVarP(&f.flags.quiet, "quiet", "q", false, "print IDs only, and no progress")
+	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
+	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
+	flags.BoolVar(&f.flags.noEnvFile, "no-env-file", false, "read no .env file")
+	flags.StringVar(&f.flags.apiURL, "api-url", "", "use the API at `URL` (E2B_API_URL)")
+	flags.StringVar(&f.flags.domain, "domain", "", "use the service of the domain `NAME` (E2B_DOMAIN)")
+	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
+}
+
+// JSON reports whether results are written as JSON.
+func (f *Factory) JSON() bool { return f.flags.output == outputJSON }
+
+// Quiet reports whether progress is left out, and all of a result but IDs.
+func (f *Factory) Quiet() bool { return f.flags.quiet }

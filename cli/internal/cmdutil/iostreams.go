@@ -1,0 +1,76 @@
+package cmdutil
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// IOStreams are the streams of one run of e2bctl, and what is known about them.
+type IOStreams struct {
+	In  io.Reader
+	Out io.Writer // results only
+	Err io.Writer // progress, hints, prompts and errors
+
+	InIsTerminal  bool
+	OutIsTerminal bool
+	ErrIsTerminal bool
+
+	// InIsData means that In is a pipe or a file, so that a remote command reads
+	// it without being asked to. /dev/null and terminals do not count.
+	InIsData bool
+
+	outClosed atomic.Bool
+}
+
+// NewIOStreams returns streams that are not terminals. A nil in means empty
+// input.
+func NewIOStreams(in io.Reader, out, err io.Writer) *IOStreams {
+	ios := &IOStreams{In: in, Out: out, Err: err, InIsData: in != nil}
+	if in == nil {
+		ios.In = eof{}
+	}
+	return ios
+}
+
+// SystemStreams returns the streams of this process.
+func SystemStreams() *IOStreams {
+	ios := &IOStreams{
+		In:            os.Stdin,
+		Err:           os.Stderr,
+		InIsTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
+		OutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		ErrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	ios.Out = &pipeWriter{file: os.Stdout, closed: &ios.outClosed}
+	if info, err := os.Stdin.Stat(); err == nil {
+		ios.InIsData = info.Mode()&os.ModeCharDevice == 0
+	}
+	return ios
+}
+
+// OutClosed reports whether the reader of standard output has gone.
+func (ios *IOStreams) OutClosed() bool { return ios.outClosed.Load() }
+
+// pipeWriter records that the reader of standard output has gone. EPIPE alone
+// does not prove that, because sockets also fail with it.
+type pipeWriter struct {
+	file   *os.File
+	closed *atomic.Bool
+}
+
+func (w *pipeWriter) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		w.closed.Store(true)
+	}
+	return n, err
+}
+
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }

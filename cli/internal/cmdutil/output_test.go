@@ -1,0 +1,63 @@
+package cmdutil
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain é 漢字":               "plain é 漢字",
+		"\x1b[31mred\x1b[0m":       "[31mred[0m",
+		"a\tb\r\nc":                "a b\nc",
+		"\u009b2Jx\x7f\x00\u2028y": "2Jxy",
+		"abc\u202edcba":            "abcdcba",
+		"broken \xff":              "broken \uFFFD",
+	} {
+		if got := Printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzCellText(f *testing.F) {
+	f.Add("\x1b]8;;http://x\x07y")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := cellText(text)
+		if got == "" {
+			t.Fatalf("cellText(%q) is empty, want at least a hyphen", text)
+		}
+		if !utf8.ValidString(got) {
+			t.Fatalf("cellText(%q) = %q, want UTF-8", text, got)
+		}
+		if i := strings.IndexAny(got, "\n\r\t\x1b\x07\x00"); i >= 0 {
+			t.Fatalf("cellText(%q) = %q, want no %q in a cell", text, got, got[i])
+		}
+	})
+}
+
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
+	tests := []struct {
+		at       time.Time
+		terminal bool
+		want     string
+	}{
+		{time.Time{}, true, ""},
+		{now, false, "2026-11-21T11:00:00Z"},
+		{now.Add(-30 * time.Second), true, "30s ago"},
+		{now.Add(5*time.Minute + 7*time.Second), true, "in 5m7s"},
+		{now.Add(-90 * time.Minute), true, "90m ago"},
+		{now.Add(47 * time.Hour), true, "in 47h"},
+		{now.Add(-72 * time.Hour), true, "3d ago"},
+	}
+	for _, tt := range tests {
+		if got := Moment(tt.at, now, tt.terminal); got != tt.want {
+			t.Errorf("moment(%v, terminal %v) = %q, want %q", tt.at.Sub(now), tt.terminal, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package localcloud
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// StartBackground runs `local up` in a session of its own and returns when it
+// is ready. Cancelling ctx before that ends the process.
+func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
+	if pid, err := p.holder(); err != nil || pid != 0 {
+		return Record{}, errors.Join(err, p.conflict())
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return Record{}, err
+	}
+	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(port))}
+	if idle > 0 {
+		args = append(args, "--idle", idle.String())
+	}
+	log, err := os.OpenFile(p.logFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Record{}, err
+	}
+	defer log.Close()
+	cmd := exec.Command(program, args...) //nolint:noctx // it outlives this command; startup is cancelled below
+	cmd.Args[0] = os.Args[0]
+	cmd.Dir = p.dir // it must not keep the current directory in use
+	cmd.Stderr = log
+	cmd.SysProcAttr = ownSession()
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		return Record{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return Record{}, fmt.Errorf("starting a local cloud in the background: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) })
+	defer stop()
+	line, err := bufio.NewReader(io.LimitReader(ready, 1<<16)).ReadBytes('\n')
+	if err != nil {
+		_ = cmd.Wait()
+		if ctx.Err() != nil {
+			return Record{}, context.Cause(ctx)
+		}
+		return Record{}, fmt.Errorf("starting a local cloud in the background: %s", failureIn(log))
+	}
+	ready.Close()
+	var record Record
+	if err := json.Unmarshal(line, &record); err != nil {
+		return Record{}, fmt.Errorf("reading the address and key of the local cloud: %w", err)
+	}
+	return record, cmd.Process.Release()
+}
+
+// failureIn returns why a `local up` failed: the error object in the last line
+// of its log.
+func failureIn(log *os.File) string {
+	const tail = 4096
+	info, err := log.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	text := make([]byte, min(tail, info.Size()))
+	if _, err := log.ReadAt(text, info.Size()-int64(len(text))); err != nil && !errors.Is(err, io.EOF) {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var last struct {
+		Error struct{ Message string }
+	}
+	if err := json.Unmarshal(lines[len(lines)-1], &last); err == nil && last.Error.Message != "" {
+		return strings.TrimPrefix(last.Error.Message, "local up: ")
+	}
+	return "it ended without saying why; see " + log.Name()
+}

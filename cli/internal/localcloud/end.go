@@ -1,0 +1,48 @@
+package localcloud
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// endWait is how long a local cloud may take to end its sandboxes.
+const endWait = 20 * time.Second
+
+// End ends the running local cloud and returns when it has ended. It reports
+// whether there was one.
+func (p Place) End(ctx context.Context) (found bool, err error) {
+	pid, err := p.holder()
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return true, err
+	}
+	if err := process.Signal(syscall.SIGTERM); err != nil {
+		return true, fmt.Errorf("asking process %d to end: %w", pid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	return true, p.waitEnded(ctx, pid)
+}
+
+// waitEnded returns once process pid is no longer the local cloud.
+func (p Place) waitEnded(ctx context.Context, pid int) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		holder, err := p.holder()
+		if err != nil || holder != pid {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for process %d to end: %w", pid, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,50 @@
+//go:build unix
+
+package localcloud
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile locks file for this process until the process ends or closes it; it
+// returns false when another process holds the lock. A record lock is used
+// because the system can say which process holds it, without taking it.
+func lockFile(file *os.File) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// lockHolder returns the process that holds the lock on file, or 0 when none
+// does.
+func lockHolder(file *os.File) (int, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
+		return 0, err
+	}
+	if lock.Type == unix.F_UNLCK {
+		return 0, nil
+	}
+	return int(lock.Pid), nil
+}
+
+// ownDirectory reports whether only this user can write to dir.
+func ownDirectory(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+		return false
+	}
+	status, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(status.Uid) == os.Getuid()
+}
+
+// ownSession lets a process outlive the terminal that it was started from.
+func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

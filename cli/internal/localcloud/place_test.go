@@ -1,0 +1,178 @@
+//go:build unix
+
+package localcloud
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var testRecord = Record{URL: "http://127.0.0.1:3999", Key: "e2b_key", Isolation: "full", Env: []string{"E2B_API_KEY=e2b_key"}}
+
+// TestMain lets this binary be another process that is the local cloud: a lock
+// says nothing to the process that holds it.
+func TestMain(m *testing.M) {
+	dir := os.Getenv("LOCALCLOUD_TEST_DIR")
+	if dir == "" {
+		m.Run()
+		return
+	}
+	place := Place{dir: dir}
+	release, err := place.Claim()
+	if err == nil && os.Getenv("LOCALCLOUD_TEST_PUBLISH") != "" {
+		err = place.Publish(testRecord)
+	}
+	if err != nil {
+		panic(err)
+	}
+	defer release()
+	_, _ = os.Stdout.WriteString("ready\n")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// startOther starts another process that is the local cloud of place; it ends
+// with the test or when it is told to.
+func startOther(t *testing.T, place Place, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(append(os.Environ(), "LOCALCLOUD_TEST_DIR="+place.dir), env...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		stdin.Close()
+		<-ended
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // also after a signal
+	}()
+	if line != "ready\n" {
+		t.Fatalf("the other process says %q (%v), want ready", line, err)
+	}
+}
+
+func TestNoCloud(t *testing.T) {
+	t.Parallel()
+	place := Place{dir: t.TempDir()}
+	if _, err := place.Read(); !errors.Is(err, ErrNone) {
+		t.Errorf("Read: %v, want ErrNone", err)
+	}
+	if found, err := place.End(t.Context()); found || err != nil {
+		t.Errorf("End = %v, %v, want false without an error", found, err)
+	}
+	// What one that was killed has left behind.
+	if err := place.Publish(testRecord); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Read(); !errors.Is(err, ErrNone) {
+		t.Errorf("Read of a record without a process: %v, want ErrNone", err)
+	}
+}
+
+func TestRunningCloud(t *testing.T) {
+	t.Parallel()
+	place := Place{dir: t.TempDir()}
+	startOther(t, place, "LOCALCLOUD_TEST_PUBLISH=1")
+	got, err := place.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(testRecord, got); diff != "" {
+		t.Errorf("the record (-want +got):\n%s", diff)
+	}
+	_, err = place.Claim()
+	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.URL != testRecord.URL {
+		t.Errorf("Claim: %v, want a conflict with %s", err, testRecord.URL)
+	}
+
+	if err := os.WriteFile(place.recordFile(), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Read(); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Errorf("Read of a damaged record: %v, want an error that says so", err)
+	}
+
+	if found, err := place.End(t.Context()); !found || err != nil {
+		t.Fatalf("End = %v, %v, want true without an error", found, err)
+	}
+	release, err := place.Claim()
+	if err != nil {
+		t.Fatalf("Claim after End: %v", err)
+	}
+	defer release()
+	if _, err := os.Stat(place.recordFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after Claim the old record is still there: %v", err)
+	}
+}
+
+// A cloud that starts or ends holds its place and has no record.
+func TestStartingCloud(t *testing.T) {
+	t.Parallel()
+	place := Place{dir: t.TempDir()}
+	startOther(t, place)
+	if _, err := place.Read(); !errors.Is(err, ErrNone) {
+		t.Errorf("Read: %v, want ErrNone", err)
+	}
+	_, err := place.Claim()
+	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.URL != "" {
+		t.Errorf("Claim: %v, want a conflict without an address", err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	runtime, home := filepath.Join(t.TempDir(), "runtime"), t.TempDir()
+	if err := os.Mkdir(runtime, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", runtime)
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CACHE_HOME", "")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		mode os.FileMode // of the runtime directory
+		base string
+	}{
+		{0o700, runtime},
+		{0o777, cache}, // others could write to it
+	} {
+		if err := os.Chmod(runtime, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		place, err := Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := filepath.Join(tt.base, "e2bctl", "local"); place.dir != want {
+			t.Errorf("with a runtime directory of mode %v it is %s, want %s", tt.mode, place.dir, want)
+		}
+		if err := os.Chmod(place.dir, 0o770); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Find(); err == nil {
+			t.Errorf("%s can be written to by others and is accepted", place.dir)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+// Package localcloud finds, starts and ends the local cloud that this user's
+// commands share: the process of e2bctl local up. It leaves its address and key in
+// a file, and holds a lock as long as it runs.
+package localcloud
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// Record is what `local up` writes for the user's other commands, to a file
+// that only this user can read.
+type Record struct {
+	URL       string   `json:"url"`
+	Key       string   `json:"apiKey"`
+	Isolation string   `json:"isolation"`
+	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
+}
+
+// ErrNone means that no local cloud is running.
+var ErrNone = errors.New("no local cloud is running; start one with e2bctl local up (or e2bctl local up --background)")
+
+// ConflictError means that another process is the local cloud.
+type ConflictError struct{ URL string } // "" while it starts or ends
+
+func (e *ConflictError) Error() string {
+	state := "is starting or ending"
+	if e.URL != "" {
+		state = "already runs at " + e.URL
+	}
+	return "a local cloud " + state + "; end it with e2bctl local down"
+}
+
+// Place is the directory with the record of this user's local cloud. The record
+// is valid while `local up` holds a lock on a file beside it: the system
+// releases the lock however the process ends.
+type Place struct{ dir string }
+
+// Find returns the place of this user, which exists once Find has returned.
+func Find() (Place, error) {
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	// After su or sudo the variable can name another user's directory.
+	if base == "" || !ownDirectory(base) {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return Place{}, fmt.Errorf("finding the directory for the address of a local cloud: %w; set XDG_RUNTIME_DIR or HOME", err)
+		}
+		base = cache
+	}
+	place := Place{dir: filepath.Join(base, "e2bctl", "local")}
+	if err := os.MkdirAll(place.dir, 0o700); err != nil {
+		return Place{}, err
+	}
+	if !ownDirectory(place.dir) {
+		return Place{}, fmt.Errorf("other users can write to %s; it holds a key and must be yours alone (chmod 700)", place.dir)
+	}
+	return place, nil
+}
+
+func (p Place) recordFile() string { return filepath.Join(p.dir, "cloud.json") }
+func (p Place) logFile() string    { return filepath.Join(p.dir, "cloud.log") }
+
+func (p Place) openLock() (*os.File, error) {
+	return os.OpenFile(filepath.Join(p.dir, "cloud.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+// Claim makes this process the user's local cloud until release is called. It
+// fails with a *ConflictError while another process is.
+func (p Place) Claim() (release func(), err error) {
+	lock, err := p.openLock()
+	if err != nil {
+		return nil, err
+	}
+	taken, err := lockFile(lock)
+	if err == nil && !taken {
+		err = p.conflict()
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	_ = os.Remove(p.recordFile()) // left by one that was killed; usually there is none
+	return func() {
+		_ = os.Remove(p.recordFile()) // without the lock it is ignored anyway
+		lock.Close()
+	}, nil
+}
+
+func (p Place) conflict() error {
+	record, _ := p.Read() // the zero Record if there is none
+	return &ConflictError{URL: record.URL}
+}
+
+// Publish writes the record. Only the holder of the claim may call it.
+func (p Place) Publish(record Record) error {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(p.dir, "cloud-*.tmp") // created with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), p.recordFile())
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// Read returns the record of the running local cloud, or ErrNone.
+func (p Place) Read() (Record, error) {
+	pid, err := p.holder()
+	if err != nil {
+		return Record{}, err
+	}
+	if pid == 0 {
+		return Record{}, ErrNone
+	}
+	text, err := os.ReadFile(p.recordFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, ErrNone // it is just starting or ending
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	var record Record
+	if err := json.Unmarshal(text, &record); err != nil {
+		return Record{}, fmt.Errorf("%s is damaged: %w; run e2bctl local down and start again", p.recordFile(), err)
+	}
+	return record, nil
+}
+
+// holder returns the process that is the local cloud, or 0 when there is none.
+func (p Place) holder() (int, error) {
+	lock, err := p.openLock()
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Close()
+	return lockHolder(lock)
+}
+
+// Options point package sandbox at the recorded cloud.
+func (r Record) Options() []sandbox.Option {
+	return []sandbox.Option{sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL)}
+}
