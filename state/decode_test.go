@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,10 +50,10 @@ func malformed(t *testing.T, doc []byte) {
 	var v any
 	err := state.Unmarshal(doc, &v)
 	if _, ok := errors.AsType[*state.DecodeError](err); !ok {
-		t.Errorf("%.100s decodes to %v, %v", doc, v, err)
+		t.Errorf("%.100s decodes to %v, %v, want a *state.DecodeError", doc, v, err)
 	}
 	if _, err := state.Parse(doc, state.Bounds{}); err == nil {
-		t.Errorf("%.100s is a value", doc)
+		t.Errorf("%.100s is a value, want an error", doc)
 	}
 }
 
@@ -63,12 +64,12 @@ func TestRepeatedKeys(t *testing.T) {
 			A int `py:"a"`
 		})} {
 			if err := state.Unmarshal(document(body), target); err == nil {
-				t.Errorf("%s into %T: %v", body, target, reflect.ValueOf(target).Elem())
+				t.Errorf("%s into %T: %v, want an error", body, target, reflect.ValueOf(target).Elem())
 			}
 		}
 	}
 	if err := state.Unmarshal(document(`{"$":"set","items":[1,1]}`), new(map[int]struct{})); err == nil {
-		t.Error("a set with an item twice")
+		t.Error("a set with an item twice, want an error")
 	}
 }
 
@@ -128,7 +129,7 @@ func TestMismatch(t *testing.T) {
 	}
 	for _, target := range []any{nil, 1, (*int)(nil)} {
 		if err := state.Unmarshal(document(`1`), target); err == nil {
-			t.Errorf("decodes into %T", target)
+			t.Errorf("decodes into %T, want an error", target)
 		}
 	}
 }
@@ -187,9 +188,14 @@ func TestLimits(t *testing.T) {
 		var v any
 		_, parsed := state.Parse(document(test.body), limits)
 		for _, err := range []error{parsed, state.UnmarshalLimits(document(test.body), &v, limits)} {
-			e, ok := errors.AsType[*state.LimitError](err)
-			if test.limit == "" && err != nil || test.limit != "" && (!ok || e.Limit != test.limit) {
-				t.Errorf("%s: %v, want %q", test.body, err, test.limit)
+			got := ""
+			if e, ok := errors.AsType[*state.LimitError](err); ok {
+				got = e.Limit
+			} else if err != nil {
+				t.Errorf("%s: got %v, want a *state.LimitError", test.body, err)
+			}
+			if got != test.limit {
+				t.Errorf("%s: got the limit %q, want %q", test.body, got, test.limit)
 			}
 		}
 	}
@@ -205,8 +211,8 @@ func TestValue(t *testing.T) {
 	if err := state.Unmarshal(document(`{"A":[1,[{"$":"opaque","type":"a","repr":"b","reason":""}]],"B":[1,1.5,"s"],"C":{"x":[]}}`), &parts); err != nil {
 		t.Fatal(err)
 	}
-	if !parts.A.Opaque() || parts.B[0].Opaque() || parts.C.Opaque() {
-		t.Error("opaque")
+	if got, want := []bool{parts.A.Opaque(), parts.B[0].Opaque(), parts.C.Opaque()}, []bool{true, false, false}; !slices.Equal(got, want) {
+		t.Errorf("opaque: %v, want %v", got, want)
 	}
 	var kinds []state.Kind
 	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
@@ -214,7 +220,7 @@ func TestValue(t *testing.T) {
 		// What the value reports of itself matches what parsing finds.
 		again, err := state.Parse(v.Bytes(), state.Bounds{})
 		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
-			t.Errorf("%s: %v", v.Bytes(), err)
+			t.Errorf("%s: got %v, want kind %v, opaque %v and no error", v.Bytes(), err, v.Kind(), v.Opaque())
 		}
 		var x any
 		if err := v.Decode(&x); err != nil {
@@ -235,7 +241,7 @@ func TestValue(t *testing.T) {
 		v = []any{v}
 	}
 	if _, err := state.Marshal(v); err == nil {
-		t.Error("a value too deep in others")
+		t.Error("a value too deep in others, want an error")
 	}
 }
 
@@ -308,7 +314,7 @@ func FuzzThroughPython(f *testing.F) {
 		})
 		if err != nil {
 			if _, ok := errors.AsType[*state.UnsupportedValueError](err); !ok {
-				t.Fatal(err)
+				t.Fatalf("got %v, want a *state.UnsupportedValueError", err)
 			}
 			return
 		}

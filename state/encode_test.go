@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	if _, err := state.Marshal(broken{}); !errors.Is(err, errBroken) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want errBroken", err)
 	}
 }
 
@@ -130,15 +130,15 @@ func TestErrorTypes(t *testing.T) {
 	t.Parallel()
 	_, err := state.Marshal([]any{make(chan int)})
 	if e, ok := errors.AsType[*state.UnsupportedTypeError](err); !ok || e.Path != "[0]" || e.Type.String() != "chan int" {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.UnsupportedTypeError at %s of %s", err, "[0]", "chan int")
 	}
 	_, err = state.Marshal(map[int]string{3: "\xff"})
 	if e, ok := errors.AsType[*state.UnsupportedValueError](err); !ok || e.Path != "[3]" {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.UnsupportedValueError at %s", err, "[3]")
 	}
 	_, err = state.Marshal(deep(300))
 	if e, ok := errors.AsType[*state.LimitError](err); !ok || e.Limit != "MaxDepth" || len(e.Error()) > 1000 {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.LimitError of %s in at most 1000 bytes", err, "MaxDepth")
 	}
 }
 
@@ -149,7 +149,7 @@ func TestCustomTypes(t *testing.T) {
 	roundTrip(t, []*celsius{new(celsius(2)), nil})
 	var b broken
 	if err := state.Unmarshal([]byte(`{"v":1,"value":1}`), &b); !errors.Is(err, errBroken) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want errBroken", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestPacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if packed := strings.Contains(string(doc), `"float64"`); packed != test.packed {
-			t.Errorf("%T: %s", test.value, doc)
+			t.Errorf("%T: got %s, want it packed: %v", test.value, doc, test.packed)
 		}
 	}
 }

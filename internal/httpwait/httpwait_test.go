@@ -117,7 +117,7 @@ func TestDo(t *testing.T) {
 				if slow, ok := errors.AsType[*SlowError](err); ok {
 					text = slow.Error()
 					if !slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%v is no timeout of the peer's", err)
+						t.Errorf("got %v, want a timeout that is not context.DeadlineExceeded", err)
 					}
 				} else if err != nil {
 					t.Error(err)
@@ -141,7 +141,7 @@ func TestDoHeedsItsContext(t *testing.T) {
 				defer cancel()
 				_, took, err := ask(ctx, t, Limits{Head: time.Hour}, handler)
 				if !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
-					t.Errorf("%v after %v", err, took)
+					t.Errorf("got %v after %v, want context.DeadlineExceeded after %v", err, took, 5*time.Second)
 				}
 			})
 		})

@@ -95,7 +95,7 @@ func TestLockRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 		if lock.Comment != "before" {
-			t.Errorf("%q changed the lock", text)
+			t.Errorf("%q changed the lock: %q, want %q", text, lock.Comment, "before")
 		}
 	}
 	for want, one := range map[string]Locked{
@@ -111,7 +111,7 @@ func TestLockRefused(t *testing.T) {
 	}
 	var none *Lock
 	if err := none.Check(); err == nil {
-		t.Error("no lock")
+		t.Error("no lock, want an error")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestLockReport(t *testing.T) {
 		"", "[]", strings.Replace(report, sumA, "", 1), strings.Replace(report, `"My.pkg"`, `"--pre"`, 1), strings.Replace(report, `"1.0"`, `"1.0\n--pre"`, 1), report[:200],
 	} {
 		if lock, err := ReadReport(strings.NewReader(hostile)); err == nil {
-			t.Errorf("%.80q: %+v", hostile, lock)
+			t.Errorf("%.80q: got %+v, want an error", hostile, lock)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func FuzzLock(f *testing.F) {
 			t.Fatalf("%q was read and cannot be written: %v", text, err)
 		}
 		if err := again.Unmarshal(written); err != nil || !cmp.Equal(lock.Packages, again.Packages) {
-			t.Errorf("%q: %+v, then %+v, %v", text, lock, again, err)
+			t.Errorf("%q: %+v, then %+v, %v, want the same packages and no error", text, lock, again, err)
 		}
 	})
 }
