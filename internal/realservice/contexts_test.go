@@ -89,14 +89,14 @@ func TestKernelIsGivenUp(t *testing.T) {
 		t.Logf("%s: given up after %d deaths", name, exhaust(t, sb, in))
 		for _, test := range []struct{ code, want string }{{"'x' in globals()", "False"}, {"x = 2; x", "2"}, {"x + 1", "3"}} {
 			if e, err := sb.RunCode(patiently(t), test.code, in); err != nil || e.Text() != test.want {
-				t.Errorf("%s, then %s: %+v, %v", name, test.code, e, err)
+				t.Errorf("%s, then %s: %+v, %v, want text %v and no error", name, test.code, e, err, test.want)
 			}
 		}
 		if err := sb.Contexts.Restart(patiently(t), in.Context); err != nil {
 			t.Errorf("%s: restart what took its place: %v", name, err)
 		}
 		if e, err := sb.RunCode(patiently(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
-			t.Errorf("%s, after its restart: %+v, %v", name, e, err)
+			t.Errorf("%s, after its restart: %+v, %v, want text %q and no error", name, e, err, "False")
 		}
 	}
 	// A handle that is opened later finds the default context where this one put
@@ -105,7 +105,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := connect(t, s).RunCode(patiently(t), "shared", nil); err != nil || e.Text() != "42" {
-		t.Errorf("another handle: %+v, %v", e, err)
+		t.Errorf("another handle: %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
 
@@ -119,7 +119,7 @@ func TestRestartContextThatWasGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("got %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
 
@@ -148,8 +148,11 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patiently(t), made.ID) }() })
 		in := &sandbox.RunCodeParams{Context: made.ID, Stdout: writer(func([]byte) { begun() })}
 		e, err := sb.RunCode(patiently(t), test.code, in)
-		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) || e == nil || e.Stdout != "begun\n" {
-			t.Errorf("%s: %+v, %v", test.name, e, err)
+		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want ErrKernelDied with %q", test.name, err, test.want)
+		}
+		if e == nil || e.Stdout != "begun\n" {
+			t.Errorf("%s: got %+v, want stdout %q", test.name, e, "begun\n")
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", test.name, err)
@@ -169,10 +172,10 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
-		t.Errorf("after a restart between calls: %v", err)
+		t.Errorf("after a restart between calls: %v, want sandbox.ErrKernelRestarted and no execution", err)
 	}
 	if e, err := sb.RunCode(patiently(t), "'x' in globals()", nil); err != nil || e.Text() != "False" {
-		t.Errorf("the one after that: %+v, %v", e, err)
+		t.Errorf("the one after that: %+v, %v, want text %q and no error", e, err, "False")
 	}
 }
 
@@ -189,7 +192,7 @@ func TestCutWebsocket(t *testing.T) {
 	relay := newRelay(t, strings.TrimPrefix(s.URL, "http://"))
 	sb := connect(t, s, sandbox.WithSandboxURL("http://"+relay.listener.Addr().String()))
 	if err := runCut(t, s, sb, relay, "print('missed', flush=True)", 0); !errors.Is(err, sandbox.ErrKernelLost) {
-		t.Errorf("output was missed: %v", err)
+		t.Errorf("output was missed: %v, want sandbox.ErrKernelLost", err)
 	}
 	// It is not visible from outside when the kernel first speaks to the new
 	// websocket; anything it says too early is lost.
@@ -245,7 +248,7 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 		t.Errorf("wrote %q, %+v, %v", out.String(), e, err)
 	}
 	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
-		t.Errorf("the next: %+v, %v", e, err)
+		t.Errorf("the next: %+v, %v, want text %q and no error", e, err, "42")
 	}
 	_ = os.Remove(said)
 	return err
