@@ -77,6 +77,7 @@ var imports = map[string]string{
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
+	"internal/relaytest":                        "",
 	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -159,14 +160,14 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
-	r := newRelay(t, cloud.URL())
-	sb := cloud.Create(t, sandbox.WithSandboxURL(r.url()))
+	r := relaytest.New(t, cloud.URL())
+	sb := cloud.Create(t, sandbox.WithSandboxURL(r.URL()))
 	evaluate(t, sb, "1")
 	asked := 0
 	answer := func(_ context.Context, prompt string, _ bool) (string, error) {
 		asked++
 		if asked%3 == 0 {
-			r.cut()
+			r.Cut()
 		}
 		return prompt, nil
 	}

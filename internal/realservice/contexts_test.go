@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -189,8 +188,8 @@ func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 func TestCutWebsocket(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
-	relay := newRelay(t, strings.TrimPrefix(s.URL, "http://"))
-	sb := connect(t, s, sandbox.WithSandboxURL("http://"+relay.listener.Addr().String()))
+	relay := relaytest.New(t, s.URL)
+	sb := connect(t, s, sandbox.WithSandboxURL(relay.URL()))
 	if err := runCut(t, s, sb, relay, "print('missed', flush=True)", 0); !errors.Is(err, sandbox.ErrKernelLost) {
 		t.Errorf("output was missed: %v, want sandbox.ErrKernelLost", err)
 	}
@@ -210,7 +209,7 @@ func TestCutWebsocket(t *testing.T) {
 // runCut runs code whose websocket is cut in the middle, and which continues
 // with meanwhile while there is no websocket, or with the next one. What comes after
 // that waits for a pause in which the next websocket is served.
-func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string, pause time.Duration) error {
+func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relaytest.Relay, meanwhile string, pause time.Duration) error {
 	t.Helper()
 	wait := func(name string) string {
 		return fmt.Sprintf("\nwhile not os.path.exists(%q): time.sleep(0.01)\nos.remove(%[1]q)\n", filepath.Join(s.Home, name))
@@ -226,13 +225,13 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 	var steps sync.WaitGroup
 	cut := sync.OnceFunc(func() {
 		steps.Go(func() {
-			relay.cut()
+			relay.Shut()
 			touch("cut")
 			for err := errors.New("not yet"); err != nil && t.Context().Err() == nil; {
 				_, err = os.Stat(said)
 			}
 			select {
-			case <-relay.reopen():
+			case <-relay.Reopen():
 			case <-t.Context().Done():
 			}
 			select {
@@ -252,90 +251,4 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 	}
 	_ = os.Remove(said)
 	return err
-}
-
-// relay passes connections on, until they are cut.
-type relay struct {
-	listener net.Listener
-	to       string
-	work     sync.WaitGroup
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	shut  bool
-	again chan struct{} // closed when a connection is passed on after a cut
-}
-
-func newRelay(t *testing.T, to string) *relay {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{listener: listener, to: to, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
-	r.work.Go(r.serve)
-	t.Cleanup(func() {
-		listener.Close()
-		r.cut()
-		r.work.Wait()
-	})
-	return r
-}
-
-func (r *relay) serve() {
-	for {
-		from, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		to, err := new(net.Dialer).Dial("tcp", r.to)
-		r.mu.Lock()
-		if err != nil || r.shut {
-			r.mu.Unlock()
-			from.Close()
-			if to != nil {
-				to.Close()
-			}
-			continue
-		}
-		r.conns[from], r.conns[to] = struct{}{}, struct{}{}
-		select {
-		case <-r.again:
-		default:
-			close(r.again)
-		}
-		r.mu.Unlock()
-		r.pass(from, to)
-		r.pass(to, from)
-	}
-}
-
-func (r *relay) pass(from, to net.Conn) {
-	r.work.Go(func() {
-		_, _ = io.Copy(to, from)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, c := range []net.Conn{from, to} {
-			c.Close()
-			delete(r.conns, c)
-		}
-	})
-}
-
-// cut ends all connections, and every new one until reopen is called.
-func (r *relay) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		c.Close()
-	}
-	r.shut, r.again = true, make(chan struct{})
-}
-
-// reopen lets connections pass again; the first one closes the channel.
-func (r *relay) reopen() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shut = false
-	return r.again
 }
