@@ -50,7 +50,7 @@ func TestToolFaults(t *testing.T) {
 		"echo(echo)":                            "TypeError: ",
 		"subtract(1, 2)":                        "NameError: name 'subtract' is not defined",
 		"call('subtract', {'A': 1, 'B': 2})":    "ToolError: the run has no tool \"subtract\"",
-		"call('add', {'A': 1, 'B': 2, 'C': 3})": "TypeError: add: wrong arguments: there is no \"C\"",
+		"call('add', {'A': 1, 'B': 2, 'C': 3})": "TypeError: add: wrong arguments: there is no parameter \"C\"",
 		"call('add', [1, 2])":                   "TypeError: ",
 		"echo({'$': 'opaque'})":                 "{'$': 'opaque'}",
 		"len(echo('ä' * (1 << 20)))":            "1048576",

@@ -100,7 +100,7 @@ func TestDo(t *testing.T) {
 		want    string // of the error, or of the body
 	}{
 		"drips":             {Limits{}, drip(200, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
-		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "nothing of its answer came within 20s"},
+		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "no more of its answer came within 20s"},
 		"no head":           {Limits{Head: time.Minute}, silent, time.Minute, "it did not begin to answer within 1m0s"},
 		"an error drips":    {Limits{Stream: true}, drip(500, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
 		"slow, but in time": {Limits{}, drip(200, 3, 19*time.Second), 57 * time.Second, "xxx"},

@@ -73,9 +73,9 @@ func TestLockRefused(t *testing.T) {
 	good := "a==1 --hash=sha256:" + sumA
 	for text, want := range map[string]string{
 		good + "\nb==2":                                    "line 2 of the lock: b has no hash",
-		"a==1 --hash=sha256:" + sumA[1:]:                   "line 1 of the lock: the hash of a is not 64 digits",
-		"a==1 --hash=sha256:" + sumA[1:] + "x":             "is not 64 digits",
-		"a==1 --hash=md5:" + sumA:                          "the hash is one of md5: SHA-256 is needed",
+		"a==1 --hash=sha256:" + sumA[1:]:                   "line 1 of the lock: the hash of a is not 64 hexadecimal digits",
+		"a==1 --hash=sha256:" + sumA[1:] + "x":             "is not 64 hexadecimal digits",
+		"a==1 --hash=md5:" + sumA:                          "the hash is of the kind md5, but SHA-256 is needed",
 		"a==1 --hash=" + sumA:                              "is not of the form --hash=sha256:",
 		"a==1 --index-url=http://x":                        "is not of the form --hash=sha256:",
 		"\n--index-url http://x":                           "line 2 of the lock: options of pip",
@@ -85,8 +85,8 @@ func TestLockRefused(t *testing.T) {
 		"a @ http://x --hash=sha256:" + sumA:               "not of the form name==version",
 		"a==one --hash=sha256:" + sumA:                     "not a version",
 		"a==1; os_name=='nt' --hash=sha256:" + sumA:        "no markers",
-		good + "\n" + strings.ToUpper(good[:1]) + good[1:]: "it is there twice",
-		"# x\na==1 \\":                                     "line 2 of the lock goes on where the lock ends",
+		good + "\n" + strings.ToUpper(good[:1]) + good[1:]: "it is listed twice",
+		"# x\na==1 \\":                                     "line 2 of the lock continues on the next line, but is the last",
 		"a==1 \\\n    --hash=sha256:x\n":                   "line 1 of the lock: the hash of a",
 	} {
 		lock := Lock{Comment: "before"}
@@ -102,7 +102,7 @@ func TestLockRefused(t *testing.T) {
 		"not the name of a package": {"-r", "1", []string{sumA}, ""},
 		"not a version":             {"a", "1 --pre", []string{sumA}, ""},
 		"it has no hash":            {"a", "1", nil, ""},
-		"64 digits":                 {"a", "1", []string{"x\n"}, ""},
+		"64 hexadecimal digits":     {"a", "1", []string{"x\n"}, ""},
 		"not the name of a wheel":   {"a", "1", []string{sumA}, "../a-1-py3-none-any.whl"},
 	} {
 		if err := (&Lock{Packages: []Locked{one}}).Check(); err == nil || !strings.Contains(err.Error(), want) {

@@ -206,7 +206,7 @@ const (
 var (
 	guardModule = lazyregexp.New(`^(\*|[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*(\.\*)?)$`)
 
-	errGuardOff = errors.New("the guard is off, or what it answers is malformed: code got around it")
+	errGuardOff = errors.New("the guard is off, or its answer is malformed: code got around it")
 )
 
 // guardConfig is what the guard in the kernel receives.
@@ -260,7 +260,7 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 	}
 	switch {
 	case g.MaxOperations < 0:
-		return nil, &GuardError{"MaxOperations", fmt.Sprint(g.MaxOperations), "less than 0; 0 is no bound"}
+		return nil, &GuardError{"MaxOperations", fmt.Sprint(g.MaxOperations), "less than 0; 0 means that there is no bound"}
 	case c.Turns == 0:
 		c.Turns = DefaultMaxIterations
 	case c.Turns < 0:

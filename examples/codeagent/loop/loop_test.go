@@ -214,7 +214,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 	}
 	defer run.Close()
 	step, err := run.Exec(t.Context(), "helper('Do')")
-	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had 201 of tokens") || asked != 3 {
+	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had a budget of 201 tokens") || asked != 3 {
 		t.Errorf("asked %d times, %v\n%s", asked, err, step.Observation())
 	}
 }

@@ -142,7 +142,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[65536]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, the daemon's port"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, envd's port"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[` + strings.Repeat("1,", 1024) + `1]}}`, 400, "validation error: network.httpsPorts has more than 1024 ports"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"maskRequestHost":"a/b"}}`, 400, "validation error: network.maskRequestHost is not a host name"},
 		{"POST", "/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "validation error: network.allowPublicTraffic false needs secure true"},
@@ -372,7 +372,7 @@ func TestLifetime(t *testing.T) {
 		t.Fatal("lives too long")
 	}
 	message := s.must(t, "GET", "/sandboxes/"+id, "", 404)["message"].(string)
-	if want := fmt.Sprintf("Sandbox %q doesn't exist or you don't have access to it: its time was over at ", id); !strings.HasPrefix(message, want) {
+	if want := fmt.Sprintf("Sandbox %q doesn't exist or you don't have access to it: its lifetime was over at ", id); !strings.HasPrefix(message, want) {
 		t.Errorf("got %v, want %q at its start", message, want)
 	}
 }

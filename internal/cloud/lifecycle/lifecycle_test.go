@@ -68,7 +68,7 @@ func TestEnds(t *testing.T) {
 		}, "it died: out of memory at "},
 		"expired": {func(_ *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, _ string) {
 			r.Advance(time.Hour)
-		}, "its time was over at "},
+		}, "its lifetime was over at "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
