@@ -157,10 +157,9 @@ type Step struct {
 	// most often a KeyboardInterrupt, with the line and the traceback of where the
 	// code was. If the code did not stop within 2 seconds, or stopped without an
 	// exception, it is a TimeoutError without a traceback that says so.
-	// has a TimeoutError without a traceback that says so.
 	sandbox.Execution
 	// Restarted reports whether the step began in a fresh kernel, because the kernel
-	// of the step before it died or was replaced: the variables were then those of
+	// of the previous step died or was replaced: the variables were then those of
 	// Params.State.
 	Restarted bool
 	// Final reports whether the run has its final answer: Value is then the argument

@@ -42,7 +42,7 @@ type socket struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // the session_id of the request, may be empty
-	number  uint64 // of the request, tells it from later ones
+	number  uint64 // of the request, which distinguishes it from later ones
 	conn    *websocket.Conn
 	v1      bool
 	mailbox *mailbox
