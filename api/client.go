@@ -242,10 +242,10 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 		return head, nil
 	}
 	if len(text) > maxAnswerBody {
-		return head, fmt.Errorf("api: %s %s: the answer is over %d bytes", r.method, r.path, maxAnswerBody)
+		return head, fmt.Errorf("api: %s %s: the answer is longer than %d bytes", r.method, r.path, maxAnswerBody)
 	}
 	if err := boundjson.Unmarshal(text, out, maxAnswerValues, math.MaxInt); err != nil {
-		return head, fmt.Errorf("api: %s %s: the answer is not the JSON expected: %w", r.method, r.path, err)
+		return head, fmt.Errorf("api: %s %s: the answer is not the expected JSON: %w", r.method, r.path, err)
 	}
 	return head, nil
 }

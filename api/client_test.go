@@ -61,12 +61,12 @@ func TestKeyNeverShows(t *testing.T) {
 			t.Errorf("the key shows: %s", text)
 		}
 		if !strings.Contains(text, "redacted") {
-			t.Errorf("no mark of redaction: %s", text)
+			t.Errorf("no mark of redaction: %s, want %q in it", text, "redacted")
 		}
 	}
 	var decoded struct{ K Key }
 	if err := json.Unmarshal([]byte(`{"K":"x"}`), &decoded); err != nil || decoded.K != "x" {
-		t.Errorf("decoded %q, %v", string(decoded.K), err)
+		t.Errorf("decoded %q, %v, want %q and no error", string(decoded.K), err, "x")
 	}
 }
 
@@ -104,7 +104,7 @@ func TestNewClientRefuses(t *testing.T) {
 		})
 	}
 	if !strings.Contains(ErrNoAPIKey.Error(), "E2B_API_KEY") || !strings.Contains(ErrNoAPIKey.Error(), "--local") {
-		t.Errorf("ErrNoAPIKey does not say what to do: %v", ErrNoAPIKey)
+		t.Errorf("ErrNoAPIKey does not say what to do: %v, want %q in it and %q in it", ErrNoAPIKey, "E2B_API_KEY", "--local")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestFromEnv(t *testing.T) {
 				t.Error(diff)
 			}
 			if v := os.Getenv("OTHER"); v != "" {
-				t.Errorf("the file changed the environment: OTHER=%s", v)
+				t.Errorf("the file changed the environment: OTHER=%s, want nothing", v)
 			}
 		})
 	}
@@ -194,7 +194,7 @@ func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {
 	}
 	c, err := NewClient(FromEnv(), WithEnvFile(named))
 	if err != nil || c.key != "named" {
-		t.Errorf("key %q, %v", string(c.key), err)
+		t.Errorf("key %q, %v, want %q and no error", string(c.key), err, "named")
 	}
 }
 
@@ -251,14 +251,15 @@ func TestErrorClasses(t *testing.T) {
 		_, err := c.Sandboxes.Get(t.Context(), "i1")
 		e, ok := errors.AsType[*Error](fmt.Errorf("wrapped: %w", err))
 		if !ok {
-			t.Fatalf("%d: %v", status, err)
+			t.Fatalf("%d: got %v, want an *Error", status, err)
 		}
-		if e.StatusCode != status || e.Code != "why" || e.Message != "told so" || e.RequestID != "r1" || e.Method != "GET" || e.Path != "/sandboxes/i1" {
-			t.Errorf("%d: %+v", status, e)
+		got := Error{Method: e.Method, Path: e.Path, StatusCode: e.StatusCode, Code: e.Code, Message: e.Message, RequestID: e.RequestID}
+		if want := (Error{Method: "GET", Path: "/sandboxes/i1", StatusCode: status, Code: "why", Message: "told so", RequestID: "r1"}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		for _, class := range all {
 			if errors.Is(err, class) != slices.Contains(want, class) {
-				t.Errorf("%d is %v: %v", status, class, errors.Is(err, class))
+				t.Errorf("%d is %v: %v, want %v", status, class, errors.Is(err, class), slices.Contains(want, class))
 			}
 		}
 	}
@@ -298,13 +299,16 @@ func TestNoAnswer(t *testing.T) {
 	}
 	_, err = c.Sandboxes.Create(t.Context(), nil)
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.StatusCode != 0 || !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrRetryable) {
-		t.Errorf("%v", err)
+	if !ok || e.StatusCode != 0 {
+		t.Errorf("got %#v, want an *Error without a status", err)
+	}
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrRetryable) {
+		t.Errorf("got %v, want ErrUnavailable and ErrRetryable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Sandboxes.Get(ctx, "i1"); !errors.Is(err, context.Canceled) || errors.Is(err, ErrRetryable) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("cancelled: %v, want context.Canceled and not ErrRetryable", err)
 	}
 }
 
@@ -331,7 +335,7 @@ func TestCreateSendsWhatBothGenerationsNeed(t *testing.T) {
 				defer mu.Unlock()
 				paths = append(paths, r.URL.Path)
 				if r.Header.Get("X-API-KEY") != secret || !strings.HasPrefix(r.UserAgent(), "mytool/1 e2bctl-go/") {
-					t.Errorf("headers: %v", r.Header)
+					t.Errorf("headers: %v, want the API key and a User-Agent that begins with %q", r.Header, "mytool/1 e2bctl-go/")
 				}
 				if strings.HasPrefix(r.URL.Path, "/v2/") && test.v2 != nil {
 					test.v2(w)
@@ -384,8 +388,8 @@ func TestTemplateThatIsNotThereIsNotAMissingRoute(t *testing.T) {
 		_, _ = io.WriteString(w, `{"code":404,"message":"template 'x' not found"}`)
 	})
 	_, err := c.Sandboxes.Create(t.Context(), &CreateParams{Template: "x"})
-	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "template 'x' not found") || calls.Load() != 1 {
-		t.Errorf("%d calls: %v", calls.Load(), err)
+	if want := "template 'x' not found"; !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), want) || calls.Load() != 1 {
+		t.Errorf("%d calls: %v, want ErrNotFound, an error with %q and one call", calls.Load(), err, want)
 	}
 }
 
@@ -445,7 +449,7 @@ func TestRepetition(t *testing.T) {
 				start := time.Now()
 				err = test.do(t.Context(), c)
 				if (err == nil) != test.ok || calls.Load() != test.want || time.Since(start) > test.longest {
-					t.Errorf("%d calls in %v: %v", calls.Load(), time.Since(start), err)
+					t.Errorf("%d calls in %v: %v, want no error: %v, %v calls and at most %v", calls.Load(), time.Since(start), err, test.ok, test.want, test.longest)
 				}
 				if n := test.answers[0].after; test.ok && n == "1" && time.Since(start) < time.Second {
 					t.Errorf("waited %v, was asked for %s s", time.Since(start), n)
@@ -518,8 +522,13 @@ func TestSlowAnswers(t *testing.T) {
 				if took := time.Since(start); err == nil || took != test.limit || calls.Load() != 1 {
 					t.Errorf("%v after %v and %d calls, want an error after %v", err, took, calls.Load(), test.limit)
 				}
-				if test.status < 300 && (!errors.Is(err, ErrTimeout) || errors.Is(err, ErrRetryable) || !strings.Contains(err.Error(), "too slow")) {
-					t.Errorf("%v does not say that the service is too slow", err)
+				if test.status < 300 {
+					if !errors.Is(err, ErrTimeout) || errors.Is(err, ErrRetryable) {
+						t.Errorf("got %v, want ErrTimeout and not ErrRetryable", err)
+					}
+					if want := "too slow"; err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("got %v, want an error with %q", err, want)
+					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -547,13 +556,13 @@ func TestCreateIsRepeatedWhenNothingWasSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Sandboxes.Create(t.Context(), nil); !errors.Is(err, ErrUnavailable) || calls.Load() != 4 {
-			t.Errorf("%d calls: %v", calls.Load(), err)
+			t.Errorf("%d calls: %v, want ErrUnavailable and 4 calls", calls.Load(), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		start := time.Now()
 		if _, err := c.Sandboxes.Create(ctx, nil); err == nil || time.Since(start) > 10*time.Millisecond {
-			t.Errorf("a wait went past the deadline: %v after %v", err, time.Since(start))
+			t.Errorf("got %v after %v, want an error at once: the wait would go past the deadline", err, time.Since(start))
 		}
 	})
 }
@@ -587,7 +596,7 @@ func TestListPages(t *testing.T) {
 		break
 	}
 	if calls.Load() != 1 {
-		t.Errorf("a range that stopped made %d calls", calls.Load())
+		t.Errorf("a range that stopped made %d calls, want 1", calls.Load())
 	}
 }
 
@@ -644,14 +653,14 @@ func TestConnectTellsWhetherItWoke(t *testing.T) {
 	for _, status := range []int{200, 201} {
 		c := service(t, func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); r.URL.Path != "/v2/sandboxes/i1/connect" || string(body) != `{"timeout":300}` {
-				t.Errorf("%s %s", r.URL.Path, body)
+				t.Errorf("got %s %s, want %s %s", r.URL.Path, body, "/v2/sandboxes/i1/connect", `{"timeout":300}`)
 			}
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, `{"sandboxID":"i1"}`)
 		})
 		sb, err := c.Sandboxes.Connect(t.Context(), "i1", 0)
 		if err != nil || sb.Resumed != (status == 201) {
-			t.Errorf("%d: %+v, %v", status, sb, err)
+			t.Errorf("%d: got %+v, %v, want Resumed %v and no error", status, sb, err, status == 201)
 		}
 	}
 }
@@ -661,12 +670,12 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 	c := service(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("sent %s", r.URL) })
 	for _, id := range []string{"", "../x", "a/b", "a?b", "a b", "é", strings.Repeat("a", 200)} {
 		if _, err := c.Sandboxes.Get(t.Context(), id); !errors.Is(err, ErrInvalidArgument) {
-			t.Errorf("id %q: %v", id, err)
+			t.Errorf("id %q: %v, want ErrInvalidArgument", id, err)
 		}
 	}
 	for _, d := range []time.Duration{-1, 0, 1 << 62, math.MaxInt64} {
 		if err := c.Sandboxes.SetTimeout(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
-			t.Errorf("timeout %v: %v", d, err)
+			t.Errorf("timeout %v: %v, want ErrInvalidArgument", d, err)
 		}
 	}
 }
@@ -701,8 +710,8 @@ func TestLogHasNoSecrets(t *testing.T) {
 			t.Errorf("%s shows: %s", s, text)
 		}
 	}
-	if !strings.Contains(log.String(), "path=/v2/sandboxes") {
-		t.Errorf("the call is not logged: %s", log.String())
+	if want := "path=/v2/sandboxes"; !strings.Contains(log.String(), want) {
+		t.Errorf("the call is not logged: %s, want %q in it", log.String(), want)
 	}
 }
 
@@ -714,7 +723,7 @@ func TestAnswerThatIsNone(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		})
 		if _, err := c.Sandboxes.Create(t.Context(), nil); err == nil {
-			t.Errorf("%q is taken for an answer", body)
+			t.Errorf("%q is taken for an answer, want an error", body)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (s *settings) readEnvFile() (map[string]string, error) {
 	}
 	values, err := godotenv.Parse(io.LimitReader(f, 1<<20))
 	if err != nil {
-		return nil, fmt.Errorf("api: read settings: %s does not consist of KEY=value lines; mend it or leave it out (WithEnvFile)", name)
+		return nil, fmt.Errorf("api: read settings: %s has lines that are not of the form KEY=value; correct them, or name another file (WithEnvFile)", name)
 	}
 	return values, nil
 }

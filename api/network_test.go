@@ -60,9 +60,9 @@ func TestNetwork(t *testing.T) {
 	}
 	info, err := c.Sandboxes.Get(t.Context(), "i1")
 	if err != nil || info.Network == nil || !cmp.Equal(info.Network.DenyOut, []string{AllTraffic}) {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("got %+v, %v, want DenyOut %v and no error", info, err, []string{AllTraffic})
 	}
 	if err := c.Sandboxes.SetNetwork(t.Context(), "i1/../x", nil); !errors.Is(err, ErrInvalidArgument) {
-		t.Error(err)
+		t.Errorf("got %v, want ErrInvalidArgument", err)
 	}
 }

@@ -72,7 +72,7 @@ func WithSandboxURL(url string) Option {
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
-			return errors.New("api: WithTransport: nil")
+			return errors.New("api: WithTransport: the transport is nil")
 		}
 		s.transport = t
 		return nil
@@ -85,7 +85,7 @@ func WithTransport(t http.RoundTripper) Option {
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) error {
 		if l == nil {
-			return errors.New("api: WithLogger: nil")
+			return errors.New("api: WithLogger: the logger is nil")
 		}
 		s.logger = l
 		return nil
@@ -110,7 +110,7 @@ func WithUserAgent(product string) Option {
 	return func(s *settings) error {
 		for i := range len(product) {
 			if product[i] < ' ' || product[i] > '~' {
-				return fmt.Errorf("api: WithUserAgent(%q): not printable ASCII", clip.Line(product, 64))
+				return fmt.Errorf("api: WithUserAgent(%q): it has characters that are not printable ASCII", clip.Line(product, 64))
 			}
 		}
 		s.userAgent = product

@@ -269,7 +269,7 @@ func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*San
 				return
 			}
 			if page.NextToken == next.NextToken {
-				yield(nil, errors.New("api: list sandboxes: the service repeats its page"))
+				yield(nil, errors.New("api: list sandboxes: the service sent the same page twice"))
 				return
 			}
 			next.NextToken = page.NextToken

@@ -87,6 +87,7 @@ var imports = map[string]string{
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
+	"internal/relaytest":                        "",
 	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 

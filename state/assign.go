@@ -173,12 +173,12 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 		length := 0
 		err := d.each(n, func(i int) (reflect.Value, error) {
 			if length++; length > v.Len() {
-				return reflect.Value{}, d.fail("a Python %s of more items than %s has", n.kind, t)
+				return reflect.Value{}, d.fail("a Python %s with more items than %s has", n.kind, t)
 			}
 			return v.Index(i), nil
 		}, nil)
 		if err == nil && length != v.Len() {
-			err = d.fail("a Python %s of %d items does not go into %s", n.kind, length, t)
+			err = d.fail("a Python %s of %d items cannot be stored in %s", n.kind, length, t)
 		}
 		return err
 	case t.Kind() == reflect.Map && t.Elem() == emptyType && n.kind != KindList && n.kind != KindTuple:
@@ -254,7 +254,7 @@ func (d *decoder) put(m, k, v reflect.Value) error {
 		return d.fail("a key that Go cannot compare: decode into Dict")
 	}
 	if m.MapIndex(k).IsValid() {
-		return d.fail("a key twice")
+		return d.fail("a key that is there twice")
 	}
 	m.SetMapIndex(k, v)
 	return nil
@@ -291,10 +291,10 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	at, known := 0, false
 	return d.pairs(n, func(start int, n node) error {
 		if n.kind != KindStr {
-			return d.fail("a Python %s as a key does not go into %s", n.kind, v.Type())
+			return d.fail("a Python %s as a key cannot be stored in %s", n.kind, v.Type())
 		}
 		if at, known = f.byName[n.str]; known && seen[at] {
-			return d.fail("a key twice")
+			return d.fail("a key that is there twice")
 		}
 		return nil
 	}, func() error {
@@ -401,7 +401,7 @@ func (d *decoder) anyDict(n node) (any, error) {
 	return m, d.pairs(n, func(_ int, n node) error {
 		k = n.str
 		if _, ok := m[k]; ok {
-			return d.fail("a key twice")
+			return d.fail("a key that is there twice")
 		}
 		return nil
 	}, func() (err error) {
@@ -422,7 +422,7 @@ func (d *decoder) ordered(n node) (Dict, error) {
 			text = `"` + n.str
 		}
 		if _, ok := seen[text]; ok {
-			return d.fail("a key twice")
+			return d.fail("a key that is there twice")
 		}
 		seen[text] = struct{}{}
 		return nil

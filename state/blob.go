@@ -114,7 +114,7 @@ func (s *scanner) blob() ([]byte, error) {
 		return nil, s.fail("the blob %s is missing", hash)
 	}
 	if int64(len(data)) != size || len(data) < blobFrom {
-		return nil, s.fail("a blob of %d bytes, of which the document says %d", len(data), size)
+		return nil, s.fail("a blob of %d bytes, where the document says %d", len(data), size)
 	}
 	if s.used == nil {
 		s.used = Blobs{}

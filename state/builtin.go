@@ -99,7 +99,7 @@ func (d Deque) form() (Kind, any, error) {
 
 func dequeOf(p dequePayload) (Deque, error) {
 	if p.MaxLen != nil && (*p.MaxLen < 0 || len(p.Items) > *p.MaxLen) {
-		return Deque{}, fmt.Errorf("a deque of %d items that may have %d", len(p.Items), *p.MaxLen)
+		return Deque{}, fmt.Errorf("a deque of %d items whose maximum is %d", len(p.Items), *p.MaxLen)
 	}
 	return Deque(p), nil
 }

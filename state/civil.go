@@ -29,7 +29,7 @@ func (d Date) String() string { return fmt.Sprintf("%04d-%02d-%02d", d.Year, d.M
 
 func (d Date) form() (Kind, any, error) {
 	if d.Year < 1 || d.Year > 9999 || DateOf(d.In(time.UTC)) != d {
-		return "", nil, fmt.Errorf("no date that Python has: %s", d)
+		return "", nil, fmt.Errorf("a date that Python does not have: %s", d)
 	}
 	return KindDate, d.String(), nil
 }
@@ -118,7 +118,7 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 	if location := load(zone); location != nil {
 		return location, nil
 	}
-	return nil, fmt.Errorf("the zone %.40q is not in this machine's database", zone)
+	return nil, fmt.Errorf("the zone %.40q is not in this machine's time zone database", zone)
 }
 
 // loadZone is time.LoadLocation for a name that may come from outside; it
@@ -187,7 +187,7 @@ func (d Timedelta) Duration() (time.Duration, bool) {
 
 func (d Timedelta) check() error {
 	if d.Days > maxTimedeltaDays || d.Days < -maxTimedeltaDays || d.Seconds < 0 || d.Seconds >= secondsPerDay || d.Microseconds < 0 || d.Microseconds >= usPerSecond {
-		return fmt.Errorf("no timedelta that Python has: %d days, %d seconds, %d microseconds", d.Days, d.Seconds, d.Microseconds)
+		return fmt.Errorf("a timedelta that Python does not have: %d days, %d seconds, %d microseconds", d.Days, d.Seconds, d.Microseconds)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (t Timestamp) form() (Kind, any, error) {
 	perSecond, seconds := int64(time.Second)/step, t.Time.Unix()
 	p.Value = seconds*perSecond + int64(t.Time.Nanosecond())/step
 	if back := floorDiv(p.Value, perSecond); back != seconds {
-		return "", nil, fmt.Errorf("the time %s is beyond a Timestamp in %s", t.Time, p.Unit)
+		return "", nil, fmt.Errorf("the time %s is out of the range of a Timestamp in %s", t.Time, p.Unit)
 	}
 	return KindTimestamp, p, nil
 }

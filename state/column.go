@@ -98,13 +98,13 @@ func (c Column) check(limit int) (int, error) {
 	case len(c.Data.Shape) != 1 || c.Range != nil:
 		return 0, fmt.Errorf("a column of the shape %v", c.Data.Shape)
 	case c.Mask != nil && len(c.Mask) != n:
-		return 0, fmt.Errorf("a column of %d with a mask of %d", n, len(c.Mask))
+		return 0, fmt.Errorf("a column of %d values with a mask of %d", n, len(c.Mask))
 	case (c.Categories != nil) != (c.Dtype == categoryDtype):
-		return 0, fmt.Errorf("a column of the dtype %.40q with or without categories", c.Dtype)
+		return 0, fmt.Errorf("a column whose dtype %.40q does not match its categories", c.Dtype)
 	case c.Categories == nil:
 		return n, nil
 	case c.Categories.Categories != nil || t.kind != 'i':
-		return 0, errors.New("a category without codes of its own")
+		return 0, errors.New("categories whose codes are not integers, or that have categories themselves")
 	}
 	categories, err := c.Categories.check(limit)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c Column) check(limit int) (int, error) {
 	}
 	for i := range n {
 		if code := t.int(c.Data.Data[i*t.size:]); code < -1 || code >= int64(categories) {
-			return 0, fmt.Errorf("the code %d of %d categories", code, categories)
+			return 0, fmt.Errorf("the code %d, where there are %d categories", code, categories)
 		}
 	}
 	return n, nil

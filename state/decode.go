@@ -85,7 +85,7 @@ func (d *decoder) mismatch(n node, v reflect.Value) error {
 }
 
 func (d *decoder) refused(what string, v reflect.Value) error {
-	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s does not go into %s", what, v.Type())}
+	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s cannot be stored in %s", what, v.Type())}
 }
 
 // assign stores a value whose opening has been read; start is where it began.

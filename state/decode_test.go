@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,10 +50,10 @@ func malformed(t *testing.T, doc []byte) {
 	var v any
 	err := state.Unmarshal(doc, &v)
 	if _, ok := errors.AsType[*state.DecodeError](err); !ok {
-		t.Errorf("%.100s decodes to %v, %v", doc, v, err)
+		t.Errorf("%.100s decodes to %v, %v, want a *state.DecodeError", doc, v, err)
 	}
 	if _, err := state.Parse(doc, state.Bounds{}); err == nil {
-		t.Errorf("%.100s is a value", doc)
+		t.Errorf("%.100s is a value, want an error", doc)
 	}
 }
 
@@ -63,12 +64,12 @@ func TestRepeatedKeys(t *testing.T) {
 			A int `py:"a"`
 		})} {
 			if err := state.Unmarshal(document(body), target); err == nil {
-				t.Errorf("%s into %T: %v", body, target, reflect.ValueOf(target).Elem())
+				t.Errorf("%s into %T: %v, want an error", body, target, reflect.ValueOf(target).Elem())
 			}
 		}
 	}
 	if err := state.Unmarshal(document(`{"$":"set","items":[1,1]}`), new(map[int]struct{})); err == nil {
-		t.Error("a set with an item twice")
+		t.Error("a set with an item twice, want an error")
 	}
 }
 
@@ -79,13 +80,13 @@ func TestMismatch(t *testing.T) {
 		target any
 		error  string
 	}{
-		{`1`, new(string), "a Python int does not go into string"},
-		{`1`, new(bool), "int does not go into bool"},
-		{`true`, new(int), "bool does not go into int"},
-		{`1.0`, new(int), "float does not go into int"},
-		{`"1"`, new(int), "str does not go into int"},
-		{`null`, new(int), "none does not go into int"},
-		{`null`, new(struct{}), "none does not go into struct"},
+		{`1`, new(string), "a Python int cannot be stored in string"},
+		{`1`, new(bool), "int cannot be stored in bool"},
+		{`true`, new(int), "bool cannot be stored in int"},
+		{`1.0`, new(int), "float cannot be stored in int"},
+		{`"1"`, new(int), "str cannot be stored in int"},
+		{`null`, new(int), "none cannot be stored in int"},
+		{`null`, new(struct{}), "none cannot be stored in struct"},
 		{`300`, new(uint8), "a Python int that uint8 cannot hold"},
 		{`-1`, new(uint), "cannot hold"},
 		{`{"$":"int","hex":"8000000000000000"}`, new(int64), "cannot hold"},
@@ -94,25 +95,25 @@ func TestMismatch(t *testing.T) {
 		{`9223372036854775807`, new(float64), "cannot hold"},
 		{`16777217`, new(float32), "cannot hold"},
 		{`1e300`, new(float32), "cannot hold"},
-		{`[1]`, new([]byte), "list does not go into []uint8"},
-		{`[1]`, new(map[int]struct{}), "list does not go into map"},
-		{`[1]`, new([2]int), "a Python list of 1 items does not go into [2]int"},
-		{`[1,2,3]`, new([2]int), "decode [2] (byte 20): a Python list of more items than [2]int has"},
-		{`{"$":"bytes","base64":"YQ=="}`, new([2]byte), "bytes does not go into [2]uint8"},
-		{`{"$":"bytes","base64":"YQ=="}`, new(string), "bytes does not go into string"},
+		{`[1]`, new([]byte), "list cannot be stored in []uint8"},
+		{`[1]`, new(map[int]struct{}), "list cannot be stored in map"},
+		{`[1]`, new([2]int), "a Python list of 1 items cannot be stored in [2]int"},
+		{`[1,2,3]`, new([2]int), "decode [2] (byte 20): a Python list with more items than [2]int has"},
+		{`{"$":"bytes","base64":"YQ=="}`, new([2]byte), "bytes cannot be stored in [2]uint8"},
+		{`{"$":"bytes","base64":"YQ=="}`, new(string), "bytes cannot be stored in string"},
 		{`{"a":[1,{"b":"x"}]}`, new(map[string][]any), ""},
-		{`{"a":[{"b":"x"}]}`, new(map[string][]map[string]int), `decode ["a"][0]["b"] (byte 29): a Python str does not go into int`},
-		{`{"$":"dict","items":[[1,2]]}`, new(map[string]int), "decode [key] (byte 38): a Python int does not go into string"},
-		{`{"$":"dict","items":[[1,2]]}`, new(struct{}), "a Python int as a key does not go into struct"},
+		{`{"a":[{"b":"x"}]}`, new(map[string][]map[string]int), `decode ["a"][0]["b"] (byte 29): a Python str cannot be stored in int`},
+		{`{"$":"dict","items":[[1,2]]}`, new(map[string]int), "decode [key] (byte 38): a Python int cannot be stored in string"},
+		{`{"$":"dict","items":[[1,2]]}`, new(struct{}), "a Python int as a key cannot be stored in struct"},
 		{`{"$":"dict","items":[[{"$":"tuple","items":[1]},2]]}`, new(map[any]int), "decode into Dict"},
-		{`{"$":"opaque","type":"m.T","repr":"<T>","reason":"it is large"}`, new(int), "a Python m.T, which has no Go form (<T>): it is large does not go into int"},
-		{`1`, new(fmt.Stringer), "does not go into fmt.Stringer"},
-		{`1`, new(time.Time), "int does not go into time.Time"},
-		{`1`, new(time.Duration), "int does not go into time.Duration"},
-		{`1.0`, new(big.Int), "float does not go into big.Int"},
-		{`1`, new(state.Opaque), "int does not go into state.Opaque"},
-		{`[]`, new(state.Dict), "list does not go into state.Dict"},
-		{`1`, new(chan int), "int does not go into chan int"},
+		{`{"$":"opaque","type":"m.T","repr":"<T>","reason":"it is large"}`, new(int), "a Python m.T, which has no Go form (<T>): it is large cannot be stored in int"},
+		{`1`, new(fmt.Stringer), "cannot be stored in fmt.Stringer"},
+		{`1`, new(time.Time), "int cannot be stored in time.Time"},
+		{`1`, new(time.Duration), "int cannot be stored in time.Duration"},
+		{`1.0`, new(big.Int), "float cannot be stored in big.Int"},
+		{`1`, new(state.Opaque), "int cannot be stored in state.Opaque"},
+		{`[]`, new(state.Dict), "list cannot be stored in state.Dict"},
+		{`1`, new(chan int), "int cannot be stored in chan int"},
 		{`{"$":"timedelta","days":106752,"seconds":0,"microseconds":0}`, new(time.Duration), "292 years"},
 	} {
 		err := state.Unmarshal(document(test.body), test.target)
@@ -128,7 +129,7 @@ func TestMismatch(t *testing.T) {
 	}
 	for _, target := range []any{nil, 1, (*int)(nil)} {
 		if err := state.Unmarshal(document(`1`), target); err == nil {
-			t.Errorf("decodes into %T", target)
+			t.Errorf("decodes into %T, want an error", target)
 		}
 	}
 }
@@ -187,9 +188,14 @@ func TestLimits(t *testing.T) {
 		var v any
 		_, parsed := state.Parse(document(test.body), limits)
 		for _, err := range []error{parsed, state.UnmarshalLimits(document(test.body), &v, limits)} {
-			e, ok := errors.AsType[*state.LimitError](err)
-			if test.limit == "" && err != nil || test.limit != "" && (!ok || e.Limit != test.limit) {
-				t.Errorf("%s: %v, want %q", test.body, err, test.limit)
+			got := ""
+			if e, ok := errors.AsType[*state.LimitError](err); ok {
+				got = e.Limit
+			} else if err != nil {
+				t.Errorf("%s: got %v, want a *state.LimitError", test.body, err)
+			}
+			if got != test.limit {
+				t.Errorf("%s: got the limit %q, want %q", test.body, got, test.limit)
 			}
 		}
 	}
@@ -205,8 +211,8 @@ func TestValue(t *testing.T) {
 	if err := state.Unmarshal(document(`{"A":[1,[{"$":"opaque","type":"a","repr":"b","reason":""}]],"B":[1,1.5,"s"],"C":{"x":[]}}`), &parts); err != nil {
 		t.Fatal(err)
 	}
-	if !parts.A.Opaque() || parts.B[0].Opaque() || parts.C.Opaque() {
-		t.Error("opaque")
+	if got, want := []bool{parts.A.Opaque(), parts.B[0].Opaque(), parts.C.Opaque()}, []bool{true, false, false}; !slices.Equal(got, want) {
+		t.Errorf("opaque: %v, want %v", got, want)
 	}
 	var kinds []state.Kind
 	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
@@ -214,7 +220,7 @@ func TestValue(t *testing.T) {
 		// What the value reports of itself matches what parsing finds.
 		again, err := state.Parse(v.Bytes(), state.Bounds{})
 		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
-			t.Errorf("%s: %v", v.Bytes(), err)
+			t.Errorf("%s: got %v, want kind %v, opaque %v and no error", v.Bytes(), err, v.Kind(), v.Opaque())
 		}
 		var x any
 		if err := v.Decode(&x); err != nil {
@@ -235,7 +241,7 @@ func TestValue(t *testing.T) {
 		v = []any{v}
 	}
 	if _, err := state.Marshal(v); err == nil {
-		t.Error("a value too deep in others")
+		t.Error("a value too deep in others, want an error")
 	}
 }
 
@@ -308,7 +314,7 @@ func FuzzThroughPython(f *testing.F) {
 		})
 		if err != nil {
 			if _, ok := errors.AsType[*state.UnsupportedValueError](err); !ok {
-				t.Fatal(err)
+				t.Fatalf("got %v, want a *state.UnsupportedValueError", err)
 			}
 			return
 		}

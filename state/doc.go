@@ -20,7 +20,7 @@
 //	array, Tuple                      tuple              Tuple
 //	map[K]struct{}, Set               set                Set
 //	FrozenSet                         frozenset          FrozenSet
-//	map, struct, Dict                 dict               map[string]any, Dict when a key is no string
+//	map, struct, Dict                 dict               map[string]any, Dict when a key is not a string
 //	Range, Slice, Deque               range, slice, deque  the same
 //	UUID, Path                        UUID, Path         the same
 //	Singleton                         ..., NotImplemented, pandas' NA and NaT  Singleton

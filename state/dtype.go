@@ -226,7 +226,7 @@ func (t dtype) text(b []byte) (string, error) {
 	for ; len(b) >= 4; b = b[4:] {
 		r := rune(t.order.Uint32(b))
 		if !utf8.ValidRune(r) {
-			return "", fmt.Errorf("a str with the character %#x, which Go has not", uint32(r))
+			return "", fmt.Errorf("a str with the character %#x, which Go does not have", uint32(r))
 		}
 		out = utf8.AppendRune(out, r)
 	}

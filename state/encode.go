@@ -748,7 +748,7 @@ func (e *encoder) structure(v reflect.Value) error {
 
 func (e *encoder) embedded(v Value) error {
 	if v.opaque {
-		return &UnsupportedValueError{Reason: "a value that exists in its sandbox only: " + v.describe()}
+		return &UnsupportedValueError{Reason: "a value that exists only in its sandbox: " + v.describe()}
 	}
 	switch v.kind {
 	case KindList, KindDict, KindSet, KindByteArray:

@@ -65,15 +65,15 @@ func TestRefused(t *testing.T) {
 	}{
 		{"channel", make(chan int), "state: value: chan int has no Python form"},
 		{"function", map[string]any{"servers": []any{1, struct{ Do func() }{}}}, `state: ["servers"][1]["Do"]: func() has no Python form`},
-		{"Decimal", []any{state.Decimal("1.2.3")}, `[0]: "1.2.3" is no Decimal`},
+		{"Decimal", []any{state.Decimal("1.2.3")}, `[0]: "1.2.3" is not a Decimal`},
 		{"larger exponent", state.Decimal("10e999999999999999999"), "out of Python's range"},
-		{"date", state.Date{Year: 2026, Month: 2, Day: 30}, "no date that Python has: 2026-02-30"},
-		{"date before year 1", state.Date{Year: 0, Month: 2, Day: 3}, "no date"},
+		{"date", state.Date{Year: 2026, Month: 2, Day: 30}, "a date that Python does not have: 2026-02-30"},
+		{"date before year 1", state.Date{Year: 0, Month: 2, Day: 3}, "a date that Python does not have"},
 		{"time of day", state.TimeOfDay{Hour: 24}, "malformed time"},
 		{"zone", state.TimeOfDay{Zone: "CET"}, "neither UTC"},
-		{"timedelta", state.Timedelta{Seconds: -1}, "no timedelta"},
+		{"timedelta", state.Timedelta{Seconds: -1}, "a timedelta that Python does not have"},
 		{"range", state.Range{}, "step 0"},
-		{"deque", state.Deque{Items: []any{1}, MaxLen: new(0)}, "a deque of 1 items that may have 0"},
+		{"deque", state.Deque{Items: []any{1}, MaxLen: new(0)}, "a deque of 1 items whose maximum is 0"},
 		{"singleton", state.Singleton("None"), "unknown singleton"},
 		{"instance", state.Instance{}, "an Instance of the kind"},
 		{"dtype", state.Array{Dtype: "<f16", Shape: []int{0}}, "no Go form"},
@@ -83,9 +83,9 @@ func TestRefused(t *testing.T) {
 		{"columns of two lengths", state.Table{Columns: []state.Column{mustColumn("a", []int{1}), mustColumn("b", []int{1, 2})}}, "a table of 1 rows with a column or index of 2"},
 		{"array as a key", state.Dict{{state.Array{}, 1}}, "dtype"},
 		{"deque in a set", state.Set{state.Deque{}}, "cannot have a deque as a key"},
-		{"image", state.Image{Mode: "RGB", Width: 1, Height: 1, PNG: []byte("x")}, "no PNG"},
+		{"image", state.Image{Mode: "RGB", Width: 1, Height: 1, PNG: []byte("x")}, "not a PNG"},
 		{"opaque", []any{state.Opaque{}}, "[0]: state.Opaque has no Python form"},
-		{"opaque value", opaque, "exists in its sandbox only: a list with one in it"},
+		{"opaque value", opaque, "exists only in its sandbox: a list with one in it"},
 		{"UTF-8", map[string]any{"a": "\xff"}, `["a"]: a string that is not UTF-8`},
 		{"pair of surrogates", "\xed\xa0\xbd\xed\xb8\x80", "not UTF-8"},
 		{"UTF-8 key", map[string]int{"\xff": 1}, "[key]: a string that is not UTF-8"},
@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	if _, err := state.Marshal(broken{}); !errors.Is(err, errBroken) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want errBroken", err)
 	}
 }
 
@@ -130,15 +130,15 @@ func TestErrorTypes(t *testing.T) {
 	t.Parallel()
 	_, err := state.Marshal([]any{make(chan int)})
 	if e, ok := errors.AsType[*state.UnsupportedTypeError](err); !ok || e.Path != "[0]" || e.Type.String() != "chan int" {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.UnsupportedTypeError at %s of %s", err, "[0]", "chan int")
 	}
 	_, err = state.Marshal(map[int]string{3: "\xff"})
 	if e, ok := errors.AsType[*state.UnsupportedValueError](err); !ok || e.Path != "[3]" {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.UnsupportedValueError at %s", err, "[3]")
 	}
 	_, err = state.Marshal(deep(300))
 	if e, ok := errors.AsType[*state.LimitError](err); !ok || e.Limit != "MaxDepth" || len(e.Error()) > 1000 {
-		t.Errorf("%#v", err)
+		t.Errorf("got %#v, want a *state.LimitError of %s in at most 1000 bytes", err, "MaxDepth")
 	}
 }
 
@@ -149,7 +149,7 @@ func TestCustomTypes(t *testing.T) {
 	roundTrip(t, []*celsius{new(celsius(2)), nil})
 	var b broken
 	if err := state.Unmarshal([]byte(`{"v":1,"value":1}`), &b); !errors.Is(err, errBroken) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want errBroken", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestPacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if packed := strings.Contains(string(doc), `"float64"`); packed != test.packed {
-			t.Errorf("%T: %s", test.value, doc)
+			t.Errorf("%T: got %s, want it packed: %v", test.value, doc, test.packed)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (e *UnsupportedValueError) Error() string {
 
 // LimitError reports a value that is over a limit.
 type LimitError struct {
-	// Limit is the name of the field of [Limits], such as "MaxBytes".
+	// Limit is the name of the field of [Bounds], such as "MaxBytes".
 	Limit string
 	Max   int
 	Path  string

@@ -117,9 +117,9 @@ func Load(r io.Reader, limits Bounds) (*State, error) {
 	if magic, err := f.read(len(fileMagic) + 1); err != nil {
 		return nil, err
 	} else if string(magic[:len(fileMagic)]) != fileMagic {
-		return nil, f.fail("this is no saved state", nil)
+		return nil, f.fail("it is not a saved state", nil)
 	} else if version := magic[len(fileMagic)]; version != fileVersion {
-		return nil, f.fail(fmt.Sprintf("version %d: this program reads version %d", version, fileVersion), nil)
+		return nil, f.fail(fmt.Sprintf("it has version %d, and this program reads version %d", version, fileVersion), nil)
 	}
 	st := New()
 	for {
@@ -239,7 +239,7 @@ func (f *fileReader) end() error {
 	if got, err := f.read(sha256.Size); err != nil {
 		return err
 	} else if !bytes.Equal(got, want) {
-		return f.fail("its checksum does not fit: it is damaged", nil)
+		return f.fail("its checksum does not match: it is damaged", nil)
 	}
 	return nil
 }

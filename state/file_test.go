@@ -33,7 +33,7 @@ func TestSaveAndLoad(t *testing.T) {
 	t.Parallel()
 	st, file := saved(t)
 	if len(file) > 160<<10 {
-		t.Errorf("%d bytes: the content that two values share is there twice", len(file))
+		t.Errorf("%d bytes, want at most %d: the content that two values share is there twice", len(file), 160<<10)
 	}
 	r := bytes.NewReader(append(bytes.Clone(file), "what follows"...))
 	back, err := state.Load(r, state.Bounds{})
@@ -41,7 +41,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rest, _ := io.ReadAll(r); string(rest) != "what follows" {
-		t.Errorf("left: %.40q", rest)
+		t.Errorf("left: %.40q, want %.40q", rest, "what follows")
 	}
 	want, got := st.Entries(), back.Entries()
 	for i := range want {
@@ -66,24 +66,24 @@ func TestLoadDamaged(t *testing.T) {
 	}
 	for i := 0; i < len(file); i += step(i) {
 		if _, err := state.Load(bytes.NewReader(file[:i]), state.Bounds{}); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Fatalf("cut off after %d bytes: %v", i, err)
+			t.Fatalf("cut off after %d bytes: %v, want io.ErrUnexpectedEOF", i, err)
 		}
 		damaged := bytes.Clone(file)
 		damaged[i] ^= 0x40
 		if _, err := state.Load(bytes.NewReader(damaged), state.Bounds{}); err == nil {
-			t.Fatalf("damaged at byte %d: loaded", i)
+			t.Fatalf("damaged at byte %d: loaded, want an error", i)
 		}
 	}
 	if _, err := state.Load(bytes.NewReader(file), state.Bounds{MaxBytes: len(file) / 2}); !isLimit(err, "MaxBytes") {
-		t.Errorf("a file over the limit: %v", err)
+		t.Errorf("a file over the limit: %v, want a *state.LimitError of MaxBytes", err)
 	}
 	failed := errors.New("injected")
 	if _, err := state.Load(iotest.ErrReader(failed), state.Bounds{}); !errors.Is(err, failed) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want %v", err, failed)
 	}
 	st, _ := saved(t)
 	if _, err := st.WriteTo(failingWriter{failed}); !errors.Is(err, failed) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want %v", err, failed)
 	}
 }
 

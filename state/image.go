@@ -88,10 +88,10 @@ func (m Image) check(limit int) error {
 	}
 	config, err := png.DecodeConfig(bytes.NewReader(m.PNG))
 	if err != nil {
-		return fmt.Errorf("an image that is no PNG: %w", err)
+		return fmt.Errorf("an image that is not a PNG: %w", err)
 	}
 	if config.Width != m.Width || config.Height != m.Height || m.Raw != nil {
-		return errors.New("an image whose PNG is of another size")
+		return errors.New("an image whose PNG has another size")
 	}
 	return nil
 }

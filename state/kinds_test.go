@@ -114,7 +114,7 @@ func TestLibraryKinds(t *testing.T) {
 		}
 		var o state.Opaque
 		if err := state.Unmarshal(doc, &o); err != nil || !strings.Contains(o.Reason, reason) {
-			t.Errorf("%s: %+v, %v", expression, o, err)
+			t.Errorf("%s: got %+v, %v, want %q in the reason and no error", expression, o, err, reason)
 		}
 	}
 }
@@ -151,8 +151,8 @@ func kinds(t *testing.T, python *python, setup string, cases []kindCase) {
 		}
 		same := "(type(x), codec.encode(x)) == (type(y := " + test.expression + "), codec.encode(y))"
 		truth, err := python.asked(t, setup, again, same)
-		if err != nil || string(truth) != `{"v":1,"value":true}` {
-			t.Errorf("%s: is another value in Python: %s, %v", test.expression, truth, err)
+		if want := `{"v":1,"value":true}`; err != nil || string(truth) != want {
+			t.Errorf("%s: is another value in Python: %s, %v, want %q and no error", test.expression, truth, err, want)
 		}
 	}
 }
@@ -166,32 +166,32 @@ func TestArrayOf(t *testing.T) {
 	}
 	var rows [][]float64
 	if err := mustValue(t, a).Decode(&rows); err != nil || len(rows) != 2 || rows[1][2] != 6 {
-		t.Errorf("%v, %v", rows, err)
+		t.Errorf("got %v, %v, want 2 rows that end with 6 and no error", rows, err)
 	}
 	fortran := a
 	fortran.Fortran = true
 	if x, err := state.Elements[float64](fortran); err != nil || cmp.Diff([]float64{1, 3, 5, 2, 4, 6}, x) != "" {
-		t.Errorf("%v, %v", x, err)
+		t.Errorf("got %v, %v, want %v and no error", x, err, []float64{1, 3, 5, 2, 4, 6})
 	}
 	if x, err := state.Elements[int](a); err == nil {
-		t.Errorf("floats as ints: %v", x)
+		t.Errorf("floats as ints: %v, want an error", x)
 	}
 	b, err := state.ArrayOf([]int{-1, 1 << 40})
 	if err != nil || b.Dtype != "<i8" {
-		t.Fatalf("%v, %v", b, err)
+		t.Fatalf("got %v, %v, want b.Dtype = %q and no error", b, err, "<i8")
 	}
 	if x, err := state.Elements[int64](b); err != nil || x[0] != -1 || x[1] != 1<<40 {
-		t.Errorf("%v, %v", x, err)
+		t.Errorf("got %v, %v, want %v and no error", x, err, []int64{-1, 1 << 40})
 	}
 	if _, err := state.Elements[int8](b); err == nil {
-		t.Error("2^40 in an int8")
+		t.Error("2^40 in an int8, want an error")
 	}
 	if _, err := state.ArrayOf([]int{1}, 2, -1); err == nil {
-		t.Error("a negative side")
+		t.Error("a negative side, want an error")
 	}
 	big := state.Array{Dtype: ">f2", Shape: []int{4}, Data: []byte{0x3e, 0, 0xfc, 0, 0, 1, 0x80, 0}}
 	if x, err := state.Elements[float64](big); err != nil || cmp.Diff([]float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)}, x, cmpOptions) != "" {
-		t.Errorf("%v, %v", x, err)
+		t.Errorf("got %v, %v, want %v and no error", x, err, []float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)})
 	}
 }
 
@@ -222,10 +222,10 @@ func TestTableOf(t *testing.T) {
 	}
 	units, _ := back.Column("units")
 	if _, err := state.Values[int64](units); err == nil {
-		t.Error("a missing value became a number")
+		t.Error("a missing value became a number, want an error")
 	}
 	if x, err := state.Values[*int64](units); err != nil || x[1] != nil || *x[0] != 3 {
-		t.Errorf("%v, %v", x, err)
+		t.Errorf("got %v, %v, want 3, then nil, and no error", x, err)
 	}
 }
 
@@ -243,18 +243,18 @@ func TestImage(t *testing.T) {
 	}
 	decoded, err := back.Decode()
 	if err != nil || !cmp.Equal(color.RGBAModel.Convert(decoded.At(1, 0)), color.Color(color.RGBA{1, 2, 3, 255})) {
-		t.Errorf("%v, %v", decoded, err)
+		t.Errorf("got %v, %v, want an image with %v at (1, 0) and no error", decoded, err, color.Color(color.RGBA{1, 2, 3, 255}))
 	}
 	doc, err := state.Marshal(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := state.UnmarshalLimits(doc, new(any), state.Bounds{MaxPixels: 1}); !isLimit(err, "MaxPixels") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want a *state.LimitError of MaxPixels", err)
 	}
 	back.Width = 1 << 20
 	if _, err := state.Marshal(back); err == nil {
-		t.Error("an image that lies about its size")
+		t.Error("an image that lies about its size, want an error")
 	}
 }
 
@@ -267,7 +267,7 @@ func TestInstanceIntoItsBase(t *testing.T) {
 	check(t, `{"$":"scalar","value":{"dtype":"<i2","data":{"$":"bytes","base64":"BQA="}}}`, 5)
 	check(t, `{"$":"uuid","value":"00000000-0000-0000-0000-000000000005"}`, state.UUID{15: 5})
 	if got := (state.Instance{Kind: state.KindEnum, Type: "m.E.A"}).Member(); got != "A" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "A")
 	}
 }
 
@@ -287,19 +287,19 @@ func TestHostileForms(t *testing.T) {
 	} {
 		var x any
 		if err := state.Unmarshal(document(body), &x); err == nil {
-			t.Errorf("%.100s decodes to %v", body, x)
+			t.Errorf("%.100s decodes to %v, want an error", body, x)
 		}
 		if _, err := state.Parse(document(body), state.Bounds{}); err == nil {
-			t.Errorf("%.100s is a value", body)
+			t.Errorf("%.100s is a value, want an error", body)
 		}
 	}
 	if err := state.UnmarshalLimits(document(array("|V0", "[1000]")), new(any), state.Bounds{MaxElements: 999}); !isLimit(err, "MaxElements") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want a *state.LimitError of MaxElements", err)
 	}
 	deep := strings.Repeat(`{"$":"subclass","value":{"type":"m.T","value":`, 300) + "1" + strings.Repeat("}}", 300)
 	for _, target := range []any{new(any), new(int), new(state.Value)} {
 		if err := state.Unmarshal(document(deep), target); !isLimit(err, "MaxDepth") {
-			t.Errorf("into %T: %v", target, err)
+			t.Errorf("into %T: %v, want a *state.LimitError of MaxDepth", target, err)
 		}
 	}
 }

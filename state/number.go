@@ -30,7 +30,7 @@ func (d Decimal) form() (Kind, any, error) {
 	}
 	parts := decimalNumber().FindStringSubmatch(string(d))
 	if parts == nil {
-		return "", nil, fmt.Errorf("%.40q is no Decimal", string(d))
+		return "", nil, fmt.Errorf("%.40q is not a Decimal", string(d))
 	}
 	exponent, _ := strconv.ParseInt("0"+strings.TrimLeft(parts[4], "+-"), 10, 64)
 	if strings.HasPrefix(parts[4], "-") {
@@ -76,14 +76,14 @@ const maxRatExponent = 100_000
 func (d Decimal) Rat() (*big.Rat, error) {
 	parts := decimalNumber().FindStringSubmatch(string(d))
 	if parts == nil {
-		return nil, fmt.Errorf("state: the Decimal %.40q is no finite number", string(d))
+		return nil, fmt.Errorf("state: the Decimal %.40q is not a finite number", string(d))
 	}
 	if exponent, _ := strconv.Atoi(parts[4]); exponent > maxRatExponent || exponent < -maxRatExponent {
-		return nil, fmt.Errorf("state: the exponent of the Decimal %.40q is beyond %d", string(d), maxRatExponent)
+		return nil, fmt.Errorf("state: the exponent of the Decimal %.40q is more than %d", string(d), maxRatExponent)
 	}
 	r, ok := new(big.Rat).SetString(string(d))
 	if !ok {
-		return nil, fmt.Errorf("state: the Decimal %.40q is no number", string(d))
+		return nil, fmt.Errorf("state: the Decimal %.40q is not a number", string(d))
 	}
 	return r, nil
 }

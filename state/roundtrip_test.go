@@ -171,8 +171,8 @@ func TestThroughPython(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, doc)
 			}
-			if string(truth) != `{"v":1,"value":true}` {
-				t.Errorf("in Python %s is %.200s for %.200s", test.python, truth, doc)
+			if want := `{"v":1,"value":true}`; string(truth) != want {
+				t.Errorf("in Python %s is %.200s for %.200s, want %.200s", test.python, truth, doc, want)
 			}
 			back, err := python.eval(t, doc, "x")
 			if err != nil {
@@ -324,7 +324,7 @@ func TestDepthFitsBothSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back, err := python.eval(t, list, "x"); err != nil || string(back) != string(list) {
-		t.Errorf("lists: %v", err)
+		t.Errorf("lists: %s, %v, want %s and no error", back, err, list)
 	}
 	doc, err := python.ask(t, question{Setup: "a = {1: 1}\nfor i in range(199): a = {1: a}", Expression: "a"})
 	if err != nil {
@@ -332,9 +332,9 @@ func TestDepthFitsBothSides(t *testing.T) {
 	}
 	value, err := state.Parse(doc, state.Bounds{})
 	if err != nil || value.Kind() != state.KindDict {
-		t.Fatalf("%v: %v", value.Kind(), err)
+		t.Fatalf("got %v, %v, want state.KindDict and no error", value.Kind(), err)
 	}
 	if back, err := python.eval(t, doc, "x"); err != nil || string(back) != string(doc) {
-		t.Errorf("again: %v", err)
+		t.Errorf("again: %s, %v, want %s and no error", back, err, doc)
 	}
 }

@@ -232,7 +232,7 @@ func (s *scanner) packed(n *node) error {
 		return err
 	}
 	if len(data)%8 != 0 {
-		return s.fail("%d bytes are no floats", len(data))
+		return s.fail("%d bytes are not a whole number of floats", len(data))
 	}
 	if err := s.count(len(data) / 8); err != nil {
 		return err

@@ -23,25 +23,25 @@ func TestState(t *testing.T) {
 	list[0] = 2 // too late
 	var got []int
 	if err := st.Get("b", &got); err != nil || got[0] != 1 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got %v, %v, want [1] and no error", got, err)
 	}
 	before := st.Entries()
 	if err := st.Set("b", make(chan int)); err == nil || !strings.Contains(err.Error(), "state: b: chan int") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error with %q", err, "state: b: chan int")
 	}
 	if err := st.Set("b", []int{1}); err != nil {
 		t.Fatal(err)
 	}
-	if before[1].Hash != st.Entries()[1].Hash || before[0].Hash == before[1].Hash {
-		t.Error("hashes")
+	if after := st.Entries(); before[1].Hash != after[1].Hash || before[0].Hash == before[1].Hash {
+		t.Errorf("got the hashes %v, then %v, want those of the values: b is as before, a is another", before, after)
 	}
 	var wrong string
 	if err := st.Get("b", &wrong); err == nil || !strings.Contains(err.Error(), "decode b (") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error with %q", err, "decode b (")
 	}
 	st.Delete("b")
 	if err := st.Get("b", &got); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want state.ErrNotFound", err)
 	}
 	if diff := cmp.Diff([]string{"a", "größe"}, st.Names()); diff != "" {
 		t.Error(diff)
@@ -52,7 +52,7 @@ func TestState(t *testing.T) {
 	}
 	st.Merge(other)
 	if v, ok := st.Value("a"); !ok || v.Kind() != state.KindInt {
-		t.Errorf("merged: %v", v.Kind())
+		t.Errorf("merged: %v, want state.KindInt", v.Kind())
 	}
 }
 
@@ -84,12 +84,15 @@ func TestCheckName(t *testing.T) {
 		"list": "builtin", "print": "builtin", "ValueError": "builtin", "ﬁ": "rewrite",
 	} {
 		err := state.CheckName(name)
-		if reason == "" && err != nil || reason != "" && (err == nil || !strings.Contains(err.Error(), reason)) {
-			t.Errorf("%q: %v", name, err)
+		switch {
+		case reason == "" && err != nil:
+			t.Errorf("%q: got %v, want no error", name, err)
+		case reason != "" && (err == nil || !strings.Contains(err.Error(), reason)):
+			t.Errorf("%q: got %v, want an error with %q", name, err, reason)
 		}
 	}
 	if e, ok := errors.AsType[*state.NameError](state.New().Set("a b", 1)); !ok || e.Name != "a b" {
-		t.Errorf("%v", e)
+		t.Errorf("got %v, want a *state.NameError for %q", e, "a b")
 	}
 }
 
@@ -121,7 +124,7 @@ func TestNamesInPython(t *testing.T) {
 	}
 	for _, name := range all {
 		if state.CheckName(name) == nil {
-			t.Errorf("%s is Python's own", name)
+			t.Errorf("%s is Python's own, want an error", name)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (t Table) form() (Kind, any, error) {
 func (p tablePayload) check(rows int) error {
 	for _, c := range append(p.Columns[:len(p.Columns):len(p.Columns)], p.Index) {
 		if n := c.column().Len(); n != rows {
-			return fmt.Errorf("a table of %d rows with a column or index of %d", rows, n)
+			return fmt.Errorf("a table of %d rows with a column or index of %d values", rows, n)
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (d *decoder) columns(payloads []columnPayload, index *columnPayload) ([]Col
 			return nil, d.wrong(err)
 		}
 		if index != nil && n != index.column().Len() {
-			return nil, d.fail("a column of %d with an index of %d", n, index.column().Len())
+			return nil, d.fail("a column of %d values with an index of %d", n, index.column().Len())
 		}
 	}
 	return columns, nil

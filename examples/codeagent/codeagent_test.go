@@ -86,13 +86,17 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 	if err != nil {
 		t.Fatal(err)
 	}
-	var last struct {
+	type end struct {
 		Event, Prompt, Status string
 		Tokens                int
 	}
+	var last end
 	all := bytes.Split(bytes.TrimSpace(lines), []byte("\n"))
-	if err := json.Unmarshal(all[len(all)-1], &last); err != nil || last.Event != "end" || last.Prompt != j.task || last.Status != "success" || last.Tokens != 400 {
-		t.Errorf("the audit ends with %+v, %v", last, err)
+	if err := json.Unmarshal(all[len(all)-1], &last); err != nil {
+		t.Fatal(err)
+	}
+	if want := (end{Event: "end", Prompt: j.task, Status: "success", Tokens: 400}); last != want {
+		t.Errorf("the audit ends with %+v, want %+v", last, want)
 	}
 	if strings.Contains(shown.String()+string(lines), key) {
 		t.Error("the key was shown or is in the audit")

@@ -140,7 +140,7 @@ final_answer(None)`})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TypeError: ", "ToolError: issues: the API answered 502", " bytes, more than 4096", "which is all the run may", "URLError: "} {
+	for _, want := range []string{"TypeError: ", "ToolError: issues: the API answered 502", " bytes, more than 4096", "as often as the run may call it", "URLError: "} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("no %q in:\n%s", want, shown.String())
 		}

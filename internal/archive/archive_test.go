@@ -303,7 +303,7 @@ func TestUnpackDeep(t *testing.T) {
 		}
 	}
 	if n := len(u.path); n != 0 {
-		t.Errorf("%d directories are still to be finished", n)
+		t.Errorf("%d directories are still to be finished, want 0", n)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestUnpackBounds(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		if err := into(openRoot(t, dir), nil).Unpack(t.Context(), r); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want ErrTooLarge", what, err)
 		}
 		if found := listing(t, dir); found["huge"] != "" {
 			t.Errorf("%s: something was written: %v", what, found)
@@ -379,11 +379,11 @@ func TestUnpackBounds(t *testing.T) {
 	}
 	long := archive(tar.Header{Name: strings.Repeat("d/", maxArchiveName), Typeflag: tar.TypeDir})
 	if err := into(openRoot(t, t.TempDir()), nil).Unpack(t.Context(), long); err == nil || !strings.Contains(err.Error(), "bound") {
-		t.Errorf("a long name: %v", err)
+		t.Errorf("a long name: %v, want an error with %q", err, "bound")
 	}
 	file := archive(tar.Header{Name: "f", Typeflag: tar.TypeReg}, tar.Header{Name: "f/x", Typeflag: tar.TypeReg})
 	if err := into(openRoot(t, t.TempDir()), nil).Unpack(t.Context(), file); err == nil || !strings.Contains(err.Error(), "f/x") {
-		t.Errorf("a file where a directory is due: %v", err)
+		t.Errorf("a file where a directory is due: %v, want an error with %q", err, "f/x")
 	}
 }
 
@@ -406,7 +406,7 @@ func FuzzUnpack(f *testing.F) {
 			t.Fatal(err)
 		}
 		if len(entries) != 1 {
-			t.Errorf("something was written outside of the target: %v", entries)
+			t.Errorf("something was written outside of the target: %v, want only the target", entries)
 		}
 	})
 }

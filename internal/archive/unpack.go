@@ -22,7 +22,7 @@ const (
 	maxOpenDirs = 64
 )
 
-// ErrTooLarge means that the archive has more than it may.
+// ErrTooLarge means that the archive is over one of the limits.
 var ErrTooLarge = errors.New("the download is too large")
 
 // Unpacker writes a tar stream, which a sandbox made and which may therefore contain

@@ -41,7 +41,7 @@ func TestRows(t *testing.T) {
 	}
 	written, err := os.ReadFile(readme)
 	if want := "before\n" + begin + printed.String() + end + "after\n"; err != nil || string(written) != want {
-		t.Errorf("the file has %q, %v", written, err)
+		t.Errorf("the file has %q, %v, want %q and no error", written, err, want)
 	}
 	rows := (&bench{sizes: sizes, command: "/bin/true"}).rows()
 	for _, row := range rows {
@@ -64,7 +64,7 @@ func TestReplaceNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := replace(path, "table\n"); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%q: %v", content, err)
+			t.Errorf("%q: got %v, want an error with %q", content, err, path)
 		}
 		if left, err := os.ReadFile(path); err != nil || string(left) != content {
 			t.Errorf("%q became %q, %v", content, left, err)

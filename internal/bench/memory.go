@@ -21,7 +21,7 @@ func resetPeak() error {
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 }
 
-// peak returns the most memory that a process has had resident, in bytes.
+// peak returns the largest resident memory that a process has had, in bytes.
 func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") }
 
 // usage returns the memory that belongs only to the process, and its share of

@@ -10,7 +10,7 @@ type row struct {
 	// floor may be nil; floorName says what the floor is.
 	floor     measurement
 	floorName string
-	// elsewhere is what others have measured; the README says who and when.
+	// elsewhere is what others have measured; the README says by whom, and when.
 	elsewhere string
 }
 

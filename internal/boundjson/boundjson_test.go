@@ -30,8 +30,14 @@ func TestUnmarshal(t *testing.T) {
 		var to any
 		err := Unmarshal([]byte(test.text), &to, test.values, test.depth)
 		tooMany, refused := errors.AsType[*TooManyError](err)
-		if refused == test.ok || !refused && err != nil || refused && (tooMany.Max != test.values || to != nil) {
-			t.Errorf("%s with %d values down to %d: %v, %v", test.text, test.values, test.depth, to, err)
+		if refused == test.ok {
+			t.Errorf("%s with %d values down to %d: got %v, %v, want a refusal: %v", test.text, test.values, test.depth, to, err, !test.ok)
+		}
+		if !refused && err != nil {
+			t.Errorf("%s with %d values down to %d: got %v, want a *TooManyError or none", test.text, test.values, test.depth, err)
+		}
+		if refused && (tooMany.Max != test.values || to != nil) {
+			t.Errorf("%s: got %v, and %v is filled in, want the bound %d and nothing", test.text, err, to, test.values)
 		}
 	}
 	if err := Unmarshal([]byte(`["`), new(any), 9, 9); err == nil || errors.As(err, new(*TooManyError)) {

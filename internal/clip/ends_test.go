@@ -29,7 +29,7 @@ func TestOutput(t *testing.T) {
 				want = string(all[:half]) + fmt.Sprintf("\n[%d bytes dropped]\n", dropped) + string(all[len(all)-half:])
 			}
 			if got := c.Text(); got != want || c.Dropped() != int64(max(dropped, 0)) {
-				t.Fatalf("limit %d of %q: %q, dropped %d", 2*half, all, got, c.Dropped())
+				t.Fatalf("limit %d of %q: %q, dropped %d, want %q, dropped %d", 2*half, all, got, c.Dropped(), want, max(dropped, 0))
 			}
 		}
 	}
@@ -47,6 +47,6 @@ func TestOutputDoesNotSplitCharacters(t *testing.T) {
 	c := clip.NewOutput(8)
 	c.Write([]byte("a\xffb"))
 	if c.Text() != "a\uFFFDb" {
-		t.Errorf("%q", c.Text())
+		t.Errorf("got %q, want %q", c.Text(), "a\uFFFDb")
 	}
 }

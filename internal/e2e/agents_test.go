@@ -50,7 +50,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-deepest; cancel() }()
 	if step, err := r.Exec(ctx, "outer('delegate')"); !errors.Is(err, context.Canceled) || step == nil {
-		t.Errorf("%+v, %v", step, err)
+		t.Errorf("got %+v, %v, want context.Canceled and a step", step, err)
 	}
 	cancel()
 	if err := r.Close(); err != nil { // this waits for the agents
@@ -62,12 +62,12 @@ func TestCancelledInANestedAgent(t *testing.T) {
 		ended[name] = true
 	}
 	if len(ended) != 3 {
-		t.Errorf("%v ended with the run", ended)
+		t.Errorf("%v ended with the run, want 3", ended)
 	}
 	for _, id := range append(contexts, "") {
 		execution, err := sb.RunCode(t.Context(), "import threading\n6 * 7, threading.active_count(), 'waits' in globals()", &sandbox.RunCodeParams{Context: id})
 		if err != nil || execution.Text()[:4] != "(42," {
-			t.Errorf("context %q afterwards: %+v, %v", id, execution, err)
+			t.Errorf("context %q afterwards: %+v, %v, want a text that begins with %q and no error", id, execution, err, "(42,")
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestBadCode(t *testing.T) {
 		}{
 			{"syntax", "x = = 1", "SyntaxError", func(t *testing.T, e *sandbox.Execution) {
 				if e.Error.Line != 1 {
-					t.Errorf("line %d", e.Error.Line)
+					t.Errorf("line %d, want 1", e.Error.Line)
 				}
 			}},
 			{"indentation", "if True:\nx = 1", "IndentationError", nil},
@@ -40,26 +40,26 @@ func TestBadCode(t *testing.T) {
 			}},
 			{"recursion behind an exception", "try: f(0)\nexcept RecursionError: raise ValueError('after it')", "ValueError", func(t *testing.T, e *sandbox.Execution) {
 				if trace := e.Error.Traceback; !strings.Contains(trace, "RecursionError") || !strings.Contains(trace, "frames are left out") || e.Error.Line != 2 {
-					t.Errorf("line %d of %.2000s", e.Error.Line, trace)
+					t.Errorf("line %d of %.2000s, want line 2, %q and %q", e.Error.Line, trace, "RecursionError", "frames are left out")
 				}
 			}},
 			{"recursion in a repr", "class A:\n    def __repr__(self): return repr(self)\nA()", "RecursionError", nil},
 			{"recursion in C", "x = []\nfor _ in range(100_000): x = [x]\nrepr(x)", "RecursionError", nil},
 			{"a crash", "import ctypes; ctypes.string_at(0)", "died", func(t *testing.T, e *sandbox.Execution) {
-				if !strings.Contains(e.Stderr, "Segmentation fault") {
-					t.Errorf("stderr %q", e.Stderr)
+				if want := "Segmentation fault"; !strings.Contains(e.Stderr, want) {
+					t.Errorf("stderr %q, want %q in it", e.Stderr, want)
 				}
 			}},
 			{"ended by a signal", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "died", nil},
 			{"its socket closed", "import os; os.close(3); f = open('/tmp/x', 'w')", "died", nil},
 			{"a group of exceptions", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "ExceptionGroup", func(t *testing.T, e *sandbox.Execution) {
 				if !strings.Contains(e.Error.Value, "two") || !strings.Contains(e.Error.Traceback, "TypeError: 2") {
-					t.Errorf("%q %s", e.Error.Value, e.Error.Traceback)
+					t.Errorf("got %q %s, want %q in it and %q in it", e.Error.Value, e.Error.Traceback, "two", "TypeError: 2")
 				}
 			}},
 			{"behind a group", "try: raise ExceptionGroup('two', [ValueError(1)])\nfinally: raise KeyError(2) from None", "KeyError", func(t *testing.T, e *sandbox.Execution) {
 				if e.Stderr != "" {
-					t.Errorf("stderr %q", e.Stderr)
+					t.Errorf("stderr %q, want nothing", e.Stderr)
 				}
 			}},
 			{"a repr that raises", "class A:\n    def __repr__(self): raise KeyError('none')\nA()", "KeyError", nil},
@@ -79,36 +79,39 @@ func TestBadCode(t *testing.T) {
 			{"an alarm that raises", "import signal, time\n_ = signal.signal(signal.SIGALRM, lambda *_: 1/0); signal.setitimer(signal.ITIMER_REAL, .01)\ntime.sleep(60)", "ZeroDivisionError", nil},
 			{"another stdout", "import io, sys\nsys.stdout, sys.stderr = io.StringIO(), None\nprint('not here')", "", func(t *testing.T, e *sandbox.Execution) {
 				if e.Stdout != "" {
-					t.Errorf("printed %q", e.Stdout)
+					t.Errorf("printed %q, want nothing", e.Stdout)
 				}
 			}},
 			{"stdout again", "sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__\nprint('here')", "", func(t *testing.T, e *sandbox.Execution) {
 				if e.Stdout != "here\n" {
-					t.Errorf("printed %q", e.Stdout)
+					t.Errorf("printed %q, want %q", e.Stdout, "here\n")
 				}
 			}},
 			{"stdout closed", "import sys; keep = sys.stdout; sys.stdout.close() if hasattr(keep, 'closed') else None", "", nil},
 			{"its temporary directory removed", "import shutil, tempfile; shutil.rmtree(tempfile.gettempdir(), ignore_errors=True); 1", "", nil},
 			{"not UTF-8", "import os; os.write(1, b'a\\xff\\xfeb\\n')", "", func(t *testing.T, e *sandbox.Execution) {
 				if !strings.HasPrefix(e.Stdout, "a\uFFFD") || !strings.HasSuffix(e.Stdout, "b\n") {
-					t.Errorf("printed %q", e.Stdout)
+					t.Errorf("printed %q, want %q at its start and %q at its end", e.Stdout, "a\uFFFD", "b\n")
 				}
 			}},
 			{"much output", "for _ in range(16): print('x' * ((1 << 20) - 1))", "", func(t *testing.T, e *sandbox.Execution) {
 				if len(e.Stdout) > sandbox.DefaultMaxOutput+256 || e.StdoutDropped != 15<<20 || !e.Truncated() {
-					t.Errorf("%d bytes kept, %d dropped", len(e.Stdout), e.StdoutDropped)
+					t.Errorf("%d bytes kept, %d dropped, want at most %d and %d, and that it says so", len(e.Stdout), e.StdoutDropped, sandbox.DefaultMaxOutput+256, 15<<20)
 				}
 			}},
 			{"many prints", "for i in range(1_000_000): print(i)", "", func(t *testing.T, e *sandbox.Execution) {
 				const all = 6_888_890
 				kept, notice := len(e.Stdout), 256
-				if sum := int64(kept) + e.StdoutDropped; !strings.HasPrefix(e.Stdout, "0\n1\n") || !strings.HasSuffix(e.Stdout, "\n999999\n") || sum < all || sum > all+int64(notice) {
-					t.Errorf("%d bytes, %d dropped of %d", kept, e.StdoutDropped, all)
+				if sum := int64(kept) + e.StdoutDropped; sum < all || sum > all+int64(notice) {
+					t.Errorf("%d bytes kept, %d dropped, want %d together", kept, e.StdoutDropped, all)
+				}
+				if !strings.HasPrefix(e.Stdout, "0\n1\n") || !strings.HasSuffix(e.Stdout, "\n999999\n") {
+					t.Errorf("got %.20q … %q, want the first and the last lines", e.Stdout, e.Stdout[max(0, kept-20):])
 				}
 			}},
 			{"a large result", "'x' * (4 << 20)", "", func(t *testing.T, e *sandbox.Execution) {
 				if n := len(e.Text()); n != 4<<20 {
-					t.Errorf("%d bytes", n)
+					t.Errorf("%d bytes, want %d", n, 4<<20)
 				}
 			}},
 			{"input without a handler", "input()", "StdinNotImplementedError", nil},
@@ -119,7 +122,7 @@ func TestBadCode(t *testing.T) {
 			// to write to.
 			{"descriptors closed", "import os, sys\nos.close(1); os.close(2); sys.stdout.write('on')\nNone", "", func(t *testing.T, e *sandbox.Execution) {
 				if e.Stdout != "on" {
-					t.Errorf("printed %q", e.Stdout)
+					t.Errorf("printed %q, want %q", e.Stdout, "on")
 				}
 			}},
 		} {
@@ -133,7 +136,7 @@ func TestBadCode(t *testing.T) {
 				case tt.name == "a NUL" && raised:
 				case tt.exception == "died":
 					if !errors.Is(err, sandbox.ErrKernelDied) {
-						t.Errorf("%v", err)
+						t.Errorf("got %v, want sandbox.ErrKernelDied", err)
 					}
 				case raised && exception.Name != tt.exception, !raised && tt.exception != "", err != nil && !raised:
 					t.Errorf("%v", err)
@@ -145,7 +148,7 @@ func TestBadCode(t *testing.T) {
 					tt.check(t, execution)
 				}
 				if got := evaluate(t, sb, "6 * 7"); got != "42" {
-					t.Errorf("afterwards 6 * 7 is %q", got)
+					t.Errorf("afterwards 6 * 7 is %q, want %q", got, "42")
 				}
 			})
 		}
@@ -166,14 +169,14 @@ func TestBadRequests(t *testing.T) {
 		} {
 			execution, err := sb.RunCode(t.Context(), "1", &tt.params)
 			if !errors.Is(err, tt.class) || execution != nil {
-				t.Errorf("%s: %+v, %v", name, execution, err)
+				t.Errorf("%s: got %+v, %v, want %v and no execution", name, execution, err, tt.class)
 			}
 			if name == "an unknown language" && !strings.Contains(err.Error(), "cobol") {
 				t.Errorf("it does not name the language: %v", err)
 			}
 		}
 		if got := evaluate(t, sb, "6 * 7"); got != "42" {
-			t.Errorf("afterwards: %q", got)
+			t.Errorf("afterwards: %q, want %q", got, "42")
 		}
 	})
 }
@@ -191,7 +194,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 	defer other.Close()
 	contexts, err := other.Contexts.List(t.Context())
 	if err != nil || len(contexts) == 0 {
-		t.Fatalf("%v %v", contexts, err)
+		t.Fatalf("got %v %v, want some contexts and no error", contexts, err)
 	}
 	for how, restart := range map[string]func() error{
 		"restarted": func() error { return other.Contexts.Restart(t.Context(), contexts[0].ID) },
@@ -210,12 +213,12 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 			return told != nil
 		})
 		if !errors.Is(told, sandbox.ErrKernelRestarted) && !errors.Is(told, sandbox.ErrKernelDied) && !isException(told, "NameError") {
-			t.Errorf("%s: %v", how, told)
+			t.Errorf("%s: got %v, want ErrKernelRestarted, ErrKernelDied or NameError", how, told)
 		}
 		// At most one report is pending.
 		_, _ = sb.RunCode(t.Context(), "x = 2", nil)
 		if got := evaluate(t, sb, "6 * 7"); got != "42" {
-			t.Errorf("%s: afterwards %q", how, got)
+			t.Errorf("%s: afterwards %q, want %q", how, got, "42")
 		}
 	}
 }
@@ -232,7 +235,7 @@ func TestInterrupt(t *testing.T) {
 	}()
 	_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{Stdout: whenWritten{func() { once.Do(func() { close(began) }) }}})
 	if !isException(err, "KeyboardInterrupt") {
-		t.Error(err)
+		t.Errorf("got %v, want the Python exception KeyboardInterrupt", err)
 	}
 	if err := <-interrupted; err != nil {
 		t.Error(err)
@@ -254,7 +257,7 @@ func TestInterrupt(t *testing.T) {
 		},
 	} {
 		if err := call(); !errors.Is(err, sandbox.ErrNeedsWebsocket) {
-			t.Errorf("%s over HTTP: %v", name, err)
+			t.Errorf("%s over HTTP: %v, want sandbox.ErrNeedsWebsocket", name, err)
 		}
 	}
 }
@@ -302,7 +305,7 @@ display({'text/plain': 'shown'}, raw=True)
 			}
 		}
 		if got := evaluate(t, sb, "x + 1"); got != "42" {
-			t.Errorf("after a loop that was left: %q", got)
+			t.Errorf("after a loop that was left: %q, want %q", got, "42")
 		}
 	})
 }
@@ -318,10 +321,10 @@ func TestErrorThenRun(t *testing.T) {
 	evaluate(t, sb, "n = 0")
 	for i := range pairs {
 		if _, err := sb.RunCode(t.Context(), "1/0", nil); !isException(err, "ZeroDivisionError") {
-			t.Fatalf("%d: %v", i, err)
+			t.Fatalf("%d: got %v, want the Python exception ZeroDivisionError", i, err)
 		}
 		if got := evaluate(t, sb, "n += 1; n"); got != fmt.Sprint(i+1) {
-			t.Fatalf("%d: n is %s", i, got)
+			t.Fatalf("%d: n is %s, want %s", i, got, fmt.Sprint(i+1))
 		}
 	}
 }
@@ -354,14 +357,14 @@ func TestTwoClients(t *testing.T) {
 						}
 						execution, err := handle.RunCode(t.Context(), code, nil)
 						if isException(err, "ZeroDivisionError") != (i%2 == 1) || execution == nil || execution.Stdout != want {
-							t.Errorf("%+v, %v", execution, err)
+							t.Errorf("got %+v, %v, want stdout %q and ZeroDivisionError: %v", execution, err, want, i%2 == 1)
 						}
 					}
 				})
 			}
 			clients.Wait()
 			if got := evaluate(t, other, "n"); got != "80" {
-				t.Errorf("%s of 80 ran", got)
+				t.Errorf("%s of 80 ran, want all", got)
 			}
 		})
 	}
@@ -379,7 +382,7 @@ func TestLargeResult(t *testing.T) {
 			t.Errorf("%d bytes, and stderr says %q", n, execution.Stderr)
 		}
 		if got := evaluate(t, sb, "6 * 7"); got != "42" {
-			t.Errorf("afterwards: %q", got)
+			t.Errorf("afterwards: %q, want %q", got, "42")
 		}
 	})
 }

@@ -42,14 +42,17 @@ def bomb():
 			defer cancel()
 			_, err := sb.RunCode(ctx, tt.code, &sandbox.RunCodeParams{Stdout: whenWritten{cancel}})
 			if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok {
-				t.Error(err)
+				t.Errorf("got %v, want a *sandbox.InterruptedError", err)
 			}
 			execution, err := sb.RunCode(t.Context(), "x", nil)
-			if tt.fresh != errors.Is(err, sandbox.ErrKernelRestarted) || !tt.fresh && (err != nil || execution.Text() != "42") {
-				t.Errorf("the next: %+v, %v", execution, err)
+			if errors.Is(err, sandbox.ErrKernelRestarted) != tt.fresh {
+				t.Errorf("the next: %v, want ErrKernelRestarted: %v", err, tt.fresh)
+			}
+			if !tt.fresh && (err != nil || execution.Text() != "42") {
+				t.Errorf("the next: %+v, %v, want text %q and no error", execution, err, "42")
 			}
 			if got := evaluate(t, sb, "6 * 7"); got != "42" {
-				t.Errorf("afterwards: %s", got)
+				t.Errorf("afterwards: %s, want %s", got, "42")
 			}
 		})
 	}
@@ -73,11 +76,11 @@ func TestLimitsOfCode(t *testing.T) {
 		evaluate(t, sb, "kept = []")
 		_, err := sb.RunCode(t.Context(), code, nil)
 		if !isException(err, "OSError") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", code, err)
+			t.Errorf("%s: got %v, want the Python exception OSError and an error with %q", code, err, want)
 		}
 		const free = "import os\nfor k in kept: k.close() if hasattr(k, 'close') else os.close(k)\nkept = []; open('/home/user/big', 'wb').close(); 6 * 7"
 		if got := evaluate(t, sb, free); got != "42" {
-			t.Errorf("%s: afterwards %s", code, got)
+			t.Errorf("%s: afterwards %s, want %s", code, got, "42")
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -43,7 +44,7 @@ func TestClientsOfOneKernel(t *testing.T) {
 		calls.Go(func() {
 			execution, err := sb.RunCode(t.Context(), "print('mine', flush=True)\n"+untilTold+"\nran.append(1)", &sandbox.RunCodeParams{Stdout: whenWritten{func() { close(begun) }}})
 			if err != nil || execution.Stdout != "mine\n" {
-				t.Errorf("%+v %v", execution, err)
+				t.Errorf("got %+v %v, want stdout %q and no error", execution, err, "mine\n")
 			}
 		})
 		<-begun
@@ -60,18 +61,18 @@ func TestClientsOfOneKernel(t *testing.T) {
 					}
 				case sandbox.EndEvent:
 					if e.Execution.Stdout != "theirs\n" {
-						t.Errorf("%+v", e.Execution)
+						t.Errorf("got %+v, want stdout %q", e.Execution, "theirs\n")
 					}
 				}
 			}
 		})
 		if position := <-waits; position != 1 {
-			t.Errorf("told the position %d", position)
+			t.Errorf("told the position %d, want 1", position)
 		}
 		run(t, sb, "touch /tmp/go")
 		calls.Wait()
 		if got := evaluate(t, sb, "str(ran)"); got != "[1, 2]" {
-			t.Errorf("ran in the order %s", got)
+			t.Errorf("ran in the order %s, want %s", got, "[1, 2]")
 		}
 	})
 }
@@ -99,7 +100,7 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 			hanging.Stdout = whenWritten{func() { go func() { ended <- test.end(made.ID) }() }}
 			execution, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &hanging)
 			if !isOneOf(err, test.told) || execution == nil || execution.Stdout != "begun\n" {
-				t.Errorf("%s: %+v, %v", name, execution, err)
+				t.Errorf("%s: got %+v, %v, want one of %v and stdout %q", name, execution, err, test.told, "begun\n")
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -109,17 +110,17 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 				_, err = sb.RunCode(t.Context(), "1", in)
 			}
 			if (err == nil) != (test.after == nil) {
-				t.Errorf("after %s: %v", name, err)
+				t.Errorf("after %s: %v, want %v", name, err, test.after)
 			}
 		}
 		if got := evaluate(t, sb, "6 * 7"); got != "42" {
-			t.Errorf("another context: %q", got)
+			t.Errorf("another context: %q, want %q", got, "42")
 		}
 		_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{
 			Stdout: whenWritten{func() { go func() { _ = other.Kill(context.WithoutCancel(t.Context())) }() }},
 		})
 		if !errors.Is(err, sandbox.ErrGone) {
-			t.Errorf("killed: %v", err)
+			t.Errorf("killed: %v, want sandbox.ErrGone", err)
 		}
 	})
 }
@@ -145,10 +146,10 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 			_, err := sb.RunCode(ctx, "while True: pass", nil)
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%d: %v", i, err)
+				t.Errorf("%d: got %v, want context.DeadlineExceeded", i, err)
 			}
 			if got := evaluate(t, sb, "x + 1"); got != "42" {
-				t.Fatalf("%d: %s", i, got)
+				t.Fatalf("%d: got %s, want %s", i, got, "42")
 			}
 		}
 	})
@@ -159,25 +160,25 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
-	r := newRelay(t, cloud.URL())
-	sb := cloud.Create(t, sandbox.WithSandboxURL(r.url()))
+	r := relaytest.New(t, cloud.URL())
+	sb := cloud.Create(t, sandbox.WithSandboxURL(r.URL()))
 	evaluate(t, sb, "1")
 	asked := 0
 	answer := func(_ context.Context, prompt string, _ bool) (string, error) {
 		asked++
 		if asked%3 == 0 {
-			r.cut()
+			r.Cut()
 		}
 		return prompt, nil
 	}
 	execution, err := sb.RunCode(t.Context(), "' '.join(input(i) for i in range(9))", &sandbox.RunCodeParams{Stdin: answer})
 	if want := "0 1 2 3 4 5 6 7 8"; err != nil || execution.Text() != want {
-		t.Errorf("%q, %v", execution.Text(), err)
+		t.Errorf("got %q, %v, want %q and no error", execution.Text(), err, want)
 	}
 	if asked != 9 {
-		t.Errorf("%d questions were asked", asked)
+		t.Errorf("%d questions were asked, want 9", asked)
 	}
 	if got := fmt.Sprint(evaluate(t, sb, "6 * 7")); got != "42" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "42")
 	}
 }

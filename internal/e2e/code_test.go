@@ -45,19 +45,23 @@ func TestExceptions(t *testing.T) {
 		} {
 			execution, err := sb.RunCode(t.Context(), "print('before')\n"+tt.code, nil)
 			exception, ok := errors.AsType[*sandbox.ExecutionError](err)
-			if !ok || exception.Name != tt.name || !strings.Contains(exception.Value, tt.value) || strings.Contains(exception.Traceback, "\x1b") {
-				t.Errorf("%q: %#v (%v)", tt.code, exception, err)
+			if !ok || exception.Name != tt.name || !strings.Contains(exception.Value, tt.value) {
+				t.Errorf("%q: got %v, want the exception %s with %q", tt.code, err, tt.name, tt.value)
+				continue
+			}
+			if strings.Contains(exception.Traceback, "\x1b") {
+				t.Errorf("%q: the traceback has colours: %q", tt.code, exception.Traceback)
 				continue
 			}
 			if exception.Line != tt.line+1 {
-				t.Errorf("%q: line %d", tt.code, exception.Line)
+				t.Errorf("%q: line %d, want %d", tt.code, exception.Line, tt.line+1)
 			}
 			if printed := tt.name != "SyntaxError"; printed != (execution.Stdout == "before\n") {
-				t.Errorf("%q: printed %q", tt.code, execution.Stdout)
+				t.Errorf("%q: printed %q, want %q: %v", tt.code, execution.Stdout, "before\n", printed)
 			}
 		}
 		if got := evaluate(t, sb, "x + 1"); got != "42" {
-			t.Errorf("after them x + 1 is %q", got)
+			t.Errorf("after them x + 1 is %q, want %q", got, "42")
 		}
 	})
 }
@@ -70,16 +74,16 @@ func TestKernelKilled(t *testing.T) {
 		started := time.Now()
 		execution, err := sb.RunCode(t.Context(), "import os\nprint('before', flush=True)\nos.kill(os.getpid(), 9)", nil)
 		if !errors.Is(err, sandbox.ErrKernelDied) {
-			t.Errorf("killed: %v", err)
+			t.Errorf("killed: %v, want sandbox.ErrKernelDied", err)
 		}
 		if took := time.Since(started); took > 30*time.Second {
-			t.Errorf("told after %v", took)
+			t.Errorf("told after %v, want at most %v", took, 30*time.Second)
 		}
 		if execution == nil || execution.Stdout != "before\n" {
-			t.Errorf("what came before is lost: %+v", execution)
+			t.Errorf("what came before is lost: %+v, want stdout %q", execution, "before\n")
 		}
 		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
-			t.Errorf("the fresh kernel has x: %s", got)
+			t.Errorf("the fresh kernel has x: %s, want %s", got, "False")
 		}
 	})
 }
@@ -93,7 +97,7 @@ func TestMuchOutputOfCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if written != muchPrinted {
-			t.Errorf("the writer got %d bytes", written)
+			t.Errorf("the writer got %d bytes, want %d", written, muchPrinted)
 		}
 		checkKept(t, execution.Stdout, execution.StdoutDropped)
 	})
@@ -108,7 +112,7 @@ func TestMuchOutputOfCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if written != muchPrinted {
-		t.Errorf("the writer got %d bytes", written)
+		t.Errorf("the writer got %d bytes, want %d", written, muchPrinted)
 	}
 	checkKept(t, result.Stdout, result.StdoutDropped)
 }
@@ -126,7 +130,7 @@ func checkKept(t *testing.T, kept string, dropped int64) {
 	t.Helper()
 	notice := 256 // at most this many bytes for the line that says that bytes are missing
 	if n := len(kept); n > sandbox.DefaultMaxOutput+notice || int64(n)+dropped < muchPrinted || int64(n)+dropped > muchPrinted+int64(notice) {
-		t.Errorf("%d bytes are kept, %d dropped", n, dropped)
+		t.Errorf("%d bytes are kept, %d dropped, want at most %d kept and %d to %d together", n, dropped, sandbox.DefaultMaxOutput+notice, muchPrinted, muchPrinted+int64(notice))
 	}
 }
 
@@ -140,16 +144,16 @@ func TestCancelCode(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten{cancel}})
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want context.Canceled", name, err)
 			}
 			if got := evaluate(t, sb, "x + 1"); got != "42" {
-				t.Errorf("%s: x + 1 is %q after it", name, got)
+				t.Errorf("%s: x + 1 is %q after it, want %q", name, got, "42")
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		if _, err := sb.RunCode(ctx, "while True: pass", nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("deadline: %v", err)
+			t.Errorf("deadline: %v, want context.DeadlineExceeded", err)
 		}
 	})
 }
@@ -162,10 +166,10 @@ func TestWriterFails(t *testing.T) {
 		_ = r.CloseWithError(broken)
 		_, err := sb.RunCode(t.Context(), "while True: print('x')", &sandbox.RunCodeParams{Stdout: w})
 		if !errors.Is(err, broken) {
-			t.Error(err)
+			t.Errorf("got %v, want %v", err, broken)
 		}
 		if got := evaluate(t, sb, "1 + 1"); got != "2" {
-			t.Errorf("after it: %q", got)
+			t.Errorf("after it: %q, want %q", got, "2")
 		}
 	})
 }
@@ -181,7 +185,7 @@ func TestStdin(t *testing.T) {
 	}
 	execution, err := sb.RunCode(t.Context(), "input('name? ') + '!'", &sandbox.RunCodeParams{Stdin: ask})
 	if err != nil || execution.Text() != "name? Ada!" {
-		t.Errorf("%q %v", execution.Text(), err)
+		t.Errorf("got %q %v, want %q and no error", execution.Text(), err, "name? Ada!")
 	}
 	for _, tt := range []struct {
 		code string
@@ -193,7 +197,7 @@ func TestStdin(t *testing.T) {
 	} {
 		_, err := sb.RunCode(t.Context(), tt.code, &sandbox.RunCodeParams{Stdin: tt.ask})
 		if exception, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || exception.Name != tt.name {
-			t.Errorf("%s: %v", tt.code, err)
+			t.Errorf("%s: got %v, want a *sandbox.ExecutionError and the exception %q", tt.code, err, tt.name)
 		}
 	}
 }
@@ -205,14 +209,14 @@ func TestStdinOverHTTP(t *testing.T) {
 	sb := shared(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	ask := func(context.Context, string, bool) (string, error) { return "Ada", nil }
 	if execution, err := sb.RunCode(t.Context(), "1 + 1", &sandbox.RunCodeParams{Stdin: ask}); err != nil || execution.Text() != "2" {
-		t.Errorf("code that does not ask: %v", err)
+		t.Errorf("code that does not ask: %v, want text %q and no error", err, "2")
 	}
 	execution, err := sb.RunCode(t.Context(), "print('before')\ninput()", &sandbox.RunCodeParams{Stdin: ask})
 	if exception, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || exception.Line != 2 || !strings.Contains(err.Error(), "websocket") {
-		t.Errorf("code that asks: %v", err)
+		t.Errorf("code that asks: %v, want a *sandbox.ExecutionError in line 2 with %q", err, "websocket")
 	}
 	if execution == nil || execution.Stdout != "before\n" {
-		t.Errorf("what came before is lost: %+v", execution)
+		t.Errorf("what came before is lost: %+v, want stdout %q", execution, "before\n")
 	}
 }
 
@@ -243,7 +247,7 @@ func TestFontsAreKnown(t *testing.T) {
 	}
 	for who, said := range said {
 		if strings.Contains(said, "fontManager") || strings.Contains(said, "temporary") {
-			t.Errorf("%s: %s", who, said)
+			t.Errorf("%s: got %s, want no %q in it and no %q in it", who, said, "fontManager", "temporary")
 		}
 	}
 }

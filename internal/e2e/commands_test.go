@@ -28,15 +28,19 @@ func TestCommands(t *testing.T) {
 	} {
 		result, err := sb.Commands.Run(t.Context(), tt.command, nil)
 		failed, ok := errors.AsType[*sandbox.ExitError](err)
-		if !ok || failed.Result != result || result.ExitCode != tt.status || result.Stdout != tt.stdout || !strings.Contains(result.Stderr, tt.stderr) {
-			t.Errorf("%s: %+v, %v", tt.command, result, err)
+		if !ok || failed.Result != result {
+			t.Errorf("%s: got %v, want a *sandbox.ExitError with the result %+v", tt.command, err, result)
+			continue
+		}
+		if result.ExitCode != tt.status || result.Stdout != tt.stdout || !strings.Contains(result.Stderr, tt.stderr) {
+			t.Errorf("%s: got %+v, want exit code %d, stdout %q and %q in stderr", tt.command, result, tt.status, tt.stdout, tt.stderr)
 		}
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", &sandbox.CommandParams{Cwd: "/no/such/directory"}); err == nil || !strings.Contains(err.Error(), "/no/such/directory") {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("a directory that is not there: %v, want an error with %q", err, "/no/such/directory")
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", &sandbox.CommandParams{User: "nobody-here"}); err == nil || !strings.Contains(err.Error(), "nobody-here") {
-		t.Errorf("a user who is not there: %v", err)
+		t.Errorf("a user who is not there: %v, want an error with %q", err, "nobody-here")
 	}
 }
 
@@ -46,7 +50,7 @@ func TestCancelCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result, err := sb.Commands.Run(ctx, "echo begun; exec sleep 1234.5", &sandbox.CommandParams{Stdout: whenWritten{cancel}})
 	if !errors.Is(err, context.Canceled) || result.Stdout != "begun\n" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want context.Canceled and stdout %q", result, err, "begun\n")
 	}
 	eventually(t, "the command's end", func() bool {
 		return run(t, sb, `grep -alz '^1234\.5' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
@@ -55,10 +59,10 @@ func TestCancelCommand(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := sb.Commands.Run(canceled, "touch started", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled before: %v", err)
+		t.Errorf("cancelled before: %v, want context.Canceled", err)
 	}
 	if _, err := sb.Files.Read(t.Context(), "started", nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it ran: %v", err)
+		t.Errorf("it ran: %v, want fs.ErrNotExist", err)
 	}
 }
 
@@ -78,7 +82,7 @@ func TestBigFile(t *testing.T) {
 	defer r.Close()
 	received := sha256.New()
 	if n, err := io.Copy(received, r); err != nil || n != size || string(received.Sum(nil)) != string(sent.Sum(nil)) {
-		t.Errorf("%d bytes came back, %v", n, err)
+		t.Errorf("%d bytes came back, %v, want the %d that were sent and no error", n, err, size)
 	}
 
 	// An upload that is given up in the middle leaves nothing behind, and the rest
@@ -86,7 +90,7 @@ func TestBigFile(t *testing.T) {
 	broken := errors.New("source broke")
 	err = sb.Files.WriteFrom(t.Context(), "half", io.MultiReader(io.LimitReader(pattern{}, 1<<20), failing{broken}), nil)
 	if !errors.Is(err, broken) {
-		t.Errorf("broken source: %v", err)
+		t.Errorf("broken source: %v, want %v", err, broken)
 	}
 	eventually(t, "the removal of half a file", func() bool {
 		_, err := sb.Files.Read(t.Context(), "half", nil)
@@ -112,7 +116,7 @@ func TestFilesThatFail(t *testing.T) {
 	sb := shared(t).Create(t)
 	_, err := sb.Files.Read(t.Context(), "/nope", nil)
 	if failed, ok := errors.AsType[*fs.PathError](err); !ok || !strings.HasSuffix(failed.Path, ":/nope") || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing: %v", err)
+		t.Errorf("missing: %v, want fs.ErrNotExist for a path that ends with %q", err, ":/nope")
 	}
 	if _, err := sb.Files.Read(t.Context(), "/etc", nil); err == nil {
 		t.Error("a directory was read")

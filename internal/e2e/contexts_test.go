@@ -19,31 +19,31 @@ func TestContexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if made.Language != "python" || made.Cwd != "/tmp" {
-			t.Errorf("made %+v", made)
+			t.Errorf("made %+v, want the language %q and the directory %q", made, "python", "/tmp")
 		}
 		in := func(code string) (string, error) {
 			execution, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Context: made.ID})
 			return execution.Text(), err
 		}
 		if got, err := in("x = 'made'; import os; os.getcwd()"); err != nil || got != "/tmp" {
-			t.Errorf("cwd %q, %v", got, err)
+			t.Errorf("cwd %q, %v, want %q and no error", got, err, "/tmp")
 		}
 		if got := evaluate(t, sb, "x"); got != "default" {
-			t.Errorf("x of the default context is %q", got)
+			t.Errorf("x of the default context is %q, want %q", got, "default")
 		}
 		contexts, err := sb.Contexts.List(t.Context())
 		if err != nil || !slices.Contains(contexts, *made) || len(contexts) < 2 {
-			t.Errorf("%+v, %v", contexts, err)
+			t.Errorf("got %+v, %v, want %+v beside the default one and no error", contexts, err, *made)
 		}
 
 		if err := sb.Contexts.Restart(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := in("x"); !isException(err, "NameError") {
-			t.Errorf("after its restart: %v", err)
+			t.Errorf("after its restart: %v, want the Python exception NameError", err)
 		}
 		if got := evaluate(t, sb, "x"); got != "default" {
-			t.Errorf("the restart of another context changed x to %q", got)
+			t.Errorf("the restart of another context changed x to %q, want %q", got, "default")
 		}
 
 		for _, id := range []string{"", "default"} {
@@ -65,14 +65,14 @@ func TestContexts(t *testing.T) {
 			"remove":  func() error { return sb.Contexts.Remove(t.Context(), made.ID) },
 		} {
 			if err := call(); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
-				t.Errorf("%s what is removed: %v", name, err)
+				t.Errorf("%s what is removed: %v, want api.ErrNotFound and not sandbox.ErrGone", name, err)
 			}
 		}
 		if _, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "klingon"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
-			t.Errorf("a context for klingon: %v", err)
+			t.Errorf("a context for klingon: %v, want sandbox.ErrUnknownLanguage", err)
 		}
 		if err := sb.Contexts.Remove(t.Context(), "../health"); !errors.Is(err, api.ErrInvalidArgument) {
-			t.Errorf("an id that is a path: %v", err)
+			t.Errorf("an id that is a path: %v, want api.ErrInvalidArgument", err)
 		}
 	})
 }
@@ -92,10 +92,10 @@ int(subprocess.Popen(["sh", "-c", "trap '' INT TERM HUP; echo $$; while :; do sl
 		t.Fatal(err)
 	}
 	if got := run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone\n" {
-		t.Errorf("process %s is %s", pid, got)
+		t.Errorf("process %s is %s, want %s", pid, got, "gone\n")
 	}
 	if got := evaluate(t, sb, "'left' in globals()"); got != "False" {
-		t.Errorf("the variables are still there: %s", got)
+		t.Errorf("the variables are still there: %s, want %s", got, "False")
 	}
 }
 

@@ -55,11 +55,11 @@ func TestDeadline(t *testing.T) {
 			_, err = in(ctx, setup+tt.code, func() { cancel(context.DeadlineExceeded) })
 			interrupted, ok := errors.AsType[*sandbox.InterruptedError](err)
 			if !ok || !errors.Is(err, context.DeadlineExceeded) || interrupted.Context != made.ID {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want context.DeadlineExceeded in a *sandbox.InterruptedError of context %v", name, err, made.ID)
 			}
 			if tt.deaf {
 				if execution, err := in(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || execution != nil {
-					t.Errorf("%s: the next call: %+v, %v", name, execution, err)
+					t.Errorf("%s: the next call: %+v, %v, want sandbox.ErrKernelRestarted and no execution", name, execution, err)
 				}
 			}
 			execution, err := in(t.Context(), "globals().get('x')", nil)

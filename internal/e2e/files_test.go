@@ -39,12 +39,12 @@ func TestFileMemoryIsConstant(t *testing.T) {
 	}
 	defer r.Close()
 	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
-		t.Errorf("%d bytes came back, %v", n, err)
+		t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
 	}
 	runtime.ReadMemStats(&after)
 	// The cloud's edge is also in this process.
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 48<<20 {
-		t.Errorf("%d MiB were allocated for 2 x %d MiB", allocated>>20, size>>20)
+		t.Errorf("%d MiB were allocated for 2 x %d MiB, want at most 48", allocated>>20, size>>20)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestFilesystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := files.ReadText(ctx, "d/sub/"+name, &sandbox.FileParams{Gzip: true}); err != nil || text != "text" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got %q, %v, want %q and no error", text, err, "text")
 	}
 	run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
 	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{Depth: 2})
@@ -81,8 +81,14 @@ func TestFilesystem(t *testing.T) {
 		t.Errorf("listing (-want +got):\n%s", diff)
 	}
 	info, err := files.Stat(ctx, "d/sub/"+name, nil)
-	if err != nil || info.Size != 4 || info.Mode != 0o640 || info.Permissions != "-rw-r-----" || info.Owner != "user" || info.Group == "" || info.ModTime.IsZero() {
-		t.Errorf("%+v, %v", info, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size != 4 || info.Mode != 0o640 || info.Permissions != "-rw-r-----" {
+		t.Errorf("got %d bytes, mode %v, %q, want 4, %v, %q", info.Size, info.Mode, info.Permissions, fs.FileMode(0o640), "-rw-r-----")
+	}
+	if info.Owner != "user" || info.Group == "" || info.ModTime.IsZero() {
+		t.Errorf("got %+v, want the owner %q, a group and a time", info, "user")
 	}
 	if _, err := sb.Commands.Run(ctx, `python3 -c 'import os; os.setxattr("d/sub", "user.x", b"y")'`, nil); err == nil {
 		if diff := cmp.Diff(map[string]string{"source": "a test"}, info.Metadata); diff != "" {
@@ -91,7 +97,7 @@ func TestFilesystem(t *testing.T) {
 	} // otherwise this kernel's in-memory file systems have no such attributes
 	for path, want := range map[string]bool{"d/broken": true, "d": true, "none": false, "d/sub/" + name + "/x": false} {
 		if got, err := files.Exists(ctx, path, nil); err != nil || got != want {
-			t.Errorf("%q exists: %v, %v", path, got, err)
+			t.Errorf("%q exists: %v, %v, want %v and no error", path, got, err, want)
 		}
 	}
 	for range 2 { // the second time it already exists
@@ -108,7 +114,7 @@ func TestFilesystem(t *testing.T) {
 		}
 	}
 	if text, err := files.ReadText(ctx, "made/other/x", nil); err != nil || text != "text" {
-		t.Errorf("moved: %q, %v", text, err)
+		t.Errorf("moved: %q, %v, want %q and no error", text, err, "text")
 	}
 }
 
@@ -134,7 +140,7 @@ func TestTenWriters(t *testing.T) {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
 	if i := int(text[0] - 'a'); text != strings.Repeat(text[:1], least+i*step) {
-		t.Errorf("the file holds %d bytes, %d of them of writer %d", len(text), strings.Count(text, text[:1]), i)
+		t.Errorf("the file holds %d bytes, %d of them of writer %d, want %d of one writer", len(text), strings.Count(text, text[:1]), i, least+i*step)
 	}
 }
 
@@ -161,7 +167,7 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(to, "e\xfe", "f")); err != nil || string(text) != "deep\n" {
-		t.Errorf("copied: %q, %v", text, err)
+		t.Errorf("copied: %q, %v, want %q and no error", text, err, "deep\n")
 	}
 	if err := sb.Files.Remove(t.Context(), "names", nil); err != nil {
 		t.Error(err)
@@ -178,7 +184,7 @@ func TestWriteToPipe(t *testing.T) {
 	sb := shared(t).Create(t)
 	run(t, sb, "mkfifo ~/pipe")
 	if err := sb.Files.WriteText(t.Context(), "pipe", "x", nil); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "nobody reads") {
-		t.Errorf("nobody reads: %v", err)
+		t.Errorf("nobody reads: %v, want fs.ErrInvalid and an error with %q", err, "nobody reads")
 	}
 	reader, err := sb.Commands.Start(t.Context(), "exec 3<> ~/pipe; echo open; head -c 5 <&3", nil)
 	if err != nil {
@@ -195,7 +201,7 @@ func TestWriteToPipe(t *testing.T) {
 		}
 	}
 	if result, err := reader.Wait(t.Context()); err != nil || result.Stdout != "open\nhello" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want stdout %q and no error", result, err, "open\nhello")
 	}
 	if err := sb.Files.WriteFrom(t.Context(), "/dev/null", io.LimitReader(pattern{}, 1<<20), nil); err != nil {
 		t.Errorf("/dev/null: %v", err)
@@ -236,7 +242,7 @@ func TestFileFailures(t *testing.T) {
 		"stat": first(files.Stat(ctx, "x", &sandbox.PathParams{User: "stranger"})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "stranger") {
-			t.Errorf("%s as an unknown user: %v", name, err)
+			t.Errorf("%s as an unknown user: %v, want an error with %q", name, err, "stranger")
 		}
 	}
 	// Names that are not UTF-8 work where they are sent in the URL.
@@ -244,7 +250,7 @@ func TestFileFailures(t *testing.T) {
 		t.Error(err)
 	}
 	if text, err := files.ReadText(ctx, "raw\xff", nil); err != nil || text != "raw" || run(t, sb, `cat ~/raw$'\xff'`) != "raw" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got %q, %v, want %q, also for cat, and no error", text, err, "raw")
 	}
 }
 
@@ -265,12 +271,12 @@ func TestFullDisk(t *testing.T) {
 	for _, name := range []string{"new", "old"} {
 		err := sb.Files.WriteFrom(t.Context(), name, io.LimitReader(pattern{}, 64<<20), nil)
 		if !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want syscall.ENOSPC", name, err)
 		}
 	}
 	run(t, sb, "rm ~/fill")
 	if text, err := sb.Files.ReadText(t.Context(), "old", nil); err != nil || text != "old" {
-		t.Errorf("the old file is %d bytes, %v", len(text), err)
+		t.Errorf("the old file is %d bytes, %v, want %q and no error", len(text), err, "old")
 	}
 	if found, err := sb.Files.Exists(t.Context(), "new", nil); err != nil || found {
 		t.Errorf("half a file is left: %v, %v", found, err)
@@ -289,15 +295,15 @@ func TestWriteFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if infos, err := sb.Files.List(t.Context(), "many", nil); err != nil || len(infos) != 20 {
-		t.Errorf("%d files, %v", len(infos), err)
+		t.Errorf("%d files, %v, want 20 and no error", len(infos), err)
 	}
 	if !slices.IsSorted(told) || told[len(told)-1] != 100 {
-		t.Errorf("progress: %v", told)
+		t.Errorf("progress: %v, want rising numbers up to 100", told)
 	}
 	broken := errors.New("broken")
 	err := sb.Files.WriteFiles(t.Context(), []sandbox.FileContent{{Path: "bad", Content: failing{broken}}}, nil)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "bad") {
-		t.Errorf("a source that breaks: %v", err)
+		t.Errorf("a source that breaks: %v, want %v and an error with %q", err, broken, "bad")
 	}
 }
 
@@ -310,11 +316,11 @@ func TestFilesAsFS(t *testing.T) {
 		t.Error(err)
 	}
 	if data, err := fs.ReadFile(system, "a/link"); err != nil || string(data) != "one\n" {
-		t.Errorf("through a link: %q, %v", data, err)
+		t.Errorf("through a link: %q, %v, want %q and no error", data, err, "one\n")
 	}
 	_, err := fs.Stat(system, "a/none")
 	if failed, ok := errors.AsType[*fs.PathError](err); !ok || failed.Path != "a/none" || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing: %v", err)
+		t.Errorf("missing: %v, want fs.ErrNotExist for the path %q", err, "a/none")
 	}
 }
 
@@ -374,11 +380,11 @@ func TestDirectories(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if left := run(t, sb, `cd && ls -A | grep -e e2bctl -e '^pwned' || true`); left != "" {
-		t.Errorf("left behind: %s", left)
+		t.Errorf("left behind: %s, want nothing", left)
 	}
 	for _, p := range []*sandbox.DownloadDirParams{{MaxFiles: 2}, {MaxBytes: 3}} {
 		if err := sb.Files.DownloadDir(t.Context(), dir, t.TempDir(), p); !errors.Is(err, sandbox.ErrTooLarge) {
-			t.Errorf("%+v: %v", p, err)
+			t.Errorf("%+v: got %v, want sandbox.ErrTooLarge", p, err)
 		}
 	}
 }
@@ -401,7 +407,7 @@ func TestSignedURLs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status := post(up, "signed"); status != http.StatusOK {
-		t.Errorf("upload: %d", status)
+		t.Errorf("upload: %d, want http.StatusOK", status)
 	}
 	down, err := sb.Files.DownloadURL(path, &sandbox.SignedURLParams{User: "user"})
 	if err != nil {
@@ -413,7 +419,7 @@ func TestSignedURLs(t *testing.T) {
 	}
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "signed" {
-		t.Errorf("download: %q, %v", text, err)
+		t.Errorf("download: %q, %v, want %q and no error", text, err, "signed")
 	}
 	if status := post(down, "forged"); status == http.StatusOK {
 		t.Error("a download URL took an upload")
@@ -445,7 +451,7 @@ func TestWatch(t *testing.T) {
 		seen[what] = true
 	}
 	if !errors.Is(end, sandbox.ErrWatchRemoved) {
-		t.Errorf("the end: %v", end)
+		t.Errorf("the end: %v, want sandbox.ErrWatchRemoved", end)
 	}
 	for _, want := range []string{"create sub", "create sub/f", "create g", "remove g", "remove sub"} {
 		if !seen[want] {
@@ -454,7 +460,7 @@ func TestWatch(t *testing.T) {
 	}
 	for _, err := range w.Events() { // the end is kept
 		if !errors.Is(err, sandbox.ErrWatchRemoved) {
-			t.Errorf("again: %v", err)
+			t.Errorf("again: %v, want sandbox.ErrWatchRemoved", err)
 		}
 	}
 }
@@ -489,7 +495,7 @@ func TestWatchEnds(t *testing.T) {
 	canceled := watch(ctx)
 	cancel()
 	if err := last(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("after a cancel: %v", err)
+		t.Errorf("after a cancel: %v, want context.Canceled", err)
 	}
 
 	// This is more than the stream and the kernel's queue hold.
@@ -502,7 +508,7 @@ for i in range(300000):
     os.utime(names[i % 2])
 '`)
 	if err := last(slow); !errors.Is(err, sandbox.ErrWatchOverflow) {
-		t.Errorf("after too much: %v", err)
+		t.Errorf("after too much: %v, want sandbox.ErrWatchOverflow", err)
 	}
 
 	killed := watch(t.Context())
@@ -510,6 +516,6 @@ for i in range(300000):
 		t.Fatal(err)
 	}
 	if err := last(killed); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("after a kill: %v", err)
+		t.Errorf("after a kill: %v, want sandbox.ErrGone", err)
 	}
 }

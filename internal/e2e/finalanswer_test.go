@@ -27,14 +27,14 @@ func TestFinalAnswer(t *testing.T) {
 		r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 		step := observe(t, r, code)
 		if !step.Final || step.Stdout != "" || decoded[[2]int](t, step.Value) != [2]int{1, 2} {
-			t.Errorf("%s: %+v", name, step)
+			t.Errorf("%s: got %+v, want no stdout and the final answer %v", name, step, [2]int{1, 2})
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	if got := evaluate(t, sb, "kept"); got != "42" {
-		t.Errorf("after all of them: %q", got)
+		t.Errorf("after all of them: %q, want %q", got, "42")
 	}
 }
 

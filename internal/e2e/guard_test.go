@@ -35,25 +35,31 @@ func TestGuardInASandbox(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", tt.code, err)
 		}
-		if e := step.Error; e == nil || e.Name != "GuardViolation" || step.Refused == nil || string(step.Refused.Rule) != tt.rule || !strings.Contains(e.Value, tt.value) {
-			t.Errorf("%q: %+v", tt.code, step.Error)
+		if e := step.Error; e == nil || e.Name != "GuardViolation" || !strings.Contains(e.Value, tt.value) {
+			t.Errorf("%q: got %+v, want a GuardViolation with %q", tt.code, e, tt.value)
+		}
+		if step.Refused == nil || string(step.Refused.Rule) != tt.rule {
+			t.Errorf("%q: refused %+v, want the rule %q", tt.code, step.Refused, tt.rule)
 		}
 	}
 	for _, name := range []string{"SystemExit", "KeyboardInterrupt"} { // they end the step, not the kernel
 		step, err := r.Exec(t.Context(), "raise "+name+"(1)")
 		if err != nil || step.Error == nil || step.Error.Name != name {
-			t.Errorf("%s: %+v, %v", name, step, err)
+			t.Errorf("got %+v, %v, want %s and no error", step, err, name)
 		}
 	}
 	step, err := r.Exec(t.Context(), "import math\nx = 4\nmath.sqrt(x)")
-	if err != nil || step.Error != nil || len(step.Results) != 1 || step.Results[0].Text() != "2.0" || len(step.Violations) != 0 {
-		t.Errorf("%+v, %v", step, err)
+	if err != nil || step.Error != nil || len(step.Violations) != 0 {
+		t.Errorf("got %+v, %v, want no error, Python error or violation", step, err)
+	}
+	if len(step.Results) != 1 || step.Results[0].Text() != "2.0" {
+		t.Errorf("got the results %+v, want %q", step.Results, "2.0")
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := evaluate(t, sb, "open('/dev/null').close()\nimport subprocess\nsubprocess.run(['echo', str(x)], stdout=-1).stdout, os.path.sep, get_ipython() is not None"); got != `(b'4\n', '/', True)` {
-		t.Errorf("after Close: %s", got)
+	if got, want := evaluate(t, sb, "open('/dev/null').close()\nimport subprocess\nsubprocess.run(['echo', str(x)], stdout=-1).stdout, os.path.sep, get_ipython() is not None"), `(b'4\n', '/', True)`; got != want {
+		t.Errorf("after Close: %s, want %s", got, want)
 	}
 }
 
@@ -77,7 +83,7 @@ plt.plot(df.v)
 plt.show()
 df.describe()`)
 	if err != nil || step.Error != nil || len(step.Violations) != 0 {
-		t.Fatalf("%v: %+v, %+v", err, step.Error, step.Violations)
+		t.Fatalf("%v: got %+v, %+v, want no Python error, no violations and no error", err, step.Error, step.Violations)
 	}
 	if len(step.Results) != 2 || step.Results[1].HTML() == "" {
 		t.Errorf("%d results", len(step.Results))

@@ -37,7 +37,7 @@ func TestHostileKernel(t *testing.T) {
 		st := state.New()
 		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // there is nothing to pull, which is not an error
 		if err := r.Pull(ctx, st); (err == nil) != nothing || ctx.Err() != nil || len(st.Names()) != 0 {
-			t.Errorf("pull %.80s: %v, %q", document, err, st.Names())
+			t.Errorf("pull %.80s: %v, %q, want no names, and no error: %v", document, err, st.Names(), nothing)
 		}
 		if v, err := r.Get(ctx, "mine"); err == nil && !strings.Contains(document, `[[""`) {
 			t.Errorf("get %.80s: %.80s", document, v.Bytes())
@@ -46,10 +46,10 @@ func TestHostileKernel(t *testing.T) {
 	}
 	observe(t, r, "s._send = honest\ndel Answer")
 	if v, err := r.Get(t.Context(), "mine"); err != nil || decoded[int](t, v) != 1 {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("afterwards: %v, want 1 and no error", err)
 	}
 	if step := observe(t, r, "add(40, 2)"); step.Text() != "42" {
-		t.Errorf("afterwards: %+v", step)
+		t.Errorf("afterwards: %+v, want text %q", step, "42")
 	}
 }
 

@@ -34,10 +34,10 @@ func TestRunOnIPykernel(t *testing.T) {
 	}
 	r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"os.*", "threading"}, Functions: []string{"open"}}})
 	if step := observe(t, r, "import ipykernel\nadd(x, 1)"); len(step.Violations) != 1 {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want one violation", step)
 	}
 	if step := observe(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda i=i: n.append(add(i, 1))) for i in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nsum(n), await add.aio(1, 2)"); step.Text() != "(36, 3)" {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want text %q", step, "(36, 3)")
 	}
 	observe(t, r, `import os, time
 said = []
@@ -57,15 +57,15 @@ thread.start()`)
 		return err == nil && result.ExitCode == 0
 	})
 	if step := observe(t, r, "thread.join()\nadd(40, 2), said"); !strings.HasPrefix(step.Text(), "(42, ['add: ") {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want %q at the start of step.Text", step, "(42, ['add: ")
 	}
 	if step := observe(t, r, "x += 1\nfinal_answer(add(x, x))"); !step.Final || decoded[int](t, step.Value) != 42 {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want the final answer 42", step)
 	}
 	if err := r.Pull(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
 	if v, _ := st.Value("x"); decoded[int](t, v) != 21 {
-		t.Errorf("x is %s", v.Bytes())
+		t.Errorf("x is %s, want 21", v.Bytes())
 	}
 }

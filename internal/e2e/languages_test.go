@@ -19,7 +19,7 @@ func TestInstalledLanguage(t *testing.T) {
 	}
 	const hello = "echo $GREETING from $0; pwd; x=here"
 	if _, err := run(hello, nil); err == nil || !strings.Contains(err.Error(), "bash not found") {
-		t.Errorf("before it is installed: %v", err)
+		t.Errorf("before it is installed: %v, want an error with %q", err, "bash not found")
 	}
 	if _, err := sb.Packages.Install(t.Context(), "bash_kernel==0.10.0"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -36,11 +36,11 @@ func TestInstalledLanguage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := execution.Stdout; !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q at its start and %q at its end", got, "hello from ", "\n/home/user\n")
 	}
 	// The variables of a call are set in the same context.
 	if execution, err := run("echo $GREETING $x", map[string]string{"GREETING": "hi"}); err != nil || execution.Stdout != "hi here\n" {
-		t.Errorf("with a variable of the call: %+v, %v", execution, err)
+		t.Errorf("with a variable of the call: %+v, %v, want stdout %q and no error", execution, err, "hi here\n")
 	}
 }
 

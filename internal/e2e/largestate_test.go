@@ -91,7 +91,7 @@ func TestLargeState(t *testing.T) {
 	set("numbers", array)
 	set("small", 1)
 	if sent, _ := w.of(again); sent < size || sent > size+size/64 {
-		t.Errorf("up: %d bytes", sent)
+		t.Errorf("up: %d bytes, want %d to %d", sent, size, size+size/64)
 	}
 	again() // the sandbox knows its tools from now on
 	for name, change := range map[string]func(){
@@ -103,15 +103,15 @@ func TestLargeState(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sent, received := w.of(again); sent > 1<<10 || received > 4<<10 {
-			t.Errorf("%s was set: %d bytes up, %d down", name, sent, received)
+			t.Errorf("%s was set: %d bytes up, %d down, want at most %d and %d", name, sent, received, 1<<10, 4<<10)
 		}
 	}
 	set("other", []int{1, 2, 3})
 	if sent, _ := w.of(again); sent > 4<<10 {
-		t.Errorf("a small one was set: %d bytes", sent)
+		t.Errorf("a small one was set: %d bytes, want at most %v", sent, 4<<10)
 	}
 	if step := observe(t, r, "float(numbers[5]), small, other"); step.Text() != "(6.0, 2, [1, 2, 3])" {
-		t.Errorf("the sandbox's edits: %s", step.Text())
+		t.Errorf("the sandbox's edits: %s, want %s", step.Text(), "(6.0, 2, [1, 2, 3])")
 	}
 	_, received := w.of(func() {
 		if err := r.Pull(t.Context(), st); err != nil {
@@ -119,17 +119,19 @@ func TestLargeState(t *testing.T) {
 		}
 	})
 	if received < size || received > size+size/64 {
-		t.Errorf("down: %d bytes", received)
+		t.Errorf("down: %d bytes, want %d to %d", received, size, size+size/64)
 	}
 	if _, received := w.of(func() { _ = r.Pull(t.Context(), st) }); received > 8<<10 {
-		t.Errorf("nothing changed: %d bytes down", received)
+		t.Errorf("nothing changed: %d bytes down, want at most %v", received, 8<<10)
 	}
 	var back state.Array
 	if err := st.Get("numbers", &back); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := state.Elements[float64](back); err != nil || len(got) != len(numbers) || got[5] != 6 || got[len(got)-1] != numbers[len(got)-1] {
-		t.Errorf("%d numbers came back, %v", len(got), err)
+	if got, err := state.Elements[float64](back); err != nil || len(got) != len(numbers) {
+		t.Errorf("%d numbers came back, %v, want %d and no error", len(got), err, len(numbers))
+	} else if last := len(got) - 1; got[5] != 6 || got[last] != numbers[last] {
+		t.Errorf("got[5] = %v and got[%d] = %v, want 6 and %v", got[5], last, got[last], numbers[last])
 	}
 }
 
@@ -152,8 +154,11 @@ func TestOddState(t *testing.T) {
 		_, limit := errors.AsType[*state.LimitError](err)
 		_, value := errors.AsType[*state.UnsupportedValueError](err)
 		_, typed := errors.AsType[*state.UnsupportedTypeError](err)
-		if !limit && !value && !typed || limit != (name == "deep" || name == "gibibyte") {
-			t.Errorf("%s: %v", name, err)
+		if !limit && !value && !typed {
+			t.Errorf("%s: got %v, want an error of package state", name, err)
+		}
+		if want := name == "deep" || name == "gibibyte"; limit != want {
+			t.Errorf("%s: got %v, want a *state.LimitError: %v", name, err, want)
 		}
 	}
 	type row struct {
@@ -187,7 +192,7 @@ import datetime
 early = datetime.datetime.min - datetime.timedelta(0)
 fine = 1`)
 	if step.Error != nil {
-		t.Fatal(step.Error.Traceback)
+		t.Fatalf("got %v, want no Python error", step.Error.Traceback)
 	}
 	if err := r.Pull(t.Context(), st); err != nil {
 		t.Fatal(err)
@@ -197,23 +202,29 @@ fine = 1`)
 	} {
 		var o state.Opaque
 		if err := st.Get(name, &o); err != nil || o.Reason != reason {
-			t.Errorf("%s: %+v, %v", name, o, err)
+			t.Errorf("%s: got %+v, %v, want the reason %q and no error", name, o, err, reason)
 		}
 	}
 	var early time.Time
 	if err := st.Get("early", &early); err != nil || early.Year() != 1 {
-		t.Errorf("%v, %v", early, err)
+		t.Errorf("got %v, %v, want the year 1 and no error", early, err)
 	}
 	var back map[string]any
 	if err := st.Get("envelope", &back); err != nil || back["value"].(map[string]any)["$"].(map[string]any)["$"] != "dict" {
-		t.Errorf("%v, %v", back, err)
+		t.Errorf("got %v, %v, want what was set and no error", back, err)
 	}
 	var changed state.Table
 	if err := st.Get("table", &changed); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := state.Rows[row](changed)
-	if err != nil || len(rows) != 3 || rows[0].Mixed != nil || rows[1].N != nil || *rows[2].N != 3 || !rows[2].When.Equal(when) {
-		t.Errorf("%+v, %v", rows, err)
+	if err != nil || len(rows) != 3 {
+		t.Fatalf("got %+v, %v, want 3 rows and no error", rows, err)
+	}
+	if rows[0].Mixed != nil || rows[1].N != nil || *rows[2].N != 3 {
+		t.Errorf("got %+v, want nothing in row 0, no number in row 1 and 3 in row 2", rows)
+	}
+	if !rows[2].When.Equal(when) {
+		t.Errorf("got the time %v, want %v", rows[2].When, when)
 	}
 }

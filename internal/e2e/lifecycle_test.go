@@ -43,11 +43,13 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 		started := time.Now()
 		err := call()
 		told, ok := errors.AsType[*sandbox.GoneError](err)
-		if !ok || !errors.Is(err, sandbox.ErrGone) || told.ID != sb.ID() || told.State != state {
-			t.Errorf("%s: %#v (%v)", name, told, err)
+		if !ok || !errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%s: got %v, want a *sandbox.GoneError", name, err)
+		} else if told.ID != sb.ID() || told.State != state {
+			t.Errorf("%s: got sandbox %q, state %q, want %q, %q", name, told.ID, told.State, sb.ID(), state)
 		}
 		if took := time.Since(started); took > 30*time.Second {
-			t.Errorf("%s took %v to say so", name, took)
+			t.Errorf("%s took %v to say so, want at most %v", name, took, 30*time.Second)
 		}
 	}
 	for range 2 {
@@ -56,7 +58,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 		}
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("after Close: %v, want sandbox.ErrClosed", err)
 	}
 }
 
@@ -75,7 +77,7 @@ func TestDeadSandbox(t *testing.T) {
 	}
 	gone(t, sb, "killed")
 	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("connect: %v", err)
+		t.Errorf("connect: %v, want sandbox.ErrGone", err)
 	}
 }
 
@@ -119,10 +121,10 @@ func TestEndsDuringCalls(t *testing.T) {
 			killed <- time.Now()
 		})
 		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want a *sandbox.GoneError with the state %q", name, err, "killed")
 		}
 		if took := time.Since(<-killed); took > 30*time.Second {
-			t.Errorf("%s: told after %v", name, took)
+			t.Errorf("%s: told after %v, want at most %v", name, took, 30*time.Second)
 		}
 	}
 }
@@ -150,19 +152,19 @@ func TestClose(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(started); took > 30*time.Second {
-		t.Errorf("Close took %v", took)
+		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
 	}
 	if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("the call in flight: %v", err)
+		t.Errorf("the call in flight: %v, want sandbox.ErrClosed", err)
 	}
 	if err := sb.Close(); err != nil {
 		t.Errorf("twice: %v", err)
 	}
 	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("detach after close: %v", err)
+		t.Errorf("detach after close: %v, want sandbox.ErrClosed", err)
 	}
 	if _, err := c.API().Sandboxes.Get(t.Context(), sb.ID()); !errors.Is(err, api.ErrNotFound) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("it is still there: %v, want api.ErrNotFound", err)
 	}
 
 	killed, err := c.Create(t.Context())
@@ -191,7 +193,7 @@ func TestDetachThenConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("twice: %v", err)
+		t.Errorf("twice: %v, want sandbox.ErrClosed", err)
 	}
 	if err := sb.Close(); err != nil {
 		t.Error(err)
@@ -202,10 +204,10 @@ func TestDetachThenConnect(t *testing.T) {
 	}
 	defer again.Close()
 	if got := evaluate(t, again, "import os; x, os.environ['GREETING']"); got != "(41, 'hello')" {
-		t.Errorf("it became %s", got)
+		t.Errorf("it became %s, want %s", got, "(41, 'hello')")
 	}
 	if got := run(t, again, "echo $GREETING"); got != "hello\n" {
-		t.Errorf("its environment has %q", got)
+		t.Errorf("its environment has %q, want %q", got, "hello\n")
 	}
 	if err := again.Close(); err != nil {
 		t.Error(err)
@@ -233,14 +235,14 @@ func TestLease(t *testing.T) {
 		return after.EndAt.After(before.EndAt)
 	})
 	if left := time.Until(after.EndAt); left > 15*time.Second {
-		t.Errorf("renewed by %v", left)
+		t.Errorf("renewed by %v, want at most %v", left, 15*time.Second)
 	}
 	if err := sb.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	cloud.Advance(16 * time.Second)
 	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("it outlives its lease: %v", err)
+		t.Errorf("it outlives its lease: %v, want sandbox.ErrGone", err)
 	}
 }
 
@@ -266,15 +268,15 @@ func TestUse(t *testing.T) {
 		_ = sandbox.Use(t.Context(), func(context.Context, *sandbox.Sandbox) error { panic("boom") }, cloud.Options()...)
 	}()
 	if ids := left(); len(ids) != 0 {
-		t.Errorf("a panic leaves %v", ids)
+		t.Errorf("a panic leaves %v, want none", ids)
 	}
 	broken := errors.New("broken")
 	ctx, cancel := context.WithCancel(t.Context())
 	err := sandbox.Use(ctx, func(context.Context, *sandbox.Sandbox) error { cancel(); return broken }, cloud.Options()...)
 	if !errors.Is(err, broken) {
-		t.Error(err)
+		t.Errorf("got %v, want %v", err, broken)
 	}
 	if ids := left(); len(ids) != 0 {
-		t.Errorf("a cancelled context leaves %v", ids)
+		t.Errorf("a cancelled context leaves %v, want none", ids)
 	}
 }

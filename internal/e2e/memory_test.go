@@ -44,19 +44,19 @@ func TestOutOfMemory(t *testing.T) {
 	} {
 		result, err := sb.Commands.Run(t.Context(), command, nil)
 		if _, failed := errors.AsType[*sandbox.ExitError](err); !failed || result.Status != want || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v", command, result, err)
+			t.Errorf("%s: got %+v, %v, want a failure with status %q", command, result, err, want)
 		}
 	}
 	_, err := sb.RunCode(t.Context(), `x = b"x" * (1 << 29)`, nil)
 	if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), reason) {
-		t.Errorf("code: %v", err)
+		t.Errorf("code: %v, want sandbox.ErrKernelDied and an error with %q", err, reason)
 	}
 	if got := evaluate(t, sb, "6 * 7"); got != "42" {
-		t.Errorf("the next kernel says %q", got)
+		t.Errorf("the next kernel says %q, want %q", got, "42")
 	}
 	_, err = sb.RunCode(t.Context(), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", nil)
 	if !errors.Is(err, sandbox.ErrKernelDied) || strings.Contains(err.Error(), "memory") {
-		t.Errorf("a kernel that killed itself: %v", err)
+		t.Errorf("a kernel that killed itself: %v, want ErrKernelDied without a word about memory", err)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestMoreOutputThanMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept := int64(len(execution.Stdout)); written != muchOutput || kept > sandbox.DefaultMaxOutput+256 || execution.StdoutDropped < muchOutput-kept {
-		t.Errorf("the writer got %d bytes; %d are kept, %d dropped", written, kept, execution.StdoutDropped)
+		t.Errorf("the writer got %d bytes; %d are kept, %d dropped, want %d, at most %d and at least %d", written, kept, execution.StdoutDropped, muchOutput, sandbox.DefaultMaxOutput+256, muchOutput-kept)
 	}
 }
 
@@ -100,7 +100,10 @@ func TestMemoryMetrics(t *testing.T) {
 	before, total := measure()
 	run(t, sb, "head -c 64M /dev/zero >/dev/shm/x")
 	after, _ := measure()
-	if total != 256<<20 || before == 0 || after > total || after < before+(60<<20) {
+	if total != 256<<20 {
+		t.Errorf("got %d bytes of memory, want %d", total, 256<<20)
+	}
+	if before == 0 || after > total || after < before+(60<<20) {
 		t.Errorf("%d bytes were in use, %d with 64 MiB more, of %d", before, after, total)
 	}
 }

@@ -27,11 +27,14 @@ func TestInternetOff(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithInternet(false))
 	_, err := sb.Packages.Install(t.Context(), "six")
-	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") || !strings.Contains(err.Error(), "WithInternet") {
-		t.Errorf("pip: %v", err)
+	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") {
+		t.Errorf("pip: %#v, want a *sandbox.InstallError that is offline and tried once", err)
+	}
+	if want := "WithInternet"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("pip: %v, want an error with %q", err, want)
 	}
 	if got := run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
-		t.Errorf("curl says %q", got)
+		t.Errorf("curl says %q, want %q in it and %q in it", got, "example.com", "internet access is off")
 	}
 	for command, want := range map[string]string{
 		"curl -sS https://example.com":                             "403",
@@ -47,7 +50,7 @@ func TestInternetOff(t *testing.T) {
 	}
 	const connect = "import socket\ntry:\n    socket.create_connection(('1.1.1.1', 53), 5)\nexcept OSError as e:\n    print('refused', e)"
 	if execution, err := sb.RunCode(t.Context(), connect, nil); err != nil || !strings.HasPrefix(execution.Stdout, "refused") {
-		t.Errorf("a socket: %q, %v", execution.Stdout, err)
+		t.Errorf("a socket: %q, %v, want %q at its start and no error", execution.Stdout, err, "refused")
 	}
 }
 
@@ -115,8 +118,11 @@ func TestNetworkRules(t *testing.T) {
 		direct + "http://10.1.2.3:8080/":     "reset",
 	})
 	info, err := sb.Info(t.Context())
-	if err != nil || info.Network == nil || len(info.Network.DenyOut) < 2 || info.Network.DenyOut[0] != "203.0.113.0/24" {
-		t.Errorf("%+v, %v", info, err)
+	if err != nil || info.Network == nil {
+		t.Fatalf("got %+v, %v, want the rules of the network and no error", info, err)
+	}
+	if got, want := info.Network.DenyOut, "203.0.113.0/24"; len(got) < 2 || got[0] != want {
+		t.Errorf("denied are %q, want %q first", got, want)
 	}
 	seen := false
 	for _, r := range cloud.Requests() {
@@ -126,8 +132,8 @@ func TestNetworkRules(t *testing.T) {
 		t.Error("the request log has no denial")
 	}
 	err = sb.SetNetwork(t.Context(), sandbox.Network{AllowOut: []string{"allowed.test"}})
-	if !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "deny all traffic first") {
-		t.Errorf("a name without a denial: %v", err)
+	if want := "deny all traffic first"; !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a name without a denial: %v, want api.ErrInvalidArgument and an error with %q", err, want)
 	}
 }
 
@@ -176,24 +182,24 @@ func TestProxyOfTheHost(t *testing.T) {
 		}
 		for request, to := range requests {
 			if got := ask(to, request); !strings.HasPrefix(got, "HTTP/1.1 403") {
-				t.Errorf("%q to %s: %q", request, to, got)
+				t.Errorf("%q to %s: %q, want %q at its start", request, to, got, "HTTP/1.1 403")
 			}
 		}
 	}
 	mu.Lock()
 	if len(asked) > 0 {
-		t.Errorf("the proxy of the host was asked for %v", asked)
+		t.Errorf("the proxy of the host was asked for %v, want none", asked)
 	}
 	asked = nil
 	mu.Unlock()
 	// The same proxy serves what the sandbox may reach.
 	if got := ask(inside, "GET http://203.0.113.9/ HTTP/1.1\r\nConnection: close\r\nHost: 203.0.113.9\r\n\r\n"); !strings.Contains(got, "secret of the host") {
-		t.Errorf("an address that may be reached: %q", got)
+		t.Errorf("an address that may be reached: %q, want %q in it", got, "secret of the host")
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if !slices.Equal(asked, []string{"203.0.113.9:80"}) {
-		t.Errorf("asked for %v", asked)
+		t.Errorf("asked for %v, want %v", asked, []string{"203.0.113.9:80"})
 	}
 }
 
@@ -201,7 +207,7 @@ func TestProxyOfTheHost(t *testing.T) {
 func leadTo(t *testing.T, address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect {
-			t.Errorf("the proxy was asked to %s %s", r.Method, r.URL)
+			t.Errorf("the proxy was asked to %s %s, want http.MethodConnect", r.Method, r.URL)
 			return
 		}
 		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
@@ -232,7 +238,7 @@ func TestTwoSandboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := two.Files.Read(t.Context(), path, nil); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want fs.ErrNotExist", path, err)
 		}
 	}
 	evaluate(t, one, "secret = 1")
@@ -243,15 +249,15 @@ func TestTwoSandboxes(t *testing.T) {
 	const listening = "(echo > /dev/tcp/127.0.0.1/3456) 2>/dev/null && echo open || echo closed"
 	eventually(t, "the server in one", func() bool { return run(t, one, listening) == "open\n" })
 	if got := run(t, two, listening); got != "closed\n" {
-		t.Errorf("the port of one in two: %s", got)
+		t.Errorf("the port of one in two: %s, want %s", got, "closed\n")
 	}
 	if got := run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
-		t.Errorf("two sees the processes of one: %s", got)
+		t.Errorf("two sees the processes of one: %s, want nothing", got)
 	}
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, two, "echo lives"); got != "lives\n" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "lives\n")
 	}
 }

@@ -135,7 +135,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	one := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	install(one, "greeting==1.*")
 	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "('hello', 1)")
 	}
 	if x.asked("/") == 0 {
 		t.Error("nobody asked the index")
@@ -146,7 +146,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	install(one, "greeting==1.*")
 	install(one, "greeting==1.*")
 	if n := x.asked("/"); n != 0 {
-		t.Errorf("the same again made %d requests", n)
+		t.Errorf("the same again made %d requests, want 0", n)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "pip uninstall -y words", &sandbox.CommandParams{User: "root"}); err != nil {
 		t.Fatal(err)
@@ -171,13 +171,19 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Errorf("renamed (-want +got):\n%s", diff)
 	}
 	if text := log.String(); !strings.Contains(text, "import=PIL installing=pillow") {
-		t.Errorf("the log: %s", text)
+		t.Errorf("the log: %s, want %q in it", text, "import=PIL installing=pillow")
 	}
 
 	_, err = sb.Packages.Install(t.Context(), "no-such-package")
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
-	if !ok || failed.Unreachable || failed.Offline || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "No matching distribution found for no-such-package") {
-		t.Errorf("a bad name: %v", err)
+	if !ok || failed.Unreachable || failed.Offline {
+		t.Errorf("a bad name: %#v, want a *sandbox.InstallError although the index could be reached", err)
+	}
+	if errors.Is(err, api.ErrRetryable) {
+		t.Errorf("a bad name: %v, want an error that is not ErrRetryable", err)
+	}
+	if want := "No matching distribution found for no-such-package"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a bad name: %v, want an error with %q", err, want)
 	}
 }
 
@@ -210,7 +216,7 @@ func TestInstallTakesTurns(t *testing.T) {
 	}()
 	cancel()
 	if err := <-second; !errors.Is(err, context.Canceled) {
-		t.Errorf("one that was given up: %v", err)
+		t.Errorf("one that was given up: %v, want context.Canceled", err)
 	}
 	close(answer)
 	if _, ok := errors.AsType[*sandbox.InstallError](<-first); !ok {
@@ -247,12 +253,12 @@ func TestRunWithPackages(t *testing.T) {
 			t.Errorf("run %d: %+v", i, r.Installation)
 		}
 		if n := x.asked("/"); (n > 0) != (i == 0) {
-			t.Errorf("run %d made %d requests", i, n)
+			t.Errorf("run %d made %d requests, want some: %v", i, n, i == 0)
 		}
 		for code, fails := range map[string]bool{"import greeting": false, "import words": true} {
 			step, err := r.Exec(t.Context(), code)
 			if err != nil || (step.Error != nil) != fails {
-				t.Errorf("run %d: %s: %+v, %v", i, code, step, err)
+				t.Errorf("run %d: %s: %+v, %v, want a Python error: %v and no error", i, code, step, err, fails)
 			}
 		}
 		if err := r.Close(); err != nil {
@@ -261,13 +267,13 @@ func TestRunWithPackages(t *testing.T) {
 	}
 	result, err := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Lock: lock, Packages: []string{"greeting"}, Command: "python3 -c 'import greeting; print(greeting.text)'"})
 	if err != nil || result.Stdout != "hello\n" || x.asked("/") != 0 {
-		t.Errorf("a program: %+v, %v", result, err)
+		t.Errorf("a program: %+v, %v, %d requests, want stdout %q, no error and no request", result, err, x.asked("/"), "hello\n")
 	}
 	_, err = agent.Begin(t.Context(), sb, &agent.Params{Lock: lock, Packages: []string{"tulip"}})
 	_, ofProgram := sb.RunProgram(t.Context(), &sandbox.ProgramParams{Lock: lock, Packages: []string{"tulip"}, Command: "true"})
 	for _, err := range []error{err, ofProgram} {
 		if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "tulip" {
-			t.Errorf("a package that is in no lock: %v", err)
+			t.Errorf("a package that is in no lock: %v, want a *sandbox.RequirementError for %q", err, "tulip")
 		}
 	}
 }
@@ -322,7 +328,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)
 	}
 	if got := run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0\n" {
-		t.Errorf("to lock has installed: %s", got)
+		t.Errorf("to lock has installed: %s, want %s", got, "0\n")
 	}
 	text, err := lock.MarshalText()
 	if err != nil {
@@ -347,19 +353,19 @@ func TestLock(t *testing.T) {
 			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
 		}
 		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
-			t.Errorf("sandbox %d: %s", i, got)
+			t.Errorf("sandbox %d: %s, want %s", i, got, "1")
 		}
 		uncached := i == 0 || i == 3
 		if n := x.asked("/"); (n > 0) != uncached {
-			t.Errorf("sandbox %d made %d requests", i, n)
+			t.Errorf("sandbox %d made %d requests, want some: %v", i, n, uncached)
 		}
 		if got, err := sb.Packages.InstallLock(t.Context(), lock, nil); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
-			t.Errorf("sandbox %d, again: %+v, %v", i, got, err)
+			t.Errorf("sandbox %d, again: %+v, %v, %d requests, want 2 packages, no error and no request", i, got, err, x.asked("/"))
 		}
 		eventually(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 2 {
-		t.Errorf("%d wheels are kept, %v", len(kept), err)
+		t.Errorf("%d wheels are kept, %v, want 2 and no error", len(kept), err)
 	}
 }
 
@@ -381,8 +387,11 @@ func TestLockIsKept(t *testing.T) {
 	x.add(t, "greeting", "1.0", "text = 'evil'\n")
 	_, err = sb.Packages.InstallLock(t.Context(), lock, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
-	if !ok || !failed.HashMismatch || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "what the index gives is not what the lock has") {
-		t.Errorf("another content: %v", err)
+	if !ok || !failed.HashMismatch || errors.Is(err, api.ErrRetryable) {
+		t.Errorf("another content: %#v, want a *sandbox.InstallError about the hash", err)
+	}
+	if want := "what the index gives is not what the lock has"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("another content: %v, want an error with %q", err, want)
 	}
 
 	// The pip of this sandbox lies: it "downloads" another wheel, and reports
@@ -409,7 +418,7 @@ if "download" in sys.argv:
 		t.Fatal(err)
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 0 {
-		t.Errorf("%d wheels of a hostile sandbox are kept, %v", len(kept), err)
+		t.Errorf("%d wheels of a hostile sandbox are kept, %v, want none and no error", len(kept), err)
 	}
 	for file, spoiled := range map[string]string{"greeting": "--hash=md5:x", "2": "greeting==2 --hash=sha256:" + strings.Repeat("0", 64)} {
 		var edited sandbox.LockFile
@@ -450,10 +459,10 @@ func TestIndexCredentials(t *testing.T) {
 	_, err = sb.Packages.Install(t.Context(), "denied")
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || strings.Contains(fmt.Sprint(err, failed.Stderr, failed.Requirements), password) {
-		t.Errorf("%v, %+v", err, failed)
+		t.Errorf("got %v, %+v, want a *sandbox.InstallError without %q", err, failed, password)
 	}
 	if !failed.Unreachable || errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "401 Client Error") {
-		t.Errorf("an index that denies: %v", err)
+		t.Errorf("an index that denies: %v, want an unreachable index, not api.ErrRetryable, and %q", err, "401 Client Error")
 	}
 	if len(authorized) == 0 || authorized[len(authorized)-1] != password {
 		t.Errorf("the index was given %q", authorized)
@@ -472,8 +481,14 @@ func TestIndexUnreachable(t *testing.T) {
 		sb := cloud.Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
 		_, err := sb.Packages.Install(t.Context(), "greeting")
 		failed, ok := errors.AsType[*sandbox.InstallError](err)
-		if !ok || !failed.Unreachable || failed.Offline || !errors.Is(err, api.ErrRetryable) || !strings.Contains(err.Error(), "the package index could not be asked: ") {
-			t.Errorf("%v, %+v", err, failed)
+		if !ok || !failed.Unreachable || failed.Offline {
+			t.Errorf("%s: got %#v, want a *sandbox.InstallError of an unreachable index", scheme, err)
+		}
+		if !errors.Is(err, api.ErrRetryable) {
+			t.Errorf("%s: got %v, want ErrRetryable", scheme, err)
+		}
+		if want := "the package index could not be asked: "; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error with %q", scheme, err, want)
 		}
 	}
 }
@@ -489,10 +504,10 @@ func TestInstallIsCancelled(t *testing.T) {
 	}
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	if _, err := sb.Packages.Install(ctx, "slow"); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 	eventually(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
 	if _, err := sb.Packages.Install(t.Context(), filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")); !errors.Is(err, api.ErrInvalidArgument) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want api.ErrInvalidArgument", err)
 	}
 }

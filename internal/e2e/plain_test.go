@@ -33,12 +33,16 @@ func TestWithoutIPython(t *testing.T) { // not in parallel: it sets an environme
 				"input()":  "StdinNotImplementedError",
 			} {
 				execution, err := sb.RunCode(t.Context(), code, nil)
-				if err == nil || execution == nil || execution.Error == nil || !strings.Contains(execution.Error.Traceback+execution.Error.Name, want) {
-					t.Errorf("%s: %+v, %v", code, execution, err)
+				if err == nil || execution == nil || execution.Error == nil {
+					t.Errorf("%s: got %+v, %v, want a Python error", code, execution, err)
+					continue
+				}
+				if e := execution.Error; !strings.Contains(e.Traceback+e.Name, want) {
+					t.Errorf("%s: got %s: %q, want %q in it", code, e.Name, e.Traceback, want)
 				}
 			}
-			if got := evaluate(t, sb, "import os, sys; os.system('echo out'); print(x); (x, sys.executable)"); got != "(1, '"+system+"')" {
-				t.Errorf("afterwards: %s", got)
+			if got, want := evaluate(t, sb, "import os, sys; os.system('echo out'); print(x); (x, sys.executable)"), "(1, '"+system+"')"; got != want {
+				t.Errorf("afterwards: %s, want %s", got, want)
 			}
 		})
 	}

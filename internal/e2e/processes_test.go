@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -42,25 +44,29 @@ func TestStartedCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said.Scan(); said.Text() != "got "+word {
-			t.Errorf("said %q to %q: %v", said.Text(), word, said.Err())
+			t.Errorf("said %q to %q: %v, want %q", said.Text(), word, said.Err(), "got "+word)
 		}
 	}
 	list, err := sb.Commands.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].PID != command.PID() || list[0].Tag != "reader" || list[0].Envs["A"] != "b" || list[0].Cwd != "/tmp" {
-		t.Errorf("%+v, %v", list, err)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %+v, %v, want one process and no error", list, err)
+	}
+	want := []sandbox.ProcessInfo{{PID: command.PID(), Tag: "reader", Cmd: list[0].Cmd, Args: list[0].Args, Envs: map[string]string{"A": "b"}, Cwd: "/tmp"}}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
 	}
 	if err := command.CloseStdin(t.Context()); err != nil {
 		t.Error(err)
 	}
 	result, err := command.Wait(t.Context())
 	if _, ok := errors.AsType[*sandbox.ExitError](err); !ok || result.ExitCode != 4 || result.Stderr != "bye\n" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want a *sandbox.ExitError, exit code 4 and stderr %q", result, err, "bye\n")
 	}
 	if err := command.Kill(t.Context()); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("killed after its end: %v", err)
+		t.Errorf("killed after its end: %v, want os.ErrProcessDone", err)
 	}
 	if err := sb.Commands.Kill(t.Context(), command.PID()); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("killed by pid after its end: %v", err)
+		t.Errorf("killed by pid after its end: %v, want api.ErrNotFound and not sandbox.ErrGone", err)
 	}
 }
 
@@ -77,10 +83,10 @@ func TestSignalCommand(t *testing.T) {
 		t.Error(err)
 	}
 	if said.Scan(); said.Text() != "caught" {
-		t.Errorf("said %q", said.Text())
+		t.Errorf("said %q, want %q", said.Text(), "caught")
 	}
 	if result, err := command.Wait(t.Context()); err == nil || result.ExitCode != 7 {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want an error and exit code 7", result, err)
 	}
 
 	command, err = sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
@@ -91,12 +97,12 @@ func TestSignalCommand(t *testing.T) {
 		t.Error(err)
 	}
 	if result, err := command.Wait(t.Context()); err == nil || result.ExitCode != -1 || result.Status != "signal: killed" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want an error, exit code %v and status %q", result, err, -1, "signal: killed")
 	}
 
 	_, err = sb.Commands.Run(t.Context(), "exec sleep 1000", &sandbox.CommandParams{Timeout: 50 * time.Millisecond})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a command with a timeout: %v", err)
+		t.Errorf("a command with a timeout: %v, want context.DeadlineExceeded", err)
 	}
 	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
 }
@@ -120,32 +126,32 @@ func TestConnectToCommand(t *testing.T) {
 	}
 	byTag, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
 	if err != nil || byTag.PID() != first.PID() {
-		t.Fatal(err)
+		t.Fatalf("got %v, want the pid %v and no error", err, first.PID())
 	}
 	first.Disconnect()
 	if _, err := first.Wait(t.Context()); !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("disconnected: %v", err)
+		t.Errorf("disconnected: %v, want sandbox.ErrClosed", err)
 	}
 	if err := other.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := byPID.Wait(t.Context()); !errors.Is(err, sandbox.ErrClosed) {
-		t.Errorf("closed: %v", err)
+		t.Errorf("closed: %v, want sandbox.ErrClosed", err)
 	}
 	run(t, sb, "touch go")
 	if result, err := byTag.Wait(t.Context()); err == nil || result.ExitCode != 5 || result.Stdout != "now\n" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want an error, exit code 5 and stdout %q", result, err, "now\n")
 	}
 	late, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if result, err := late.Wait(t.Context()); err == nil || result.ExitCode != 5 {
-		t.Errorf("after the end: %+v, %v", result, err)
+		t.Errorf("after the end: %+v, %v, want an error and exit code 5", result, err)
 	}
 	for _, which := range []sandbox.ProcessSelector{sandbox.ByTag("nobody"), sandbox.ByPID(1 << 30)} {
 		if _, err := sb.Commands.Connect(t.Context(), which, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
-			t.Errorf("%v: %v", which, err)
+			t.Errorf("%v: got %v, want api.ErrNotFound and not sandbox.ErrGone", which, err)
 		}
 	}
 }
@@ -170,8 +176,11 @@ func TestCommandEvents(t *testing.T) {
 		dropped += event.Dropped
 		exit = event.Exit
 	}
-	if exit == nil || exit.ExitCode != 2 || exit.Stderr != "err\n" || stdout+int64(len(stderr))+dropped != size+4 {
-		t.Errorf("%d bytes, %d dropped, %q, end %v", stdout, dropped, stderr, exit != nil)
+	if exit == nil || exit.ExitCode != 2 || exit.Stderr != "err\n" {
+		t.Errorf("got the end %+v, want exit code 2 and stderr %q", exit, "err\n")
+	}
+	if got := stdout + int64(len(stderr)) + dropped; got != size+4 {
+		t.Errorf("got %d bytes (%d of stdout, %q, %d dropped), want %d", got, stdout, stderr, dropped, size+4)
 	}
 }
 
@@ -191,10 +200,10 @@ func TestCommandsOfASandboxThatGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := command.Wait(t.Context()); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("Wait: %v", err)
+		t.Errorf("Wait: %v, want sandbox.ErrGone", err)
 	}
 	if _, err := io.ReadAll(terminal); !errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("Read: %v", err)
+		t.Errorf("Read: %v, want sandbox.ErrGone", err)
 	}
 	if err := terminal.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -209,7 +218,7 @@ func TestManyCommands(t *testing.T) {
 		running.Go(func() {
 			want := fmt.Sprintln(i)
 			if result, err := sb.Commands.Run(t.Context(), "echo "+want, nil); err != nil || result.Stdout != want {
-				t.Errorf("%d: %v", i, err)
+				t.Errorf("%d: got %v, want stdout %v and no error", i, err, want)
 			}
 		})
 	}
@@ -290,10 +299,10 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 	failed, ok := errors.AsType[*sandbox.ExitError](again.Wait(t.Context()))
 	if !ok || failed.Result.ExitCode != 6 {
-		t.Errorf("Wait: %v", failed)
+		t.Errorf("Wait: %v, want a *sandbox.ExitError and exit code 6", failed)
 	}
 	if _, err := sb.PTY.Connect(t.Context(), 1<<30, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("no such terminal: %v", err)
+		t.Errorf("no such terminal: %v, want api.ErrNotFound and not sandbox.ErrGone", err)
 	}
 }
 

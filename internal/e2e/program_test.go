@@ -51,8 +51,14 @@ func TestRunProgram(t *testing.T) {
 	})
 	var failed *sandbox.ExitError
 	const want = "given " + credential + " a task ['agent', 'x']\n"
-	if !errors.As(err, &failed) || result.ExitCode != 3 || result.Stdout != want || out.String() != want || errOut.String() != "failed\n" {
-		t.Errorf("%+v, %v, %q, %q", result, err, out.String(), errOut.String())
+	if !errors.As(err, &failed) {
+		t.Errorf("got %v, want a *sandbox.ExitError", err)
+	}
+	if result.ExitCode != 3 || result.Stdout != want {
+		t.Errorf("got %+v, want exit code 3 and stdout %q", result, want)
+	}
+	if out.String() != want || errOut.String() != "failed\n" {
+		t.Errorf("the writers got %q and %q, want %q and %q", out.String(), errOut.String(), want, "failed\n")
 	}
 	if got := evaluate(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
 		t.Error("the kernel has the program's environment")
@@ -91,7 +97,7 @@ func TestRunProgramCancelled(t *testing.T) {
 		Command: `sleep 1234 & (while :; do touch $RANDOM; done) & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
 	})
 	if !errors.Is(err, context.Canceled) || result == nil || result.Stdout != credential+"\n" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want context.Canceled and stdout %v", result, err, credential+"\n")
 	}
 	eventually(t, "what the program started is killed", func() bool {
 		return run(t, sb, "cat /proc/[0-9]*/comm | grep -c '^sleep$' || true") == "0\n"
@@ -107,7 +113,7 @@ func TestRunProgramRestricted(t *testing.T) {
 		Files: map[string][]byte{"greeting": []byte("hello\n")}, Command: "cat greeting",
 	})
 	if err != nil || result.Stdout != "hello\n" {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("got %+v, %v, want stdout %q and no error", result, err, "hello\n")
 	}
 	removed(t, sb)
 }

@@ -22,7 +22,7 @@ func TestNoKey(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := sandbox.Create(t.Context())
 	if !errors.Is(err, api.ErrNoAPIKey) || !strings.Contains(err.Error(), "E2B_API_KEY") || !strings.Contains(err.Error(), "--local") {
-		t.Error(err)
+		t.Errorf("got %v, want api.ErrNoAPIKey with %q and %q", err, "E2B_API_KEY", "--local")
 	}
 }
 
@@ -37,7 +37,7 @@ func TestImpossibleKey(t *testing.T) {
 		}
 	}
 	if sent := cloud.Requests(); len(sent) != 0 {
-		t.Errorf("the cloud got %v", sent)
+		t.Errorf("the cloud got %v, want none", sent)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestRefusedKey(t *testing.T) {
 	const key = "e2b_0123456789012345678901234567890123456789"
 	_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(key))...)
 	if !errors.Is(err, api.ErrUnauthorized) || strings.Contains(err.Error(), key) {
-		t.Error(err)
+		t.Errorf("got %v, want api.ErrUnauthorized and no %q in it", err, key)
 	}
 }
 
@@ -56,8 +56,12 @@ func TestUnknownTemplate(t *testing.T) {
 	cloud := shared(t)
 	for _, template := range []string{"no-such-template", "base:no-such-tag", "../base", strings.Repeat("x", 100_000)} {
 		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithTemplate(template))...)
-		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), template[:7]) || len(err.Error()) > 1000 {
-			t.Errorf("%.40s: %.1000v", template, err)
+		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("%.40s: got %.1000v, want ErrNotFound and ErrUnknownTemplate, not ErrGone", template, err)
+			continue
+		}
+		if text := err.Error(); !strings.Contains(text, template[:7]) || len(text) > 1000 {
+			t.Errorf("got %.1000q (%d bytes), want at most 1000 with %q", text, len(text), template[:7])
 		}
 	}
 }
@@ -96,7 +100,7 @@ func TestUnsupportedFields(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte(field)) {
-			t.Errorf("%s: %d %s", value, resp.StatusCode, body)
+			t.Errorf("%s: got %d %s, want status http.StatusBadRequest and %q in it", value, resp.StatusCode, body, []byte(field))
 		}
 	}
 	client2, err := sandbox.NewClient(cloud.Options()...)
@@ -120,11 +124,11 @@ func TestPackages(t *testing.T) {
 		_, err := sb.Packages.Install(t.Context(), requirement)
 		refused, ok := errors.AsType[*sandbox.RequirementError](err)
 		if !ok || refused.Requirement != requirement || !errors.Is(err, api.ErrInvalidArgument) {
-			t.Errorf("%q: %v", requirement, err)
+			t.Errorf("got %v, want ErrInvalidArgument in a *sandbox.RequirementError for %q", err, requirement)
 		}
 	}
 	if got := run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
-		t.Error(got)
+		t.Errorf("got %q, want %q in it", got, "No such file")
 	}
 	_, err := sb.Packages.Install(t.Context(), "e2bctl-no-such-package-of-the-tests")
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
@@ -132,7 +136,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("a package that does not exist: %v", err)
 	}
 	if got := evaluate(t, sb, "1+1"); got != "2" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "2")
 	}
 }
 
@@ -154,12 +158,18 @@ func TestCodeThatCannotRun(t *testing.T) {
 			"NUL in a variable":   {sandbox.RunCodeParams{Envs: map[string]string{"A": "\x00"}}, api.ErrInvalidArgument, "no environment variable"},
 		} {
 			execution, err := sb.RunCode(t.Context(), "1", &test.params)
-			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) || execution != nil {
-				t.Errorf("%s: %+v, %v", name, execution, err)
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: got %v, want an error with %q", name, err, test.says)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%s: got %v, want %v", name, err, test.want)
+			}
+			if execution != nil {
+				t.Errorf("%s: got %+v, want no execution", name, execution)
 			}
 		}
 		if got := evaluate(t, sb, "x + 1"); got != "42" {
-			t.Errorf("after them: %q", got)
+			t.Errorf("after them: %q, want %q", got, "42")
 		}
 	})
 }
@@ -176,8 +186,13 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 	if err == nil {
 		_, err = agent.Begin(t.Context(), sb, &agent.Params{State: st})
 	}
-	if err == nil || !strings.Contains(err.Error(), "Bad") || !strings.Contains(err.Error(), "rows") || !strings.Contains(err.Error(), "chan int") {
-		t.Errorf("in Go: %v", err)
+	if err == nil {
+		t.Fatal("in Go: no error")
+	}
+	for _, want := range []string{"Bad", "rows", "chan int"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("in Go: %v, want an error with %q", err, want)
+		}
 	}
 
 	// The same in the other direction.
@@ -191,13 +206,19 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 	}
 	value, err := r.Get(t.Context(), "data")
 	if err != nil || !value.Opaque() {
-		t.Fatalf("in Python: %v, %v", value, err)
+		t.Fatalf("in Python: %v, %v, want an opaque one and no error", value, err)
 	}
 	var data map[string][]map[string]int
-	if err := value.Decode(&data); err == nil || !strings.Contains(err.Error(), "rows") || !strings.Contains(err.Error(), "bad") || !strings.Contains(err.Error(), "function") {
-		t.Errorf("in Python: %v", err)
+	if err := value.Decode(&data); err == nil {
+		t.Error("in Python: no error")
+	} else {
+		for _, want := range []string{"bad", "rows", "function"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("in Python: %v, want an error with %q", err, want)
+			}
+		}
 	}
 	if _, err := r.Get(t.Context(), "nothing"); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("a name that is not there: %v", err)
+		t.Errorf("a name that is not there: %v, want state.ErrNotFound", err)
 	}
 }

@@ -34,7 +34,7 @@ display({
 			t.Fatal(err)
 		}
 		if len(execution.Results) != 2 {
-			t.Fatalf("%d results", len(execution.Results))
+			t.Fatalf("%d results, want 2", len(execution.Results))
 		}
 		r := execution.Results[0]
 		png, _ := r.PNG()
@@ -49,8 +49,11 @@ display({
 			t.Error(diff)
 		}
 		var value struct{ N int }
-		if main, ok := execution.Main(); !ok || !main.Main || execution.Decode(&value) != nil || value.N != 42 {
-			t.Errorf("%+v %+v", main, value)
+		if main, ok := execution.Main(); !ok || !main.Main {
+			t.Errorf("got %+v, %v, want the main result", main, ok)
+		}
+		if err := execution.Decode(&value); err != nil || value.N != 42 {
+			t.Errorf("got %+v, %v, want 42 and no error", value, err)
 		}
 	})
 }
@@ -68,23 +71,35 @@ func TestWhatAnExecutionTells(t *testing.T) {
 			order = append(order, fmt.Sprintf("%s %s", l.Stream, strings.TrimSpace(l.Text)))
 		}
 		if want := []string{"stdout 0", "stderr 0", "stdout 1", "stderr -1", "stdout 2", "stderr -2"}; !slices.Equal(order, want) {
-			t.Errorf("%q", order)
+			t.Errorf("got %q, want %q", order, want)
 		}
 		timing := first.Timing
-		if timing.Asked.Before(before) || timing.Started.Before(timing.Asked) || timing.Finished.Before(timing.Started) || first.Truncated() {
-			t.Errorf("%+v", timing)
+		if timing.Asked.Before(before) || timing.Started.Before(timing.Asked) || timing.Finished.Before(timing.Started) {
+			t.Errorf("got %+v after %v, want asked, started and finished in this order", timing, before)
+		}
+		if first.Truncated() {
+			t.Errorf("got %+v, want all the output", first)
 		}
 		second, err := sb.RunCode(t.Context(), "print('x' * 100, end='')", &sandbox.RunCodeParams{MaxOutput: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if second.Count != first.Count+1 || second.StdoutDropped != 90 || !second.Truncated() || !strings.Contains(second.Stdout, "[90 bytes dropped]") {
-			t.Errorf("%+v", second)
+		if second.Count != first.Count+1 {
+			t.Errorf("got the count %d, want %d", second.Count, first.Count+1)
+		}
+		if want := "[90 bytes dropped]"; second.StdoutDropped != 90 || !second.Truncated() || !strings.Contains(second.Stdout, want) {
+			t.Errorf("got %+v, want 90 bytes dropped, and %q in stdout", second, want)
 		}
 		failed, err := sb.RunCode(t.Context(), "print('before')\n\nraise ValueError('why')", &sandbox.RunCodeParams{Stdout: io.Discard})
 		exception, ok := errors.AsType[*sandbox.ExecutionError](err)
-		if !ok || failed.Error != exception || exception.Line != 3 || exception.Value != "why" || failed.Stdout != "before\n" || failed.Count != second.Count+1 {
-			t.Errorf("%+v %v", failed, err)
+		if !ok || failed.Error != exception {
+			t.Fatalf("got %+v, %v, want the same *sandbox.ExecutionError in both", failed, err)
+		}
+		if exception.Line != 3 || exception.Value != "why" {
+			t.Errorf("got line %d, %q, want line 3, %q", exception.Line, exception.Value, "why")
+		}
+		if failed.Stdout != "before\n" || failed.Count != second.Count+1 {
+			t.Errorf("got stdout %q, count %d, want %q, %d", failed.Stdout, failed.Count, "before\n", second.Count+1)
 		}
 	})
 }
@@ -129,10 +144,10 @@ func TestCharts(t *testing.T) {
 			}
 			result := execution.Results[len(execution.Results)-1]
 			if got, ok := result.Chart(); !ok || !check(got) {
-				t.Errorf("%s: its chart is %#v", code, got)
+				t.Errorf("%s: its chart is %#v, which is not what was drawn", code, got)
 			}
 			if png, ok := result.PNG(); !ok || !bytes.HasPrefix(png, []byte("\x89PNG\r\n\x1a\n")) {
-				t.Errorf("%s: no picture", code)
+				t.Errorf("%s: the picture begins with %q, want %q", code, png[:min(len(png), 8)], "\x89PNG\r\n\x1a\n")
 			}
 		}
 	})

@@ -58,14 +58,14 @@ func TestTenRuns(t *testing.T) {
 		r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}})
 		step := observe(t, r, "seen.append(i)\nfinal_answer([add(i, 1), len(seen)])")
 		if got := decoded[[2]int](t, step.Value); !step.Final || step.Error != nil || got != [2]int{i + 1, i + 1} {
-			t.Errorf("run %d: %v, %+v", i, got, step)
+			t.Errorf("run %d: %v, %+v, want the final answer %v and no Python error", i, got, step, [2]int{i + 1, i + 1})
 		}
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	if got := evaluate(t, sb, "'add' in globals(), 'final_answer' in globals()"); got != "(False, False)" {
-		t.Errorf("after the last one: %s", got)
+		t.Errorf("after the last one: %s, want %s", got, "(False, False)")
 	}
 }
 
@@ -93,11 +93,11 @@ func TestRunsAtOnce(t *testing.T) {
 		}
 		r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{meet}})
 		if _, err := agent.Begin(t.Context(), sb, &agent.Params{Context: c.ID}); !errors.Is(err, agent.ErrContextBusy) {
-			t.Errorf("a second run in the context: %v", err)
+			t.Errorf("a second run in the context: %v, want agent.ErrContextBusy", err)
 		}
 		runs.Go(func() {
 			if step, err := r.Exec(t.Context(), "final_answer(meet(i))"); err != nil || !step.Final || decoded[int](t, step.Value) != i {
-				t.Errorf("%d: %+v, %v", i, step, err)
+				t.Errorf("%d: got %+v, %v, want the final answer %[1]d and no error", i, step, err)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 	t.Helper()
 	_, err := sb.RunCode(t.Context(), code+"\n1/0", nil)
 	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
-		t.Fatal(err)
+		t.Fatalf("got %v, want raised", err)
 	}
 }
 
@@ -140,21 +140,24 @@ func TestStepTimeouts(t *testing.T) {
 	} {
 		step, err := r.Exec(t.Context(), "print('begun')\n"+code)
 		if !errors.Is(err, agent.ErrStepTimeout) || step == nil || step.Error == nil {
-			t.Errorf("%s: %+v, %v", code, step, err)
+			t.Errorf("%s: got %+v, %v, want agent.ErrStepTimeout and a Python error", code, step, err)
 			continue
 		}
 		line := 2 + slices.Index(strings.Split(code, "\n"), where)
-		if e := step.Error; e.Name != "KeyboardInterrupt" || e.Line != line || !strings.Contains(e.Traceback, where) || !strings.HasPrefix(step.Stdout, "begun\n") {
-			t.Errorf("%s: printed %q, %+v", code, step.Stdout, e)
+		if e := step.Error; e.Name != "KeyboardInterrupt" || e.Line != line || !strings.Contains(e.Traceback, where) {
+			t.Errorf("%s: got %+v, want KeyboardInterrupt in line %d, at %q", code, e, line, where)
+		}
+		if !strings.HasPrefix(step.Stdout, "begun\n") {
+			t.Errorf("%s: printed %q, want %q at its start", code, step.Stdout, "begun\n")
 		}
 		if text := step.Observation(); !strings.Contains(text, "took longer than 1s") || !strings.Contains(text, where) {
-			t.Errorf("%s: the model reads %q", code, text)
+			t.Errorf("%s: the model reads %q, want %q in it and %q in it", code, text, "took longer than 1s", where)
 		}
 		if cleans := strings.Contains(code, "finally"); cleans != strings.HasSuffix(step.Stdout, "cleaned up\n") {
-			t.Errorf("%s: printed %q", code, step.Stdout)
+			t.Errorf("%s: printed %q, want a clean-up: %v", code, step.Stdout, cleans)
 		}
 		if got := evaluate(t, sb, "kept"); got != "42" {
-			t.Errorf("after %s: %q", code, got)
+			t.Errorf("after %s: %q, want %q", code, got, "42")
 		}
 	}
 }
@@ -175,12 +178,18 @@ func TestStepThatDoesNotStop(t *testing.T) {
 	})
 	observe(t, r, "lost = 1")
 	step, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)")
-	if !errors.Is(err, agent.ErrStepTimeout) || step == nil || step.Stdout != "begun\n" || step.Error == nil || step.Error.Name != "TimeoutError" || !strings.Contains(step.Observation(), "did not stop") {
-		t.Fatalf("%+v, %v", step, err)
+	if !errors.Is(err, agent.ErrStepTimeout) || step == nil {
+		t.Fatalf("got %+v, %v, want a step and ErrStepTimeout", step, err)
+	}
+	if step.Stdout != "begun\n" || step.Error == nil || step.Error.Name != "TimeoutError" {
+		t.Fatalf("got %+v, want stdout %q and a TimeoutError", step, "begun\n")
+	}
+	if text, want := step.Observation(), "did not stop"; !strings.Contains(text, want) {
+		t.Fatalf("the model reads %q, want %q in it", text, want)
 	}
 	step = observe(t, r, "try:\n    lost\nexcept NameError:\n    x = add(x, 2)\nx")
 	if step.Text() != "42" || !step.Restarted || !strings.Contains(step.Observation(), "variables that earlier code made are lost") {
-		t.Errorf("the next step: %+v", step)
+		t.Errorf("the next step: %+v, want text %q, a restart and %q for the model", step, "42", "variables that earlier code made are lost")
 	}
 	if step := observe(t, r, "try:\n    import os\nexcept ImportError:\n    pass"); len(step.Violations) != 1 || step.Restarted {
 		t.Errorf("without the guard: %+v", step)
@@ -201,18 +210,18 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 	})
 	cut := "try:\n    import os\nexcept ImportError:\n    pass\nimport time\nprint('begun', flush=True)\ntime.sleep(600)"
 	if step, err := r.Exec(t.Context(), cut); !errors.Is(err, agent.ErrStepTimeout) || len(step.Violations) != 1 || !slices.Contains(step.Imports, "time") {
-		t.Fatalf("%+v, %v", step, err)
+		t.Fatalf("got %+v, %v, want agent.ErrStepTimeout, one violation and the import %q", step, err, "time")
 	}
 	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
-		t.Errorf("the next step: %+v", step)
+		t.Errorf("the next step: %+v, want no violations and no step.Imports", step)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	begun = cancel
 	if _, err := r.Exec(ctx, strings.ReplaceAll(cut, "os", "socket")); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("got %v, want context.Canceled", err)
 	}
 	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
-		t.Errorf("the next step: %+v", step)
+		t.Errorf("the next step: %+v, want no violations and no step.Imports", step)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -234,7 +243,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 		events = append(events, event)
 	}
 	if want := []string{"begin0", "step1 os", "step2", "step3", "cut3 socket", "step4", "end0"}; !slices.Equal(events, want) {
-		t.Errorf("%q", events)
+		t.Errorf("got %q, want %q", events, want)
 	}
 }
 
@@ -245,16 +254,16 @@ func TestRunTimeout(t *testing.T) {
 	r := begin(t, sb, &agent.Params{Limits: agent.Limits{RunTimeout: 2 * time.Second}})
 	step, err := r.Exec(t.Context(), "print('begun', flush=True)\nimport time\ntime.sleep(600)")
 	if !errors.Is(err, agent.ErrRunTimeout) || step == nil || step.Stdout != "begun\n" {
-		t.Errorf("%+v, %v", step, err)
+		t.Errorf("got %+v, %v, want agent.ErrRunTimeout and stdout %q", step, err, "begun\n")
 	}
 	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrRunTimeout) || step != nil {
-		t.Errorf("after it: %+v, %v", step, err)
+		t.Errorf("after it: %+v, %v, want agent.ErrRunTimeout and no step", step, err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if got := evaluate(t, sb, "kept"); got != "42" {
-		t.Errorf("after the run: %q", got)
+		t.Errorf("after the run: %q, want %q", got, "42")
 	}
 }
 
@@ -263,23 +272,26 @@ func TestLimitsInASandbox(t *testing.T) {
 	sb := shared(t).Create(t)
 	r := begin(t, sb, &agent.Params{Limits: agent.Limits{MaxMemoryBytes: 128 << 20, MaxOutputBytes: 1000, MaxSteps: 3}})
 	if step := observe(t, r, "x = bytearray(1 << 30)"); step.Error == nil || step.Error.Name != "MemoryError" {
-		t.Errorf("%+v", step.Error)
+		t.Errorf("got %+v, want a Python error %q", step.Error, "MemoryError")
 	}
 	step := observe(t, r, "print('head' + 'x' * 5_000_000 + 'tail')")
-	if n := int64(len("head") + 5_000_000 + len("tail\n")); !step.Truncated() || step.StdoutDropped < n-1000 || !strings.HasPrefix(step.Stdout, "head") || !strings.HasSuffix(step.Stdout, "tail\n") {
-		t.Errorf("%d bytes kept, %d dropped", len(step.Stdout), step.StdoutDropped)
+	if n := int64(len("head") + 5_000_000 + len("tail\n")); !step.Truncated() || step.StdoutDropped < n-1000 {
+		t.Errorf("%d bytes kept, %d dropped, want at most 1000 kept", len(step.Stdout), step.StdoutDropped)
+	}
+	if !strings.HasPrefix(step.Stdout, "head") || !strings.HasSuffix(step.Stdout, "tail\n") {
+		t.Errorf("printed %q, want the head and the tail", step.Stdout)
 	}
 	if step := observe(t, r, "1"); step.Text() != "1" {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want text %q", step, "1")
 	}
 	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrStepLimit) || step != nil {
-		t.Errorf("%+v, %v", step, err)
+		t.Errorf("got %+v, %v, want agent.ErrStepLimit and no step", step, err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if got := evaluate(t, sb, "len(bytearray(1 << 30))"); got != "1073741824" {
-		t.Errorf("after the run: %s", got)
+		t.Errorf("after the run: %s, want %s", got, "1073741824")
 	}
 }
 
@@ -319,7 +331,7 @@ func TestTrace(t *testing.T) {
 		"step 2 seen(-1)", "tool seen of step 2", "called within 2 seen", "tool ended: negative", "step 2 ended: true <nil>",
 	}
 	if !slices.Equal(events, want) {
-		t.Errorf("%q", events)
+		t.Errorf("got %q, want %q", events, want)
 	}
 }
 
@@ -343,20 +355,20 @@ func TestKernelKilledInARun(t *testing.T) {
 	}
 	step, err := r.Exec(t.Context(), "lost = 1\nprint('before', flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
 	if !errors.Is(err, sandbox.ErrKernelDied) || step == nil || step.Stdout != "before\n" {
-		t.Fatalf("%+v, %v", step, err)
+		t.Fatalf("got %+v, %v, want sandbox.ErrKernelDied and stdout %q", step, err, "before\n")
 	}
 	const check = "try:\n    import subprocess\nexcept ImportError:\n    guarded = True\nadd(x, 21), len(large), guarded"
 	if step := observe(t, r, check); step.Text() != "(42, 1048576, True)" {
-		t.Errorf("the next step: %+v", step)
+		t.Errorf("the next step: %+v, want text %q", step, "(42, 1048576, True)")
 	}
 	if step := observe(t, r, "lost"); step.Error == nil || step.Error.Name != "NameError" {
-		t.Errorf("a variable of the dead kernel: %+v", step)
+		t.Errorf("a variable of the dead kernel: %+v, want a Python error %q", step, "NameError")
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if step := observe(t, begin(t, sb, p), check); step.Text() != "(42, 1048576, True)" {
-		t.Errorf("the next run: %+v", step)
+		t.Errorf("the next run: %+v, want text %q", step, "(42, 1048576, True)")
 	}
 }
 
@@ -375,13 +387,13 @@ func TestKernelReplacedInARun(t *testing.T) {
 	r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add, deaf}, Guard: &agent.Guard{Allow: []string{"signal"}}})
 	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndeaf()\ncollections.deque(itertools.repeat(0), maxlen=0)")
 	if !errors.Is(err, context.Canceled) || step == nil {
-		t.Fatalf("%+v, %v", step, err)
+		t.Fatalf("got %+v, %v, want context.Canceled and a step", step, err)
 	}
 	if step, err := r.Exec(t.Context(), "x"); !errors.Is(err, sandbox.ErrKernelRestarted) || step != nil {
-		t.Errorf("the next step: %+v, %v", step, err)
+		t.Errorf("the next step: %+v, %v, want sandbox.ErrKernelRestarted and no step", step, err)
 	}
 	if step := observe(t, r, "add(x, x)"); step.Text() != "42" {
-		t.Errorf("the one after it: %+v", step)
+		t.Errorf("the one after it: %+v, want text %q", step, "42")
 	}
 }
 
@@ -397,8 +409,11 @@ print("to stderr", file=sys.stderr)
 plt.plot([1, 2])
 plt.show()
 1/0`)
-	if step.Stdout != "to stdout\n" || step.Stderr != "to stderr\n" || step.Error == nil || step.Error.Name != "ZeroDivisionError" || len(step.Results) != 1 {
-		t.Fatalf("%+v", step)
+	if step.Stdout != "to stdout\n" || step.Stderr != "to stderr\n" {
+		t.Errorf("got stdout %q, stderr %q, want %q, %q", step.Stdout, step.Stderr, "to stdout\n", "to stderr\n")
+	}
+	if step.Error == nil || step.Error.Name != "ZeroDivisionError" || len(step.Results) != 1 {
+		t.Fatalf("got %+v, want a ZeroDivisionError and one result", step)
 	}
 	if _, ok := step.Results[0].PNG(); !ok {
 		t.Error("the figure that was shown before the error is lost")
@@ -411,7 +426,7 @@ plt.show()
 	}
 	text = observe(t, r, "print('a' * 10_000)\n'b' * 10_000").Observation()
 	if strings.Count(text, "bytes dropped]") != 2 || len(text) > 1200 {
-		t.Errorf("%q", text)
+		t.Errorf(`got %q, want two notices of dropped bytes in at most 1200 bytes`, text)
 	}
 }
 
@@ -439,7 +454,7 @@ func TestSandboxGoneUnderARun(t *testing.T) {
 		go func() { <-begun; ended <- end(sb) }()
 		step, err := r.Exec(t.Context(), "waits()")
 		if step == nil || !errors.Is(err, sandbox.ErrClosed) && !errors.Is(err, sandbox.ErrGone) {
-			t.Errorf("%s: %+v, %v", name, step, err)
+			t.Errorf("%s: got %+v, %v, want a step, and ErrClosed or ErrGone", name, step, err)
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", name, err)

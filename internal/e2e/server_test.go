@@ -91,7 +91,7 @@ func TestServerKilled(t *testing.T) {
 	<-begun
 	family := descendants(t, server.Process.Pid)
 	if len(family) < 5 {
-		t.Errorf("only %d processes are seen", len(family))
+		t.Errorf("only %d processes are seen, want at least 5", len(family))
 	}
 	groups := cgroups(family)
 
@@ -106,19 +106,19 @@ func TestServerKilled(t *testing.T) {
 		}
 	}
 	if took := time.Since(killed); took > 30*time.Second {
-		t.Errorf("the calls in flight ended after %v", took)
+		t.Errorf("the calls in flight ended after %v, want at most %v", took, 30*time.Second)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); err == nil {
 		t.Error("a command ran")
 	} else if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != 0 {
-		t.Errorf("the next command: %v", err)
+		t.Errorf("the next command: %v, want an *api.Error and status 0", err)
 	}
 	closing := time.Now()
 	if err := sb.Close(); err == nil {
 		t.Error("Close says that the sandbox is gone, which it cannot know")
 	}
 	if took := time.Since(closing); took > 30*time.Second {
-		t.Errorf("Close took %v", took)
+		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
 	}
 
 	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })

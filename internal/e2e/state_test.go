@@ -47,7 +47,7 @@ func TestStateContinuesInAnotherSandbox(t *testing.T) {
 		defer run.Close()
 		step, err := run.Exec(t.Context(), code)
 		if err != nil || step.Error != nil {
-			t.Fatalf("%v, %v", err, step.Error)
+			t.Fatalf("got %v, %v, want no error", err, step.Error)
 		}
 		if pull {
 			if err := run.Pull(t.Context(), st); err != nil {

@@ -50,7 +50,7 @@ func TestToolFaults(t *testing.T) {
 		"echo(echo)":                            "TypeError: ",
 		"subtract(1, 2)":                        "NameError: name 'subtract' is not defined",
 		"call('subtract', {'A': 1, 'B': 2})":    "ToolError: the run has no tool \"subtract\"",
-		"call('add', {'A': 1, 'B': 2, 'C': 3})": "TypeError: add: wrong arguments: there is no \"C\"",
+		"call('add', {'A': 1, 'B': 2, 'C': 3})": "TypeError: add: wrong arguments: there is no parameter \"C\"",
 		"call('add', [1, 2])":                   "TypeError: ",
 		"echo({'$': 'opaque'})":                 "{'$': 'opaque'}",
 		"len(echo('ä' * (1 << 20)))":            "1048576",
@@ -61,7 +61,7 @@ func TestToolFaults(t *testing.T) {
 		}
 	}
 	if step := observe(t, r, "add(40, 2)"); step.Text() != "42" {
-		t.Errorf("afterwards: %+v", step)
+		t.Errorf("afterwards: %+v, want text %q", step, "42")
 	}
 }
 
@@ -71,10 +71,10 @@ func TestManyToolCalls(t *testing.T) {
 	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add}})
 	step := observe(t, r, fmt.Sprintf("n = 0\nfor i in range(%d):\n    n = add(n, 1)\nn", manyCalls))
 	if step.Text() != fmt.Sprint(manyCalls) {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want text %q", step, fmt.Sprint(manyCalls))
 	}
 	if m := r.Metrics(); m.ToolCalls != manyCalls || m.ToolErrors != 0 {
-		t.Errorf("%+v", m)
+		t.Errorf("got %+v, want %d tool calls without an error", m, manyCalls)
 	}
 }
 
@@ -100,7 +100,7 @@ thread.start()`)
 		return err == nil && strings.HasPrefix(said, "ToolError add: the host has ended the step")
 	})
 	if step := observe(t, r, "thread.join()\nadd(40, 2)"); step.Text() != "42" {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want text %q", step, "42")
 	}
 }
 
@@ -133,8 +133,11 @@ while not begun():
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	step, err := r.Exec(ctx, "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nadd(40, 2)")
-	if err != nil || step.Text() != "42" || strings.Count(step.Stdout, "ToolError ") != 2 || made.Load() != 2 {
-		t.Errorf("%+v, %v; %d calls made", step, err, made.Load())
+	if err != nil || step.Text() != "42" {
+		t.Errorf("got %+v, %v, want text %q and no error", step, err, "42")
+	}
+	if n := strings.Count(step.Stdout, "ToolError "); n != 2 || made.Load() != 2 {
+		t.Errorf("%d of %d calls failed, want 2 of 2: %q", n, made.Load(), step.Stdout)
 	}
 }
 
@@ -205,18 +208,18 @@ func TestToolsOfAServer(t *testing.T) {
 	sb := shared(t).Create(t)
 	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{c.tool("shout"), c.tool("cry")}})
 	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
-		t.Errorf("%+v", step)
+		t.Errorf("got %+v, want text %q", step, "AB")
 	}
 	// The search finds what is there. Thanks to the brackets it does not find its
 	// own pattern.
 	observe(t, r, "import os\nos.environ['PLANTED'] = kept = 'constructor-' + 'control'\nopen('/tmp/planted', 'w').write(kept)")
 	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted\n"} {
 		if got := run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {
-			t.Errorf("%s is in %q", word, got)
+			t.Errorf("%s is in %q, want %q", word, got, want)
 		}
 		step := observe(t, r, "import re\nbool(re.search('constructor-"+word+"', repr([globals(), In, dict(os.environ), [vars(f) for f in (shout, cry)]])))")
 		if got, want := step.Text(), map[bool]string{true: "True", false: "False"}[want != ""]; got != want {
-			t.Errorf("%s is in the kernel: %s", word, got)
+			t.Errorf("%s is in the kernel: %s, want %s", word, got, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestToolsInASandbox(t *testing.T) {
 		agent.NewTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := sb.RunCode(ctx, "1", nil)
 			if !errors.Is(err, sandbox.ErrSameContext) {
-				t.Errorf("code in the context that waits: %v", err)
+				t.Errorf("code in the context that waits: %v, want sandbox.ErrSameContext", err)
 			}
 			if _, err := agent.Begin(ctx, sb, nil); !errors.Is(err, agent.ErrContextBusy) && !errors.Is(err, sandbox.ErrSameContext) {
 				t.Errorf("a run in the context that waits: %v", err)
@@ -63,16 +63,16 @@ func TestToolsInASandbox(t *testing.T) {
 	}
 	defer r.Close()
 	if got := observe(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda i=i: n.append(add(i, 1))) for i in range(8)]\n[x.start() for x in ts]\n[x.join() for x in ts]\n(sum(n), await add.aio(1, 2))").Text(); got != "(36, 3)" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "(36, 3)")
 	}
 	if step := observe(t, r, "again()"); step.Error != nil {
-		t.Error(step.Error)
+		t.Errorf("got %v, want nil", step.Error)
 	}
 	// A thread that calls a tool after the step is over gets an error, and the
 	// next step works.
 	observe(t, r, "late = []\ndef f():\n    try:\n        waits()\n    except Exception as e:\n        late.append(e)\nx = threading.Thread(target=f)\nx.start()")
 	if got := observe(t, r, "x.join()\n(len(late), add(2, 2))").Text(); got != "(1, 4)" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "(1, 4)")
 	}
 	for len(entered) > 0 {
 		<-entered
@@ -81,14 +81,14 @@ func TestToolsInASandbox(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()
 	if _, err := r.Exec(ctx, "waits()"); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("cancelled: %v, want context.Canceled", err)
 	}
 	if got := observe(t, r, "add(20, 22)").Text(); got != "42" {
-		t.Error(got)
+		t.Errorf("got %q, want %q", got, "42")
 	}
 	// The kernel dies during a tool call.
 	if _, err := r.Exec(t.Context(), "import os\nthreading.Thread(target=lambda: (add(1, 1), os._exit(1))).start()\nwaits()"); !errors.Is(err, sandbox.ErrKernelDied) {
-		t.Errorf("the kernel died: %v", err)
+		t.Errorf("the kernel died: %v, want sandbox.ErrKernelDied", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func BenchmarkToolCall(b *testing.B) {
 	defer r.Close()
 	for b.Loop() {
 		if step, err := r.Exec(b.Context(), "for i in range(1000): add(i, 1)"); err != nil || step.Error != nil {
-			b.Fatal(step, err)
+			b.Fatalf("got %+v, %v, want no error", step, err)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "µs/call")

@@ -76,7 +76,7 @@ func TestOnePython(t *testing.T) {
 	for _, user := range users {
 		for _, program := range []string{"python", "python3", "/usr/bin/env python3"} {
 			if got := as(user, program+" -c 'import sys; print(sys.prefix)'"); got != prefix+"\n" {
-				t.Errorf("%s: the prefix of %s is %q, that of the kernel %q", user, program, got, prefix)
+				t.Errorf("%s: the prefix of %s is %q, want that of the kernel, %q", user, program, got, prefix)
 			}
 		}
 	}
@@ -93,11 +93,11 @@ func TestOnePython(t *testing.T) {
 		}
 		install(there)
 		if got := evaluate(t, sb, "import "+name+"; "+name+".answer"); got != "42" {
-			t.Errorf("%s in a cell: %s", name, got)
+			t.Errorf("%s in a cell: %s, want %s", name, got, "42")
 		}
 		for _, user := range users {
 			if got := as(user, "cd /; python -c 'import "+name+"; print("+name+".answer)'"); got != "42\n" {
-				t.Errorf("%s as %s: %s", name, user, got)
+				t.Errorf("%s as %s: %s, want %s", name, user, got, "42\n")
 			}
 		}
 	}

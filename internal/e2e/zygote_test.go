@@ -209,10 +209,10 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Run("not started", func(t *testing.T) {
 		sb := cloud.Create(t)
 		if done, err := sb.Packages.Install(t.Context(), wheel); err != nil || done.RestartNeeded != nil {
-			t.Fatalf("%+v, %v", done, err)
+			t.Fatalf("got %+v, %v, want no restart needed and no error", done, err)
 		}
 		if got := evaluate(t, sb, version); got != "9.9.9" {
-			t.Errorf("numpy %s", got)
+			t.Errorf("numpy %s, want %s", got, "9.9.9")
 		}
 		if got := evaluate(t, sb, forked); got != "False" {
 			t.Error("the kernel has another numpy loaded")
@@ -229,7 +229,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := evaluateIn(t, sb, made.ID, version); got != "9.9.9" {
-			t.Errorf("numpy %s", got)
+			t.Errorf("numpy %s, want %s", got, "9.9.9")
 		}
 	})
 	t.Run("has run something", func(t *testing.T) {
@@ -240,16 +240,16 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(done.RestartNeeded, []string{"numpy"}) {
-			t.Errorf("restart is needed for %q", done.RestartNeeded)
+			t.Errorf("restart is needed for %q, want %q", done.RestartNeeded, []string{"numpy"})
 		}
 		if got := evaluate(t, sb, "x"); got != "1" {
-			t.Errorf("x is %s", got)
+			t.Errorf("x is %s, want %s", got, "1")
 		}
 		if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		if got := evaluate(t, sb, version); got != "9.9.9" {
-			t.Errorf("numpy %s after the restart", got)
+			t.Errorf("numpy %s after the restart, want %q", got, "9.9.9")
 		}
 	})
 	t.Run("a file of the user", func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := evaluate(t, sb, version); got != "mine" {
-			t.Errorf("numpy %s", got)
+			t.Errorf("numpy %s, want %s", got, "mine")
 		}
 	})
 	t.Run("a file of another kind", func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := evaluate(t, sb, `__import__("other_thing").y, `+forked); got != "(2, True)" {
-			t.Errorf("the new package and whether the kernel was forked: %s", got)
+			t.Errorf("the new package and whether the kernel was forked: %s, want %s", got, "(2, True)")
 		}
 	})
 }
@@ -300,10 +300,10 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes o
 		}
 	}
 	if got := evaluate(t, cloud.Create(t), "1 + 1"); got != "2" {
-		t.Errorf("1 + 1 is %s while there is no zygote", got)
+		t.Errorf("1 + 1 is %s while there is no zygote, want %q", got, "2")
 	}
 	if got := evaluate(t, sb, "x"); got != "1" {
-		t.Errorf("x is %s: the kernel did not outlive the zygote", got)
+		t.Errorf("x is %s: the kernel did not outlive the zygote, want %q", got, "1")
 	}
 	awaitWarm(t, cloud)
 }
@@ -371,7 +371,7 @@ attempt("a new namespace", lambda: libc.unshare(0x10000000) == 0)
 attempt("a parent", lambda: os.getppid() != 1)
 found`
 	if got := evaluate(t, sb, attack); got != "[]" {
-		t.Errorf("it could reach %s", got)
+		t.Errorf("it could reach %s, want %s", got, "[]")
 	}
 	if len(zygotes()) == 0 {
 		t.Error("the zygote is gone")

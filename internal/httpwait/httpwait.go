@@ -62,7 +62,7 @@ func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limit
 	}
 	b := &body{ReadCloser: response.Body, ctx: ctx, cancel: cancel}
 	if !limits.Stream || response.StatusCode < 200 || response.StatusCode > 299 {
-		b.idle = after(Idle, cancel, "nothing of its answer came")
+		b.idle = after(Idle, cancel, "no more of its answer came")
 		b.whole = after(Body, cancel, "its answer did not end")
 	}
 	response.Body = b

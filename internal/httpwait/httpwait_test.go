@@ -100,7 +100,7 @@ func TestDo(t *testing.T) {
 		want    string // of the error, or of the body
 	}{
 		"drips":             {Limits{}, drip(200, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
-		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "nothing of its answer came within 20s"},
+		"stops":             {Limits{}, drip(200, 1e6, time.Hour), Idle, "no more of its answer came within 20s"},
 		"no head":           {Limits{Head: time.Minute}, silent, time.Minute, "it did not begin to answer within 1m0s"},
 		"an error drips":    {Limits{Stream: true}, drip(500, 1e6, time.Second), Body, "its answer did not end within 1m0s"},
 		"slow, but in time": {Limits{}, drip(200, 3, 19*time.Second), 57 * time.Second, "xxx"},
@@ -117,7 +117,7 @@ func TestDo(t *testing.T) {
 				if slow, ok := errors.AsType[*SlowError](err); ok {
 					text = slow.Error()
 					if !slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%v is no timeout of the peer's", err)
+						t.Errorf("got %v, want a timeout that is not context.DeadlineExceeded", err)
 					}
 				} else if err != nil {
 					t.Error(err)
@@ -141,7 +141,7 @@ func TestDoHeedsItsContext(t *testing.T) {
 				defer cancel()
 				_, took, err := ask(ctx, t, Limits{Head: time.Hour}, handler)
 				if !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
-					t.Errorf("%v after %v", err, took)
+					t.Errorf("got %v after %v, want context.DeadlineExceeded after %v", err, took, 5*time.Second)
 				}
 			})
 		})

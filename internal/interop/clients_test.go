@@ -116,7 +116,7 @@ func drive(t *testing.T, cloud, env []string, program string, arguments ...strin
 		ended++
 		t.Run(line.Ended, func(t *testing.T) {
 			if line.Error != "" {
-				t.Errorf("after %.2f s: %s", line.Seconds, line.Error)
+				t.Errorf("after %.2f s: %s, want nothing", line.Seconds, line.Error)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func localUp(t *testing.T) []string {
 	})
 	var record struct{ Env []string }
 	if err := json.Unmarshal(line, &record); err != nil || len(record.Env) < 3 {
-		t.Fatalf("local up printed %s: %v", line, err)
+		t.Fatalf("local up printed %s: %v, want a record with its environment and no error", line, err)
 	}
 	return record.Env
 }

@@ -53,7 +53,7 @@ func (o official) must(t *testing.T, arguments ...string) string {
 	t.Helper()
 	got := o.run(t, nil, arguments...)
 	if got.status != 0 {
-		t.Fatalf("%v ended with %d\n%s%s", arguments, got.status, got.stdout, got.stderr)
+		t.Fatalf("%v ended with %d\n%s%s, want 0", arguments, got.status, got.stdout, got.stderr)
 	}
 	return got.stdout
 }
@@ -105,7 +105,7 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(list, struct{ SandboxID, State, Name string }{id, "running", "base"}) {
-			t.Errorf("list does not have %s: %v", id, list)
+			t.Errorf("got %v, want %s in the list, running", list, id)
 		}
 	})
 	t.Run("info", func(t *testing.T) {
@@ -114,13 +114,13 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 			t.Fatal(err)
 		}
 		if info.SandboxID != id || info.State != "running" {
-			t.Errorf("info of %s is %+v", id, info)
+			t.Errorf("info of %s is %+v, want %[1]s, %[3]q", id, info, "running")
 		}
 	})
 	t.Run("connect", func(t *testing.T) {
 		shown := o.terminal(t, "$ ", `stty size; echo con""nected; exit`+"\n", "sandbox", "connect", id)
 		if !strings.Contains(shown, "\nconnected\r") || !strings.Contains(shown, "33 111\r") {
-			t.Errorf("the terminal showed %q", shown)
+			t.Errorf("the terminal showed %q, want %q in it and %q in it", shown, "\nconnected\r", "33 111\r")
 		}
 	})
 	t.Run("exec", func(t *testing.T) {
@@ -130,11 +130,11 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 			t.Errorf("exec gave %+v, want status 7 and %q", got, want)
 		}
 		if got := o.must(t, "sandbox", "exec", id, "echo", "two  words", "$HOME"); got != "two  words $HOME\n" {
-			t.Errorf("exec of several words printed %q", got)
+			t.Errorf("exec of several words printed %q, want %q", got, "two words $HOME\n")
 		}
 		much := strings.Repeat("line of a large input\n", 50_000)
 		if got := o.run(t, strings.NewReader(much), "sandbox", "exec", id, "wc -c"); strings.TrimSpace(got.stdout) != "1100000" {
-			t.Errorf("1100000 bytes of stdin arrived as %+v", got)
+			t.Errorf("1100000 bytes of stdin arrived as %+v, want stdout %q", got, "1100000")
 		}
 	})
 	t.Run("exec in the background", func(t *testing.T) {
@@ -144,7 +144,7 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 			t.Fatalf("exec -b gave %+v, want a process id", got)
 		}
 		if got := o.must(t, "sandbox", "exec", id, "kill "+strings.TrimSpace(pid)+" && echo killed"); got != "killed\n" {
-			t.Errorf("kill of it printed %q", got)
+			t.Errorf("kill of it printed %q, want %q", got, "killed\n")
 		}
 	})
 	t.Run("create with a terminal", func(t *testing.T) {

@@ -1,7 +1,6 @@
 package jupyter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 )
@@ -65,8 +66,8 @@ func TestConnSpeaksBothFramings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Channel != Control || got.Header != sent.Header || !bytes.Equal(got.Content, sent.Content) || len(got.Buffers) != len(buffers) {
-					t.Errorf("%+v", got)
+				if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Message{}, "Metadata")); diff != "" {
+					t.Errorf("(-sent +received):\n%s", diff)
 				}
 			}
 		})
@@ -106,7 +107,7 @@ func TestConnWaitsForItsReader(t *testing.T) {
 	})
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // this deadline has passed by then
 	if m, err := c.Receive(); err != nil || m.Header.MsgType != "x" {
-		t.Errorf("%+v, %v", m, err)
+		t.Errorf("got %+v, %v, want the type %q and no error", m, err, "x")
 	}
 }
 
@@ -119,7 +120,7 @@ func TestConnEnds(t *testing.T) {
 		c := dial(t, nil, serve)
 		_, first := c.Receive()
 		if _, again := c.Receive(); first == nil || !errors.Is(again, first) {
-			t.Errorf("%s: %v, then %v", name, first, again)
+			t.Errorf("%s: %v, then %v, want the same error twice", name, first, again)
 		}
 	}
 	c := dial(t, nil, echo)
@@ -149,11 +150,11 @@ func TestDialRefused(t *testing.T) {
 	_, err := Dial(t.Context(), websocket.DefaultDialer, url, nil)
 	refused, ok := errors.AsType[*DialError](err)
 	if !ok || refused.StatusCode != 502 || string(refused.Body) != `{"port":8888}` {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want a *DialError with status 502 and the body %q", err, `{"port":8888}`)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Dial(ctx, websocket.DefaultDialer, url, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want context.Canceled", err)
 	}
 }

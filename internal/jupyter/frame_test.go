@@ -31,7 +31,7 @@ func TestFramesRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			if isBinary != (want.Buffers != nil) {
-				t.Errorf("binary = %v", isBinary)
+				t.Errorf("binary = %v, want %v", isBinary, want.Buffers != nil)
 			}
 			got, err := Unmarshal(frame, isBinary)
 			if err != nil {
@@ -69,7 +69,7 @@ func TestDatesOfAnyForm(t *testing.T) {
 			continue
 		}
 		if m.Header.Date != want || m.Parent.Date != want || m.Header.MsgID != "1" {
-			t.Errorf("a date of %s gave %+v", date, m.Header)
+			t.Errorf("a date of %s gave %+v, want the date %v in both headers and the id %q", date, m.Header, want, "1")
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestFrameWithoutChannelIsForTheShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.Channel != Shell {
-		t.Errorf("channel = %q", m.Channel)
+		t.Errorf("channel = %q, want %q", m.Channel, Shell)
 	}
 }
 

@@ -21,11 +21,11 @@ func TestNumbers(t *testing.T) {
 	}
 	for _, data := range []string{`["many"]`, `[[]]`, `{}`, `[1`, `[true]`} {
 		if err := UnmarshalJSON(json.RawMessage(data), &got); err == nil {
-			t.Errorf("%s is taken for numbers", data)
+			t.Errorf("%s is taken for numbers, want an error", data)
 		}
 	}
 	var words []string
 	if err := UnmarshalJSON(json.RawMessage(`["nan"]`), &words); err != nil || words[0] != "nan" {
-		t.Errorf("words came as %q, %v", words, err)
+		t.Errorf("words came as %q, %v, want %q first and no error", words, err, "nan")
 	}
 }

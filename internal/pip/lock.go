@@ -106,15 +106,15 @@ func (l *Lock) Check() error {
 		case versionForm().FindString(one.Version) == "":
 			return refuse("not a version")
 		case names[name]:
-			return refuse("it is there twice")
+			return refuse("it is listed twice")
 		case len(one.SHA256) == 0:
 			return refuse("it has no hash")
 		case one.File != "" && !one.isWheel(one.File):
-			return refuse(fmt.Sprintf("%q is not the name of a wheel of it", clip.Text(one.File, 128)))
+			return refuse(fmt.Sprintf("%q is not the name of a wheel of this package", clip.Text(one.File, 128)))
 		}
 		for _, sum := range one.SHA256 {
 			if !IsSHA256(sum) {
-				return refuse("a hash is not 64 digits of hex, as SHA-256 has")
+				return refuse("a hash is not 64 hexadecimal digits, as SHA-256 has")
 			}
 		}
 		names[name] = true
@@ -176,7 +176,7 @@ func (l *Lock) Unmarshal(text []byte) error {
 		pin = ""
 	}
 	if pin != "" {
-		return &RefusedError{strings.TrimSpace(pin), fmt.Sprintf("line %d of the lock goes on where the lock ends", start)}
+		return &RefusedError{strings.TrimSpace(pin), fmt.Sprintf("line %d of the lock continues on the next line, but is the last", start)}
 	}
 	read.Comment = strings.Join(head, "\n")
 	if err := read.Check(); err != nil {
@@ -218,10 +218,10 @@ func parseLocked(line string) (*Locked, error) {
 		case hash == nil:
 			return nil, fmt.Errorf("%q is not of the form --hash=sha256:…", clip.Text(field, 128))
 		case hash[1] != "sha256":
-			return nil, fmt.Errorf("the hash is one of %s: SHA-256 is needed", clip.Text(hash[1], 16))
+			return nil, fmt.Errorf("the hash is of the kind %s, but SHA-256 is needed", clip.Text(hash[1], 16))
 		}
 		if _, err := hex.DecodeString(hash[2]); err != nil || len(hash[2]) != 64 {
-			return nil, fmt.Errorf("the hash of %s is not 64 digits of hex", locked.Name)
+			return nil, fmt.Errorf("the hash of %s is not 64 hexadecimal digits", locked.Name)
 		}
 		locked.SHA256 = append(locked.SHA256, strings.ToLower(hash[2]))
 	}

@@ -73,9 +73,9 @@ func TestLockRefused(t *testing.T) {
 	good := "a==1 --hash=sha256:" + sumA
 	for text, want := range map[string]string{
 		good + "\nb==2":                                    "line 2 of the lock: b has no hash",
-		"a==1 --hash=sha256:" + sumA[1:]:                   "line 1 of the lock: the hash of a is not 64 digits",
-		"a==1 --hash=sha256:" + sumA[1:] + "x":             "is not 64 digits",
-		"a==1 --hash=md5:" + sumA:                          "the hash is one of md5: SHA-256 is needed",
+		"a==1 --hash=sha256:" + sumA[1:]:                   "line 1 of the lock: the hash of a is not 64 hexadecimal digits",
+		"a==1 --hash=sha256:" + sumA[1:] + "x":             "is not 64 hexadecimal digits",
+		"a==1 --hash=md5:" + sumA:                          "the hash is of the kind md5, but SHA-256 is needed",
 		"a==1 --hash=" + sumA:                              "is not of the form --hash=sha256:",
 		"a==1 --index-url=http://x":                        "is not of the form --hash=sha256:",
 		"\n--index-url http://x":                           "line 2 of the lock: options of pip",
@@ -85,8 +85,8 @@ func TestLockRefused(t *testing.T) {
 		"a @ http://x --hash=sha256:" + sumA:               "not of the form name==version",
 		"a==one --hash=sha256:" + sumA:                     "not a version",
 		"a==1; os_name=='nt' --hash=sha256:" + sumA:        "no markers",
-		good + "\n" + strings.ToUpper(good[:1]) + good[1:]: "it is there twice",
-		"# x\na==1 \\":                                     "line 2 of the lock goes on where the lock ends",
+		good + "\n" + strings.ToUpper(good[:1]) + good[1:]: "it is listed twice",
+		"# x\na==1 \\":                                     "line 2 of the lock continues on the next line, but is the last",
 		"a==1 \\\n    --hash=sha256:x\n":                   "line 1 of the lock: the hash of a",
 	} {
 		lock := Lock{Comment: "before"}
@@ -95,14 +95,14 @@ func TestLockRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 		if lock.Comment != "before" {
-			t.Errorf("%q changed the lock", text)
+			t.Errorf("%q changed the lock: %q, want %q", text, lock.Comment, "before")
 		}
 	}
 	for want, one := range map[string]Locked{
 		"not the name of a package": {"-r", "1", []string{sumA}, ""},
 		"not a version":             {"a", "1 --pre", []string{sumA}, ""},
 		"it has no hash":            {"a", "1", nil, ""},
-		"64 digits":                 {"a", "1", []string{"x\n"}, ""},
+		"64 hexadecimal digits":     {"a", "1", []string{"x\n"}, ""},
 		"not the name of a wheel":   {"a", "1", []string{sumA}, "../a-1-py3-none-any.whl"},
 	} {
 		if err := (&Lock{Packages: []Locked{one}}).Check(); err == nil || !strings.Contains(err.Error(), want) {
@@ -111,7 +111,7 @@ func TestLockRefused(t *testing.T) {
 	}
 	var none *Lock
 	if err := none.Check(); err == nil {
-		t.Error("no lock")
+		t.Error("no lock, want an error")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestLockReport(t *testing.T) {
 		"", "[]", strings.Replace(report, sumA, "", 1), strings.Replace(report, `"My.pkg"`, `"--pre"`, 1), strings.Replace(report, `"1.0"`, `"1.0\n--pre"`, 1), report[:200],
 	} {
 		if lock, err := ReadReport(strings.NewReader(hostile)); err == nil {
-			t.Errorf("%.80q: %+v", hostile, lock)
+			t.Errorf("%.80q: got %+v, want an error", hostile, lock)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func FuzzLock(f *testing.F) {
 			t.Fatalf("%q was read and cannot be written: %v", text, err)
 		}
 		if err := again.Unmarshal(written); err != nil || !cmp.Equal(lock.Packages, again.Packages) {
-			t.Errorf("%q: %+v, then %+v, %v", text, lock, again, err)
+			t.Errorf("%q: %+v, then %+v, %v, want the same packages and no error", text, lock, again, err)
 		}
 	})
 }

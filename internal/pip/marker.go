@@ -49,7 +49,7 @@ func (m *markerReader) fail(want string) {
 		return
 	}
 	if m.token == "" {
-		m.reason = fmt.Sprintf("it ends where %s is missing", want)
+		m.reason = fmt.Sprintf("it ends where %s is expected", want)
 		return
 	}
 	m.reason = fmt.Sprintf("%q stands where %s is expected", clip.Text(m.token, 64), want)

@@ -48,7 +48,7 @@ var (
 // ParseAll reads requirements as [Parse] does. An empty list is refused.
 func ParseAll(texts []string) ([]Requirement, error) {
 	if len(texts) == 0 {
-		return nil, &RefusedError{Reason: "there is none"}
+		return nil, &RefusedError{Reason: "no requirement was named"}
 	}
 	parsed := make([]Requirement, len(texts))
 	for i, text := range texts {
@@ -150,9 +150,9 @@ func checkVersionClause(clause string) string {
 	case form == nil:
 		return fmt.Sprintf("%q is not a version", clip.Text(version, 64))
 	case wild && !exact:
-		return fmt.Sprintf("%s takes no wildcard: only == and != do", operator)
+		return fmt.Sprintf("%s does not take a wildcard: only == and != do", operator)
 	case form[2] != "" && (!exact || wild):
-		return fmt.Sprintf("%s takes no local version (what is after the plus sign)", clause)
+		return fmt.Sprintf("%s does not take a local version (the part after the plus sign)", clause)
 	case operator == "~=" && form[1] == "":
 		return fmt.Sprintf("~=%s needs a second number, as in ~=%[1]s.0", version)
 	}

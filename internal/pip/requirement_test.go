@@ -28,12 +28,12 @@ func TestRequirements(t *testing.T) {
 		r, err := Parse(text)
 		if name == "" {
 			if err == nil {
-				t.Errorf("%q is taken for a requirement", text)
+				t.Errorf("%q is taken for a requirement, want an error", text)
 			}
 			continue
 		}
 		if err != nil || r.Name != name || r.Import != "" {
-			t.Errorf("%q: %+v, %v", text, r, err)
+			t.Errorf("%q: got %+v, %v, want r.Name = %q, no r.Import and no error", text, r, err, name)
 		}
 	}
 	for _, text := range []string{
@@ -44,11 +44,11 @@ func TestRequirements(t *testing.T) {
 		_, err := ParseAll([]string{"ok", text})
 		refused, ok := errors.AsType[*RefusedError](err)
 		if !ok || refused.Requirement != text || len(err.Error()) > 400 {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("got %v, want a *RefusedError for %q in at most 400 bytes", err, text)
 		}
 	}
 	if _, err := ParseAll(nil); err == nil {
-		t.Error("nothing to install")
+		t.Error("nothing to install, want an error")
 	}
 }
 
@@ -64,21 +64,21 @@ func TestRequirementReasons(t *testing.T) {
 		"*":                                "a pattern of imports: it belongs in Guard.Allow. Name the packages to install",
 		"a=1":                              `"=1" is not of the form ==version`,
 		"a==one":                           `"one" is not a version`,
-		"a>=1.*":                           ">= takes no wildcard: only == and != do",
+		"a>=1.*":                           ">= does not take a wildcard: only == and != do",
 		"a~=1":                             "~=1 needs a second number, as in ~=1.0",
-		"a>1.0+x":                          ">1.0+x takes no local version",
+		"a>1.0+x":                          ">1.0+x does not take a local version",
 		"--pre":                            "options of pip are not allowed",
 		"a @ file:///x":                    "addresses are not allowed here",
-		`a; python_version`:                "it ends where a comparison is missing",
+		`a; python_version`:                "it ends where a comparison is expected",
 		`a; python_version < 3`:            `"3" stands where a variable such as python_version or a "string" is expected`,
 		`a; pythn_version < "3"`:           `"pythn_version" stands where a variable`,
-		`a; (os_name == "x"`:               "it ends where a closing parenthesis is missing",
+		`a; (os_name == "x"`:               "it ends where a closing parenthesis is expected",
 		`a; os_name == "x")`:               `")" stands where and, or, or the end is expected`,
 		`a; os_name == "x" and`:            "it ends where a variable",
 		`a; os_name not "x"`:               `in (of "not in")`,
 		`a; os_name = "x"`:                 `stands where a comparison is expected`,
 		`a; os_name == "x" os_name == "y"`: `"os_name" stands where and, or, or the end`,
-		"a; " + strings.Repeat("(", 900) + `os_name == "x")`: "it ends where a closing parenthesis is missing",
+		"a; " + strings.Repeat("(", 900) + `os_name == "x")`: "it ends where a closing parenthesis is expected",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -95,18 +95,21 @@ func TestRequirementsRenamed(t *testing.T) {
 		"dateutil ~= 2.8": "python-dateutil ~= 2.8",
 	} {
 		r, err := Parse(text)
-		if err != nil || r.Text != want || r.Import == "" || !strings.HasPrefix(want, r.Distribution) || r.Name != Normalize(r.Distribution) {
-			t.Errorf("%q: %+v, %v", text, r, err)
+		if err != nil || r.Text != want {
+			t.Errorf("%q: got %+v, %v, want %q and no error", text, r, err, want)
+		}
+		if r.Import == "" || !strings.HasPrefix(want, r.Distribution) || r.Name != Normalize(r.Distribution) {
+			t.Errorf("%q: got %+v, want an import, and the distribution that %q begins with", text, r, want)
 		}
 	}
 	for _, text := range []string{"pillow", "Yaml", "crypto", "yaml[x]"} {
 		if r, err := Parse(text); err != nil || r.Import != "" {
-			t.Errorf("%q: %+v, %v", text, r, err)
+			t.Errorf("%q: got %+v, %v, want no r.Import and no error", text, r, err)
 		}
 	}
 	for module, distribution := range importNames {
 		if standardModules[module] || !lockedName().MatchString(distribution) {
-			t.Errorf("%s: %s", module, distribution)
+			t.Errorf("%s stands for %s, want a module that Python does not have, and a package", module, distribution)
 		}
 	}
 }
@@ -131,7 +134,10 @@ func FuzzRequirements(f *testing.F) {
 	f.Add("a; $(x)")
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := Parse(text)
-		if err == nil && !r.Wheel && (r.Text[0] == '-' || strings.ContainsAny(r.Text, "\n\r\x00$`|&\\/@%{}#^?:")) {
+		if err != nil || r.Wheel {
+			return
+		}
+		if r.Text[0] == '-' || strings.ContainsAny(r.Text, "\n\r\x00$`|&\\/@%{}#^?:") {
 			t.Errorf("%q is taken for a requirement", text)
 		}
 	})

@@ -171,7 +171,7 @@ func CheckCertificates(content []byte) error {
 	case len(content) > maxCertificates:
 		return fmt.Errorf("certificates of more than %d bytes", maxCertificates)
 	case !bytes.Contains(content, []byte("-----BEGIN CERTIFICATE-----")):
-		return errors.New("there is no certificate in PEM in it")
+		return errors.New("it has no certificate in the form PEM")
 	}
 	return nil
 }

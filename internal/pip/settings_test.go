@@ -63,18 +63,18 @@ timeout = 99
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if string(got.Certificates) != certificate {
-		t.Errorf("%d bytes of certificates", len(got.Certificates))
+		t.Errorf("got the certificates %q, want %q", got.Certificates, certificate)
 	}
 	if envs := got.Environment("/tmp/c.pem"); envs["PIP_CERT"] != "/tmp/c.pem" || envs["PIP_NO_INPUT"] != "1" {
-		t.Errorf("environment: %v", envs)
+		t.Errorf("got %v, want PIP_CERT=%s and PIP_NO_INPUT=%s", envs, "/tmp/c.pem", "1")
 	}
 
 	got, err = ReadSettings(true, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if urls := got.Envs["PIP_EXTRA_INDEX_URL"]; urls != "https://one.example/simple https://me:secret@two.example/simple" {
-		t.Errorf("asked for credentials: %q", urls)
+	if urls, want := got.Envs["PIP_EXTRA_INDEX_URL"], "https://one.example/simple https://me:secret@two.example/simple"; urls != want {
+		t.Errorf("asked for credentials: %q, want %q", urls, want)
 	}
 }
 

@@ -295,7 +295,7 @@ class _Encoder:
     def defaultdict(self, v):
         factory = v.default_factory
         if factory is not None and (type(factory) is not type or _class(_name(factory)) is not factory):
-            return _opaque(v, "its factory is no class that can be found by its name")
+            return _opaque(v, "its factory is not a class that can be found by its name")
         return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(v))
 
     def subclass(self, v):
@@ -627,7 +627,7 @@ def _library(name, what):
     try:
         __import__(name)
     except ImportError as e:
-        raise ImportError("%s needs %s, which this Python has not: install it first (%s)" % (what, name.partition(".")[0], e)) from None
+        raise ImportError("%s needs %s, which this Python does not have: install it first (%s)" % (what, name.partition(".")[0], e)) from None
     return sys.modules[name]
 
 
@@ -679,7 +679,7 @@ def _decode_datetime(d):
 
 
 def _decode_opaque(d):
-    raise ValueError("a value that exists in another kernel only: %s" % d["type"])
+    raise ValueError("a value that exists only in another kernel: %s" % d["type"])
 
 
 def _decode_time(v):
@@ -735,7 +735,7 @@ def _decode_subclass(v):
     t, value = _known_class(v["type"]), v["value"]
     base = type(value)
     if base not in _PLAIN or not issubclass(t, base):
-        raise TypeError("the class %s is no subclass of %s here" % (v["type"], base.__name__))
+        raise TypeError("the class %s is not a subclass of %s here" % (v["type"], base.__name__))
     if base in (list, set, dict):
         out = base.__new__(t)
         {list: list.extend, set: set.update, dict: dict.update}[base](out, value)

@@ -476,7 +476,7 @@ class _Guard:
             raise
         except Exception as error:
             raise self.violation("syntax", type(error).__name__, "The code cannot be checked: %s" % error,
-                                 "Write it simpler and less nested", 0)
+                                 "Write it in a simpler, less nested way", 0)
         finally:
             sys.setrecursionlimit(limit)
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
@@ -30,8 +32,8 @@ func run(t *testing.T, program string) string {
 func TestInstallLeavesNoNames(t *testing.T) {
 	t.Parallel()
 	got := run(t, "before = set(globals())\n"+pyshim.Install()+"\n"+pyshim.Install()+"\nprint(sorted(set(globals()) - before - {'before'}), "+pyshim.Call("begin")+")")
-	if got != "[] <value for the host>" {
-		t.Errorf("%s", got)
+	if want := "[] <value for the host>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -41,7 +43,7 @@ func TestInstallOnce(t *testing.T) {
 	token := `__import__("sys").modules["_e2bctl_state"]._token`
 	got := run(t, pyshim.Install()+"\na = "+token+"\n"+pyshim.Install()+"\nprint(a == "+token+")")
 	if got != "True" {
-		t.Errorf("%s", got)
+		t.Errorf("got %s, want %s", got, "True")
 	}
 }
 
@@ -50,7 +52,7 @@ func TestNotInstalled(t *testing.T) {
 	got := run(t, "try:\n  "+pyshim.Call("begin")+"\nexcept Exception as e:\n  print(type(e).__name__, e)")
 	name, value, _ := strings.Cut(got, " ")
 	if !pyshim.NotInstalled(name, value) {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want the message that the module is not installed", got)
 	}
 }
 
@@ -60,8 +62,11 @@ func TestGuardNotInstalled(t *testing.T) {
 		pyshim.InstallGuard()+"\nprint("+pyshim.CallGuard("disarm")+")\ntry:\n  "+pyshim.CallGuard("arm", "{}")+"\nexcept Exception as e:\n  print(type(e).__name__)")
 	lines := strings.Split(got, "\n")
 	name, value, _ := strings.Cut(lines[0], " ")
-	if len(lines) != 3 || !pyshim.GuardNotInstalled(name, value) || pyshim.NotInstalled(name, value) || lines[1] != "<value for the host>" || lines[2] != "KeyError" {
-		t.Errorf("%q", lines)
+	if !pyshim.GuardNotInstalled(name, value) || pyshim.NotInstalled(name, value) {
+		t.Errorf("got %q, want the error that the guard alone is not installed", lines[0])
+	}
+	if diff := cmp.Diff([]string{"<value for the host>", "KeyError"}, lines[1:]); diff != "" {
+		t.Errorf("after its installation (-want +got):\n%s", diff)
 	}
 }
 
@@ -72,7 +77,7 @@ func TestGuardUnsupported(t *testing.T) {
 	config := `{"allow": [], "optional": [], "distributions": []}`
 	got := run(t, pyshim.Install()+"\n"+pyshim.InstallGuard()+"\ntry:\n  "+pyshim.CallGuard("arm", config)+"\nexcept NotImplementedError as e:\n  print(e)")
 	if !strings.Contains(got, "it needs IPython") {
-		t.Errorf("%s", got)
+		t.Errorf("got %s, want %q in it", got, "it needs IPython")
 	}
 }
 
@@ -107,7 +112,7 @@ ask("", `+strconv.Quote(pyshim.CallGuard("disarm"))+`)
 ask("import os; ().__class__")
 `)
 	if want := "ok GuardViolation GuardViolation GuardViolation GuardViolation ok ok ok"; strings.Join(strings.Fields(got), " ") != want {
-		t.Errorf("%s", got)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

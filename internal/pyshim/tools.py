@@ -84,7 +84,7 @@ class _Bridge:
     def call(self, name, arguments):
         document = codec.encode(arguments).decode("utf-8")
         if os.getpid() != self.pid:
-            raise ToolError("%s: a tool can be called in the kernel's own process alone" % name, name, "Unreachable")
+            raise ToolError("%s: a tool can be called only in the kernel's own process" % name, name, "Unreachable")
         with self.turn:
             self.last += 1
             call = self.calls[self.last] = _Call(self.last, name, document)

@@ -23,7 +23,7 @@ func TestCallsAfterOneThatWasGivenUp(t *testing.T) {
 		defer cancel()
 		e, err := sb.RunCode(ctx, "x + 2", nil)
 		if err == nil && e.Text() != "42" {
-			t.Errorf("%+v", e)
+			t.Errorf("got %+v, want text %q", e, "42")
 		}
 		return err
 	}
@@ -31,7 +31,7 @@ func TestCallsAfterOneThatWasGivenUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := sb.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: whenWritten(cancel)})
 		if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok {
-			t.Fatal(err)
+			t.Fatalf("got %v, want a *sandbox.InterruptedError", err)
 		}
 		if err := next(); err != nil {
 			t.Fatalf("a call that comes then: %v", err)
@@ -43,7 +43,7 @@ func TestCallsAfterOneThatWasGivenUp(t *testing.T) {
 			cancel()
 		})})
 		if _, ok := errors.AsType[*sandbox.InterruptedError](err); !ok {
-			t.Fatal(err)
+			t.Fatalf("got %v, want a *sandbox.InterruptedError", err)
 		}
 		if err := <-waiting; err != nil {
 			t.Fatalf("a call that waits: %v", err)

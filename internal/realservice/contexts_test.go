@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/realservice"
+	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -89,14 +88,14 @@ func TestKernelIsGivenUp(t *testing.T) {
 		t.Logf("%s: given up after %d deaths", name, exhaust(t, sb, in))
 		for _, test := range []struct{ code, want string }{{"'x' in globals()", "False"}, {"x = 2; x", "2"}, {"x + 1", "3"}} {
 			if e, err := sb.RunCode(patiently(t), test.code, in); err != nil || e.Text() != test.want {
-				t.Errorf("%s, then %s: %+v, %v", name, test.code, e, err)
+				t.Errorf("%s, then %s: %+v, %v, want text %v and no error", name, test.code, e, err, test.want)
 			}
 		}
 		if err := sb.Contexts.Restart(patiently(t), in.Context); err != nil {
 			t.Errorf("%s: restart what took its place: %v", name, err)
 		}
 		if e, err := sb.RunCode(patiently(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
-			t.Errorf("%s, after its restart: %+v, %v", name, e, err)
+			t.Errorf("%s, after its restart: %+v, %v, want text %q and no error", name, e, err, "False")
 		}
 	}
 	// A handle that is opened later finds the default context where this one put
@@ -105,7 +104,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := connect(t, s).RunCode(patiently(t), "shared", nil); err != nil || e.Text() != "42" {
-		t.Errorf("another handle: %+v, %v", e, err)
+		t.Errorf("another handle: %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
 
@@ -119,7 +118,7 @@ func TestRestartContextThatWasGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("got %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
 
@@ -148,8 +147,11 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patiently(t), made.ID) }() })
 		in := &sandbox.RunCodeParams{Context: made.ID, Stdout: writer(func([]byte) { begun() })}
 		e, err := sb.RunCode(patiently(t), test.code, in)
-		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) || e == nil || e.Stdout != "begun\n" {
-			t.Errorf("%s: %+v, %v", test.name, e, err)
+		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want ErrKernelDied with %q", test.name, err, test.want)
+		}
+		if e == nil || e.Stdout != "begun\n" {
+			t.Errorf("%s: got %+v, want stdout %q", test.name, e, "begun\n")
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", test.name, err)
@@ -169,10 +171,10 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := sb.RunCode(patiently(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
-		t.Errorf("after a restart between calls: %v", err)
+		t.Errorf("after a restart between calls: %v, want sandbox.ErrKernelRestarted and no execution", err)
 	}
 	if e, err := sb.RunCode(patiently(t), "'x' in globals()", nil); err != nil || e.Text() != "False" {
-		t.Errorf("the one after that: %+v, %v", e, err)
+		t.Errorf("the one after that: %+v, %v, want text %q and no error", e, err, "False")
 	}
 }
 
@@ -186,10 +188,10 @@ func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 func TestCutWebsocket(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
-	relay := newRelay(t, strings.TrimPrefix(s.URL, "http://"))
-	sb := connect(t, s, sandbox.WithSandboxURL("http://"+relay.listener.Addr().String()))
+	relay := relaytest.New(t, s.URL)
+	sb := connect(t, s, sandbox.WithSandboxURL(relay.URL()))
 	if err := runCut(t, s, sb, relay, "print('missed', flush=True)", 0); !errors.Is(err, sandbox.ErrKernelLost) {
-		t.Errorf("output was missed: %v", err)
+		t.Errorf("output was missed: %v, want sandbox.ErrKernelLost", err)
 	}
 	// It is not visible from outside when the kernel first speaks to the new
 	// websocket; anything it says too early is lost.
@@ -207,7 +209,7 @@ func TestCutWebsocket(t *testing.T) {
 // runCut runs code whose websocket is cut in the middle, and which continues
 // with meanwhile while there is no websocket, or with the next one. What comes after
 // that waits for a pause in which the next websocket is served.
-func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relay, meanwhile string, pause time.Duration) error {
+func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relaytest.Relay, meanwhile string, pause time.Duration) error {
 	t.Helper()
 	wait := func(name string) string {
 		return fmt.Sprintf("\nwhile not os.path.exists(%q): time.sleep(0.01)\nos.remove(%[1]q)\n", filepath.Join(s.Home, name))
@@ -223,13 +225,13 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 	var steps sync.WaitGroup
 	cut := sync.OnceFunc(func() {
 		steps.Go(func() {
-			relay.cut()
+			relay.Shut()
 			touch("cut")
 			for err := errors.New("not yet"); err != nil && t.Context().Err() == nil; {
 				_, err = os.Stat(said)
 			}
 			select {
-			case <-relay.reopen():
+			case <-relay.Reopen():
 			case <-t.Context().Done():
 			}
 			select {
@@ -245,94 +247,8 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 		t.Errorf("wrote %q, %+v, %v", out.String(), e, err)
 	}
 	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
-		t.Errorf("the next: %+v, %v", e, err)
+		t.Errorf("the next: %+v, %v, want text %q and no error", e, err, "42")
 	}
 	_ = os.Remove(said)
 	return err
-}
-
-// relay passes connections on, until they are cut.
-type relay struct {
-	listener net.Listener
-	to       string
-	work     sync.WaitGroup
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	shut  bool
-	again chan struct{} // closed when a connection is passed on after a cut
-}
-
-func newRelay(t *testing.T, to string) *relay {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{listener: listener, to: to, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
-	r.work.Go(r.serve)
-	t.Cleanup(func() {
-		listener.Close()
-		r.cut()
-		r.work.Wait()
-	})
-	return r
-}
-
-func (r *relay) serve() {
-	for {
-		from, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		to, err := new(net.Dialer).Dial("tcp", r.to)
-		r.mu.Lock()
-		if err != nil || r.shut {
-			r.mu.Unlock()
-			from.Close()
-			if to != nil {
-				to.Close()
-			}
-			continue
-		}
-		r.conns[from], r.conns[to] = struct{}{}, struct{}{}
-		select {
-		case <-r.again:
-		default:
-			close(r.again)
-		}
-		r.mu.Unlock()
-		r.pass(from, to)
-		r.pass(to, from)
-	}
-}
-
-func (r *relay) pass(from, to net.Conn) {
-	r.work.Go(func() {
-		_, _ = io.Copy(to, from)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, c := range []net.Conn{from, to} {
-			c.Close()
-			delete(r.conns, c)
-		}
-	})
-}
-
-// cut ends all connections, and every new one until reopen is called.
-func (r *relay) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		c.Close()
-	}
-	r.shut, r.again = true, make(chan struct{})
-}
-
-// reopen lets connections pass again; the first one closes the channel.
-func (r *relay) reopen() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shut = false
-	return r.again
 }

@@ -57,11 +57,11 @@ func Start(t testing.TB) *Service {
 		System: map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": SandboxID, "E2B_TEMPLATE_ID": "code-interpreter-v1"},
 	})
 	if err != nil {
-		t.Fatalf("start the daemon: %v", err)
+		t.Fatalf("start envd: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := daemon.Close(); err != nil {
-			t.Errorf("close the daemon: %v", err)
+			t.Errorf("close envd: %v", err)
 		}
 	})
 	s := &Service{Home: home, daemon: daemon.Handler(), closed: map[string]bool{}}

@@ -44,25 +44,25 @@ func TestService(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Stdout != "True\n" || len(e.Results) != 1 || string(e.Results[0].Data["e2b/data"]) != `{"a":[1,2]}` {
-				t.Errorf("%+v", e)
+				t.Errorf(`got %+v, want stdout %q, one result and e.Results[0].Data["e2b/data"] = %q`, e, "True\n", `{"a":[1,2]}`)
 			}
 			e, err = sb.RunCode(t.Context(), "[1, {'a': 'b'}]", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(e.Results) != 1 || string(e.Results[0].Data["application/json"]) != `[1,{"a":"b"}]` {
-				t.Errorf("%+v", e)
+				t.Errorf(`got %+v, want one result and e.Results[0].Data["application/json"] = %q`, e, `[1,{"a":"b"}]`)
 			}
 			_, err = sb.RunCode(t.Context(), "1/0", nil)
 			if failed, ok := errors.AsType[*sandbox.ExecutionError](err); !ok || failed.Name != "ZeroDivisionError" {
-				t.Errorf("%v", err)
+				t.Errorf("got %v, want a *sandbox.ExecutionError and the exception %q", err, "ZeroDivisionError")
 			}
 			result, err := sb.Commands.Run(t.Context(), "echo $E2B_SANDBOX", nil)
 			if err != nil || result.Stdout != "true\n" {
-				t.Errorf("%+v, %v", result, err)
+				t.Errorf("got %+v, %v, want stdout %q and no error", result, err, "true\n")
 			}
 			if _, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "cobol"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
-				t.Errorf("%v", err)
+				t.Errorf("got %v, want sandbox.ErrUnknownLanguage", err)
 			}
 		})
 	}

@@ -49,11 +49,14 @@ for thread in threads:
 while not begun():
     pass`)
 	if err != nil || s.Error != nil {
-		t.Fatalf("%+v, %v", s, err)
+		t.Fatalf("got %+v, %v, want no Python error and no error", s, err)
 	}
 	s, err = r.Exec(ctx, "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nbegun()")
-	if err != nil || s.Text() != "True" || strings.Count(s.Stdout, "ToolError ") != 2 || made.Load() != 2 {
-		t.Errorf("%+v, %v; %d calls were made", s, err, made.Load())
+	if err != nil || s.Text() != "True" {
+		t.Errorf("got %+v, %v, want text %q and no error", s, err, "True")
+	}
+	if n := strings.Count(s.Stdout, "ToolError "); n != 2 || made.Load() != 2 {
+		t.Errorf("%d of %d calls failed, want 2 of 2: %q", n, made.Load(), s.Stdout)
 	}
 }
 
@@ -65,7 +68,7 @@ func TestStepTimeout(t *testing.T) {
 	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	_, err := sb.RunCode(t.Context(), "kept = 42\n1/0", nil) // the first traceback takes a while
 	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
-		t.Fatal(err)
+		t.Fatalf("got %v, want raised", err)
 	}
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 3 * time.Second}})
 	if err != nil {
@@ -76,20 +79,23 @@ func TestStepTimeout(t *testing.T) {
 		_, where, _ := strings.Cut(code, "\n")
 		s, err := r.Exec(t.Context(), code)
 		if !errors.Is(err, agent.ErrStepTimeout) || s == nil || s.Error == nil {
-			t.Fatalf("%s: %+v, %v", code, s, err)
+			t.Fatalf("%s: got %+v, %v, want agent.ErrStepTimeout and a Python error", code, s, err)
 		}
 		if e := s.Error; e.Name != "KeyboardInterrupt" || e.Line != 2 || !strings.Contains(s.Observation(), where) {
-			t.Errorf("%s: %+v", code, e)
+			t.Errorf("%s: got %+v, want %s in line 2, and %q for the model", code, e, "KeyboardInterrupt", where)
 		}
 		if s, err := r.Exec(t.Context(), "kept"); err != nil || s.Text() != "42" || s.Restarted {
 			t.Errorf("after %s: %+v, %v", code, s, err)
 		}
 	}
 	s, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ncollections.deque(itertools.repeat(0), maxlen=0)")
-	if !errors.Is(err, agent.ErrStepTimeout) || s == nil || s.Error == nil || s.Error.Name != "TimeoutError" {
-		t.Fatalf("%+v, %v", s, err)
+	if !errors.Is(err, agent.ErrStepTimeout) {
+		t.Fatalf("got %v, want ErrStepTimeout", err)
+	}
+	if s == nil || s.Error == nil || s.Error.Name != "TimeoutError" {
+		t.Fatalf("got %+v, want a step with a TimeoutError", s)
 	}
 	if s, err := r.Exec(t.Context(), "'kept' in globals()"); err != nil || s.Text() != "False" || !s.Restarted {
-		t.Errorf("the next step: %+v, %v", s, err)
+		t.Errorf("the next step: %+v, %v, want text %q, restarted and no error", s, err, "False")
 	}
 }

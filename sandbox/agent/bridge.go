@@ -114,7 +114,7 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	}
 	at := strings.IndexAny(question, "+.?")
 	if at < 0 || at > 20 {
-		return "!the question is malformed", nil
+		return "!the kernel's request is malformed", nil
 	}
 	number, kind, text := question[:at], question[at], question[at+1:]
 	s.mu.Lock()
@@ -172,7 +172,7 @@ func (s *stepCalls) part() string {
 	return "+" + part
 }
 
-var errExchange = errors.New("the question is malformed")
+var errExchange = errors.New("the kernel's request is malformed")
 
 // exchange accepts new calls and returns the replies of those that are finished.
 func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
@@ -308,7 +308,7 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 		start := time.Now()
 		status, line, err := s.made(ctx, name, document)
 		if err == nil && !s.fits(len(line)) {
-			err = errToolLimit("the results that were not taken yet would have more than %d bytes", maxWaiting)
+			err = errToolLimit("the results that code has not fetched yet would have more than %d bytes", maxWaiting)
 		}
 		record := toolRecord{Name: clip.Text(name, 64), Milliseconds: milliseconds(time.Since(start)), OK: err == nil, BytesIn: len(document), BytesOut: len(line)}
 		if err != nil {
@@ -416,7 +416,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	over := t.limits.Calls > 0 && t.calls > t.limits.Calls
 	t.mu.Unlock()
 	if over {
-		return state.Value{}, errToolLimit("it was called %d times, which is all the run may", t.limits.Calls)
+		return state.Value{}, errToolLimit("it was called %d times, as often as the run may call it", t.limits.Calls)
 	}
 	if err := chargeCall(ctx); err != nil {
 		return state.Value{}, err

@@ -141,7 +141,7 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	}
 	for _, entry := range changed {
 		if entry.Value.Opaque() {
-			return fmt.Errorf("the variable %q holds what exists only in the kernel it was pulled from: set or delete it", entry.Name)
+			return fmt.Errorf("the variable %q holds a value that exists only in the kernel it was pulled from: set or delete it", entry.Name)
 		}
 	}
 	loaded, err := c.load(ctx, host, changed, c.held())

@@ -52,7 +52,7 @@
 //     single command. RunCodeParams.Envs stays out of the kernel's history over the
 //     websocket, but not out of reach of the code. Params.Redact removes secrets
 //     from what a run returns and records. The final answer is a [state.Value]:
-//     decode it into a type, and check what must hold of it.
+//     decode it into a type, and check that it is one you can use.
 //   - Record: Params.Audit receives every step with its code, imports and refusals,
 //     every call, and at the end the counters of [Metrics], including tokens
 //     ([Run.AddTokens]): one JSON document per line. [Trace] reports steps and
@@ -63,6 +63,7 @@
 // that got around a guard; an exception in the code is not an error. An error of Pull
 // leaves the state unchanged. What to answer when a run fails is for
 // the caller to decide: this package never turns an error into an answer.
+//
 // # What is not here
 //
 // An interpreter that walks the syntax tree and supports a part of Python: it would

@@ -125,7 +125,7 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 		}
 		hash := state.Hash(sha256.Sum256(data))
 		if hex.EncodeToString(hash[:]) != b.name {
-			return fmt.Errorf("%w: a blob is not what its hash says: was it changed while it was sent?", errFrame)
+			return fmt.Errorf("%w: a blob does not match its hash: was it changed while it was sent?", errFrame)
 		}
 		blobs[hash] = data
 	}

@@ -52,10 +52,10 @@ import (
 // GuardViolation, which is an ImportError where an import fails. Code gets stand-ins
 // for modules, which hold the same functions and classes and run at full speed;
 // assigning to a name of a module changes the stand-in only. What was in the
-// context before the run stays as it was, and its code runs as before, because
-// services keep there what displays values. A module of that kind becomes a stand-in
-// where the run's code names it, which costs a call each time unless that code
-// imports it itself.
+// context before the run stays as it was, because services keep there the code that
+// displays values. A module that was imported before the run becomes a stand-in
+// where the run's code names it. That costs a call each time, unless the run's code
+// imports the module itself.
 //
 // A guard is active from Begin to Close for all code of the context, including that
 // of [sandbox.Sandbox.RunCode].
@@ -131,7 +131,7 @@ func DangerousFunctions() []string {
 	return []string{"breakpoint", "compile", "eval", "exec", "globals", "locals", "open", "vars"}
 }
 
-// Rule is one of the things that a guard refuses.
+// Rule names one kind of thing that a guard refuses.
 type Rule string
 
 // The rules of a guard.
@@ -152,8 +152,8 @@ const (
 
 // Violation describes something that a guard refused. All text comes from the sandbox.
 type Violation struct {
-	// Rule is what the code was refused by. Unknown ones are possible: the text comes
-	// from the sandbox.
+	// Rule is the rule that the code broke. It may be one that is not known here,
+	// because the text comes from the sandbox.
 	Rule Rule `json:"rule" py:"rule"`
 	// Name is the name of the module, attribute, function or event.
 	Name string `json:"name" py:"name"`
@@ -206,7 +206,7 @@ const (
 var (
 	guardModule = lazyregexp.New(`^(\*|[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*(\.\*)?)$`)
 
-	errGuardOff = errors.New("the guard is off, or what it answers is malformed: code got around it")
+	errGuardOff = errors.New("the guard is off, or its answer is malformed: code got around it")
 )
 
 // guardConfig is what the guard in the kernel receives.
@@ -260,7 +260,7 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 	}
 	switch {
 	case g.MaxOperations < 0:
-		return nil, &GuardError{"MaxOperations", fmt.Sprint(g.MaxOperations), "less than 0; 0 is no bound"}
+		return nil, &GuardError{"MaxOperations", fmt.Sprint(g.MaxOperations), "less than 0; 0 means that there is no bound"}
 	case c.Turns == 0:
 		c.Turns = DefaultMaxIterations
 	case c.Turns < 0:

@@ -350,15 +350,15 @@ func TestGuardReports(t *testing.T) {
 			t.Errorf("imports (-want +got):\n%s", diff)
 		}
 		if got := string(step.Value.Bytes()); got != `{"v":1,"value":2}` {
-			t.Errorf("value %s", got)
+			t.Errorf("value %s, want %s", got, `{"v":1,"value":2}`)
 		}
 		step = guarded(t, h, Guard{}, "import os")
 		if got, want := step.Observation(), "Error:\nGuardViolation: "+step.Violations[0].String()+"\n"; got != want {
-			t.Errorf("the model sees %q", got)
+			t.Errorf("the model sees %q, want %q", got, want)
 		}
 		step = guarded(t, h, Guard{}, "for i in range(1000):\n    try:\n        open('f')\n    except Exception:\n        pass")
 		if len(step.Violations) != 100 {
-			t.Errorf("%d violations are kept", len(step.Violations))
+			t.Errorf("%d violations are kept, want 100", len(step.Violations))
 		}
 	})
 }
@@ -409,7 +409,7 @@ func TestGuardEnds(t *testing.T) {
 		r.Close()
 		r = h.begin(t, &rs, Params{Guard: &Guard{}})
 		if step, err := r.Exec(t.Context(), "os.getcwd()"); err != nil || verdict(step) != "module os" {
-			t.Errorf("what was imported before: %q, %v", verdict(step), err)
+			t.Errorf("what was imported before: %q, %v, want %q and no error", verdict(step), err, "module os")
 		}
 		mustExec(t, r, "import random\nassert math.floor(1.5) == 1\ndef f(): return open\ndef g():\n    n = 0\n    while n < 1000001: n += 1\n    return n")
 		r.Close()
@@ -438,7 +438,7 @@ func TestGuardOtherKernel(t *testing.T) {
 	r := h.begin(t, &rs, Params{Guard: &Guard{}})
 	h.restart(t)
 	if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrKernelDied) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want sandbox.ErrKernelDied", err)
 	}
 }
 
@@ -550,7 +550,7 @@ func TestGuardKnownHolesOfPandas(t *testing.T) {
 		} {
 			step := guarded(t, h, Guard{Presets: []Preset{DataAnalysis}}, "import numpy, pandas\n"+code)
 			if step.Error != nil {
-				t.Errorf("%q: %v", code, step.Error)
+				t.Errorf("%q: got %v, want nil", code, step.Error)
 			}
 		}
 	})
@@ -616,10 +616,10 @@ func TestGuardRepair(t *testing.T) {
 	r := h.begin(t, &rs, Params{Guard: &Guard{Allow: []string{"gc"}}})
 	step := mustExec(t, r, "import gc\n[o for o in gc.get_objects() if type(o) is list and '_Guard' in [type(x).__name__ for x in o]][0].clear()")
 	if len(step.Violations) != 1 || step.Violations[0].Rule != "tampering" {
-		t.Errorf("%+v", step.Violations)
+		t.Errorf("got %+v, want one violation of the rule %q", step.Violations, "tampering")
 	}
 	if step, err := r.Exec(t.Context(), "().__class__"); err != nil || verdict(step) != "dunder __class__" {
-		t.Errorf("%q, %v", verdict(step), err)
+		t.Errorf("got %q, %v, want %q and no error", verdict(step), err, "dunder __class__")
 	}
 }
 
@@ -660,7 +660,7 @@ func TestGuardPackages(t *testing.T) {
 		mustExec(t, r, "import pip._internal")
 		r.Close()
 		if got := verdict(guarded(t, h, Guard{}, "import pip")); got != "import pip" {
-			t.Errorf("without: %q", got)
+			t.Errorf("without: %q, want %q", got, "import pip")
 		}
 	})
 }
@@ -698,7 +698,7 @@ func TestGuardListsAgree(t *testing.T) {
 		for _, module := range preset.Modules() {
 			top, _, _ := strings.Cut(module, ".")
 			if slices.Contains(DangerousModules(), top) || !guardModule().MatchString(module) {
-				t.Errorf("%s: %s", preset, module)
+				t.Errorf("%s: got %s, want a module name that is not among the dangerous ones", preset, module)
 			}
 		}
 	}

@@ -92,14 +92,14 @@ func enterAgent(ctx context.Context, name string, budget Budget) (context.Contex
 	ctx, cancel := context.WithCancelCause(ctx)
 	frame := &agentFrame{outer: outer, name: name, budget: budget, cancel: cancel}
 	if budget.Time > 0 {
-		timer := time.AfterFunc(budget.Time, func() { frame.cancel(frame.spent("time", budget.Time)) })
+		timer := time.AfterFunc(budget.Time, func() { frame.cancel(frame.spent(budget.Time.String())) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	return context.WithValue(ctx, agentKey{}, frame), cancel, nil
 }
 
-func (f *agentFrame) spent(what string, most any) error {
-	return fmt.Errorf("%w: %s had %v of %s", ErrBudget, f.name, most, what)
+func (f *agentFrame) spent(budget string) error {
+	return fmt.Errorf("%w: %s had a budget of %s", ErrBudget, f.name, budget)
 }
 
 // spend charges the frame and those around it. If a limit is exceeded, the agent
@@ -113,9 +113,9 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 		var err error
 		switch {
 		case f.budget.Calls > 0 && f.calls > f.budget.Calls:
-			err = f.spent("calls", f.budget.Calls)
+			err = f.spent(fmt.Sprintf("%d calls", f.budget.Calls))
 		case f.budget.Tokens > 0 && f.tokens > f.budget.Tokens:
-			err = f.spent("tokens", f.budget.Tokens)
+			err = f.spent(fmt.Sprintf("%d tokens", f.budget.Tokens))
 		}
 		f.mu.Unlock()
 		if err != nil {

@@ -49,14 +49,14 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 			var err error
 			took := allocated(func() { err = read() })
 			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
-				t.Errorf("%v after %d KiB, for %d KiB of JSON", err, took>>10, size>>10)
+				t.Errorf("%v after %d KiB, for %d KiB of JSON, want a *boundjson.TooManyError after at most 1 MiB more", err, took>>10, size>>10)
 			}
 		})
 	}
 	// As many values as are allowed; most of this becomes garbage at once.
 	nulls := `{"values":[` + strings.TrimSuffix(strings.Repeat("null,", maxFrameValues-2), ",") + `]}`
 	if took := allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
-		t.Errorf("a head of %d values takes %d MiB", maxFrameValues, took>>20)
+		t.Errorf("a head of %d values takes %d MiB, want at most 160", maxFrameValues, took>>20)
 	}
 }
 
@@ -74,6 +74,6 @@ func TestMuchForeignJSON(t *testing.T) {
 	n := 0
 	err := readFrame(strings.NewReader(text+documents.String()), len(text), len(text)+documents.Len(), func(string, state.Value) error { n++; return nil })
 	if err != nil || n != variables {
-		t.Errorf("%d variables, %v", n, err)
+		t.Errorf("%d variables, %v, want %d and no error", n, err, variables)
 	}
 }

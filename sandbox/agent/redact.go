@@ -46,7 +46,7 @@ func newRedactor(secrets []string) (*redactor, error) {
 	total := 0
 	for i, secret := range secrets {
 		if len(secret) < minSecret {
-			return nil, fmt.Errorf("the value %d of Params.Redact has less than %d bytes: it would be found everywhere", i, minSecret)
+			return nil, fmt.Errorf("the value %d of Params.Redact is shorter than %d bytes: it would be found everywhere", i, minSecret)
 		}
 		if total += len(secret); total > maxSecrets {
 			return nil, fmt.Errorf("the values of Params.Redact have more than %d bytes", maxSecrets)

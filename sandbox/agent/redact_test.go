@@ -101,13 +101,13 @@ func TestRedactedInPython(t *testing.T) {
 			shown := mustExec(t, run, fmt.Sprintf("import json\ns = %s\nb = s.encode()\n"+
 				"print([s], {s + '\\'': 1}, b, b + b'\\'', json.dumps(s), json.dumps(s, ensure_ascii=False), sep='\\n')", inSource)).Stdout
 			if n := strings.Count(shown, redacted); n != 6 || strings.Count(shown, "\n") != 6 {
-				t.Errorf("%q: %s", secret, shown)
+				t.Errorf("%q: got %s (%d marks), want 6 lines with a mark each", secret, shown, n)
 			}
 			if err := run.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(audit.String(), `s = \"[redacted]\"`) {
-				t.Errorf("%q: %s", secret, &audit)
+			if want := `s = \"[redacted]\"`; !strings.Contains(audit.String(), want) {
+				t.Errorf("%q: got %s, want %q in it", secret, &audit, want)
 			}
 		}
 	})

@@ -157,10 +157,9 @@ type Step struct {
 	// most often a KeyboardInterrupt, with the line and the traceback of where the
 	// code was. If the code did not stop within 2 seconds, or stopped without an
 	// exception, it is a TimeoutError without a traceback that says so.
-	// has a TimeoutError without a traceback that says so.
 	sandbox.Execution
 	// Restarted reports whether the step began in a fresh kernel, because the kernel
-	// of the step before it died or was replaced: the variables were then those of
+	// of the previous step died or was replaced: the variables were then those of
 	// Params.State.
 	Restarted bool
 	// Final reports whether the run has its final answer: Value is then the argument
@@ -348,11 +347,11 @@ func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	if !died {
 		switch replaced, err := r.reportCut(ctx); {
 		case err != nil:
-			return false, fmt.Errorf("%w: wait for the end of the step before: %w", runhost.ErrNotSent, err)
+			return false, fmt.Errorf("%w: wait for the end of the previous step: %w", runhost.ErrNotSent, err)
 		case !replaced:
 			return false, nil
 		case !late:
-			return false, fmt.Errorf("%w: code that was given up did not stop when it was interrupted", sandbox.ErrKernelRestarted)
+			return false, fmt.Errorf("%w: earlier code did not stop when it was interrupted", sandbox.ErrKernelRestarted)
 		}
 	}
 	if err := r.prepare(ctx); err != nil {
@@ -487,7 +486,7 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	case interrupted.Ended:
 		why = "it ended without an exception when it was interrupted"
 	case interrupted.Ran == 0:
-		why = "it was not seen to begin: other code of the context may be running, or it lets Python do nothing else"
+		why = "it was not seen to begin: other code of the context may be running, or it does not let Python do anything else"
 	}
 	s.Error = &sandbox.ExecutionError{Name: "TimeoutError", Value: fmt.Sprintf("the code took longer than %v, and %s", limit, why)}
 }
@@ -575,7 +574,7 @@ func (r *Run) close() error {
 	select {
 	case <-returned:
 	case <-time.After(closeTimeout):
-		failed = append(failed, fmt.Errorf("agent: close a run: a tool did not return in %v after its context had ended", closeTimeout))
+		failed = append(failed, fmt.Errorf("agent: close a run: a tool did not return within %v after its context had ended", closeTimeout))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -211,7 +211,7 @@ func mustExec(t testing.TB, r *Run, code string) *Step {
 		t.Fatal(err)
 	}
 	if step.Error != nil {
-		t.Fatal(step.Error.Traceback)
+		t.Fatalf("got %v, want no Python error", step.Error.Traceback)
 	}
 	return step
 }
@@ -244,8 +244,11 @@ func TestRunThereAndBack(t *testing.T) {
 		r := h.begin(t, &rs, Params{State: st})
 		step := mustExec(t, r, "print('hi')\ntotal = sum(numbers) * config['scale']\nnumbers.append(2**70)\ndel label\nimport os\ndef f(): pass\n_private = 1\nid = 3\ntotal")
 		var total float64
-		if err := step.Value.Decode(&total); err != nil || total != 12 || step.Stdout != "hi\n" || step.N != 1 {
-			t.Errorf("total = %v, %v; step %+v", total, err, step)
+		if err := step.Value.Decode(&total); err != nil || total != 12 {
+			t.Errorf("total = %v, %v, want 12 and no error", total, err)
+		}
+		if step.Stdout != "hi\n" || step.N != 1 {
+			t.Errorf("got step %d that printed %q, want step 1 and %q", step.N, step.Stdout, "hi\n")
 		}
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
@@ -255,13 +258,13 @@ func TestRunThereAndBack(t *testing.T) {
 		}
 		var numbers []any
 		if err := st.Get("numbers", &numbers); err != nil || len(numbers) != 4 {
-			t.Errorf("numbers = %v, %v", numbers, err)
+			t.Errorf("numbers = %v, %v, want 4 of them and no error", numbers, err)
 		}
 		if err := st.Get("total", &total); err != nil || total != 12 {
-			t.Errorf("total = %v, %v", total, err)
+			t.Errorf("total = %v, %v, want 12 and no error", total, err)
 		}
 		if files := h.leftovers(t); files != nil {
-			t.Errorf("left behind: %v", files)
+			t.Errorf("left behind: %v, want none", files)
 		}
 	})
 }
@@ -303,11 +306,14 @@ func TestExceptionIsData(t *testing.T) {
 		var rs runs
 		r := h.begin(t, &rs, Params{})
 		step, err := r.Exec(t.Context(), "print('before')\n1/0")
-		if err != nil || step.Error == nil || step.Error.Name != "ZeroDivisionError" || step.Stdout != "before\n" {
-			t.Fatalf("%+v, %v", step, err)
+		if err != nil || step.Error == nil {
+			t.Fatalf("got %+v, %v, want a Python error and no error", step, err)
+		}
+		if step.Error.Name != "ZeroDivisionError" || step.Stdout != "before\n" {
+			t.Fatalf("got %s after %q, want ZeroDivisionError after %q", step.Error.Name, step.Stdout, "before\n")
 		}
 		if step.Value.Kind() != state.KindNone {
-			t.Errorf("value %s", step.Value.Kind())
+			t.Errorf("value %s, want state.KindNone", step.Value.Kind())
 		}
 	})
 }
@@ -326,10 +332,10 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		before, requests := h.sent, h.executed
 		r = h.begin(t, &rs, Params{State: st})
 		if n := h.sent - before; n > 1024 || h.executed-requests != 1 {
-			t.Errorf("the second Begin sent %d bytes in %d requests", n, h.executed-requests)
+			t.Errorf("the second Begin sent %d bytes in %d requests, want at most 1024 in one", n, h.executed-requests)
 		}
 		if step := mustExec(t, r, "small, len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[2,1048576]}}` {
-			t.Errorf("%s", step.Value.Bytes())
+			t.Errorf("got %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[2,1048576]}}`)
 		}
 		r.Close()
 		set(t, st, "small", 3)
@@ -337,16 +343,16 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		before = h.sent
 		r = h.begin(t, &rs, Params{State: st})
 		if n := h.sent - before; n > 1024 {
-			t.Errorf("%d bytes for one small change", n)
+			t.Errorf("%d bytes for one small change, want at most 1024", n)
 		}
 		if step := mustExec(t, r, "small"); string(step.Value.Bytes()) != `{"v":1,"value":3}` {
-			t.Errorf("%s", step.Value.Bytes())
+			t.Errorf("got %s, want %s", step.Value.Bytes(), `{"v":1,"value":3}`)
 		}
 		r.Close()
 		h.restart(t)
 		r = h.begin(t, &rs, Params{State: st})
 		if step := mustExec(t, r, "small, len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[3,1048576]}}` {
-			t.Errorf("after a restart: %s", step.Value.Bytes())
+			t.Errorf("after a restart: %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[3,1048576]}}`)
 		}
 	})
 }
@@ -364,7 +370,7 @@ func TestTwoHandlesOneKernel(t *testing.T) {
 		h.begin(t, &two, Params{State: other}).Close()
 		r := h.begin(t, &one, Params{State: st})
 		if step := mustExec(t, r, "x"); string(step.Value.Bytes()) != `{"v":1,"value":1}` {
-			t.Errorf("x = %s", step.Value.Bytes())
+			t.Errorf("x = %s, want %s", step.Value.Bytes(), `{"v":1,"value":1}`)
 		}
 	})
 }
@@ -385,10 +391,10 @@ func TestPullOnlyChanges(t *testing.T) {
 		}
 		var v1 string
 		if err := st.Get("v1", &v1); err != nil || v1 != "set since" {
-			t.Errorf("v1 = %q, %v", v1, err)
+			t.Errorf("v1 = %q, %v, want %q and no error", v1, err, "set since")
 		}
 		if v, _ := st.Value("nested"); string(v.Bytes()) != `{"v":1,"value":{"deep":[{"x":2}]}}` {
-			t.Errorf("nested = %s", v.Bytes())
+			t.Errorf("nested = %s, want %s", v.Bytes(), `{"v":1,"value":{"deep":[{"x":2}]}}`)
 		}
 		// Once pulled, it is known: a second pull does not bring it back over a Set.
 		set(t, st, "nested", nil)
@@ -396,7 +402,7 @@ func TestPullOnlyChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, _ := st.Value("nested"); v.Kind() != state.KindNone {
-			t.Errorf("nested = %s", v.Bytes())
+			t.Errorf("nested = %s, want no value", v.Bytes())
 		}
 	})
 }
@@ -411,7 +417,7 @@ func TestPullFailsAndIsRepeated(t *testing.T) {
 	mustExec(t, r, "big = 'x' * 1000000")
 	h.failOpen = errors.New("injected")
 	if err := r.Pull(t.Context(), st); !errors.Is(err, h.failOpen) || len(st.Names()) != 0 {
-		t.Fatalf("%v, names %v", err, st.Names())
+		t.Fatalf("%v, names %v, want %v and no names", err, st.Names(), h.failOpen)
 	}
 	h.failOpen = nil
 	if err := r.Pull(t.Context(), st); err != nil {
@@ -419,10 +425,10 @@ func TestPullFailsAndIsRepeated(t *testing.T) {
 	}
 	var got string
 	if err := st.Get("big", &got); err != nil || len(got) != 1000000 {
-		t.Errorf("%d, %v", len(got), err)
+		t.Errorf("got %d, %v, want 1000000 and no error", len(got), err)
 	}
 	if files := h.leftovers(t); files != nil {
-		t.Errorf("left behind: %v", files)
+		t.Errorf("left behind: %v, want none", files)
 	}
 }
 
@@ -441,14 +447,14 @@ func TestOpaqueVariables(t *testing.T) {
 		}
 		var n int
 		if err := st.Get("x", &n); err == nil || !strings.Contains(err.Error(), "builtins.object") {
-			t.Errorf("Get: %v", err)
+			t.Errorf("Get: %v, want an error with %q", err, "builtins.object")
 		}
 		r.Close()
 		// This kernel has it, so nothing is sent. Another kernel does not have it.
 		h.begin(t, &rs, Params{State: st}).Close()
 		h.restart(t)
 		if _, err := rs.begin(t.Context(), h, "kernel", Params{State: st}); err == nil || !strings.Contains(err.Error(), `"x"`) {
-			t.Errorf("Begin in another kernel: %v", err)
+			t.Errorf("Begin in another kernel: %v, want an error with %q", err, `"x"`)
 		}
 		st.Delete("x")
 		st.Delete("z")
@@ -484,21 +490,21 @@ func TestGet(t *testing.T) {
 		}
 		var floats []float64
 		if err := v.Decode(&floats); err != nil || len(floats) != 100000 || floats[99999] != 99999 {
-			t.Errorf("%d, %v", len(floats), err)
+			t.Errorf("got %d, %v, want the 100000 that were set and no error", len(floats), err)
 		}
 		if v, err := r.Get(t.Context(), "list"); err != nil || v.Kind() != state.KindInt {
-			t.Errorf("list: %v, %v", v.Kind(), err)
+			t.Errorf("list: %v, %v, want state.KindInt and no error", v.Kind(), err)
 		}
 		if v, err := r.Get(t.Context(), "f"); err != nil || v.Kind() != state.KindOpaque {
-			t.Errorf("f: %v, %v", v.Kind(), err)
+			t.Errorf("f: %v, %v, want state.KindOpaque and no error", v.Kind(), err)
 		}
 		for _, name := range []string{"nothing", "a\"); import os #", "", "\n"} {
 			if _, err := r.Get(t.Context(), name); !errors.Is(err, state.ErrNotFound) {
-				t.Errorf("%q: %v", name, err)
+				t.Errorf("%q: got %v, want state.ErrNotFound", name, err)
 			}
 		}
 		if files := h.leftovers(t); files != nil {
-			t.Errorf("left behind: %v", files)
+			t.Errorf("left behind: %v, want none", files)
 		}
 	})
 }
@@ -527,14 +533,14 @@ func TestRunLifecycle(t *testing.T) {
 	var rs runs
 	r := h.begin(t, &rs, Params{Limits: Limits{MaxSteps: 1, MaxOutputBytes: 100}})
 	if _, err := rs.begin(t.Context(), h, "kernel", Params{}); !errors.Is(err, ErrContextBusy) {
-		t.Errorf("second Begin: %v", err)
+		t.Errorf("second Begin: %v, want ErrContextBusy", err)
 	}
 	step := mustExec(t, r, "print('x' * 1000)")
 	if !step.Truncated() || step.StdoutDropped != 901 {
-		t.Errorf("dropped %d", step.StdoutDropped)
+		t.Errorf("dropped %d, want 901, and that the step says so", step.StdoutDropped)
 	}
 	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrStepLimit) || step != nil {
-		t.Errorf("after the last step: %v", err)
+		t.Errorf("after the last step: %v, want ErrStepLimit and no step", err)
 	}
 	var group sync.WaitGroup
 	for range 4 {
@@ -546,13 +552,13 @@ func TestRunLifecycle(t *testing.T) {
 	}
 	group.Wait()
 	if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrRunClosed) {
-		t.Errorf("Exec: %v", err)
+		t.Errorf("Exec: %v, want ErrRunClosed", err)
 	}
 	if _, err := r.Get(t.Context(), "x"); !errors.Is(err, ErrRunClosed) {
-		t.Errorf("Get: %v", err)
+		t.Errorf("Get: %v, want ErrRunClosed", err)
 	}
 	if err := r.Pull(t.Context(), state.New()); !errors.Is(err, ErrRunClosed) {
-		t.Errorf("Pull: %v", err)
+		t.Errorf("Pull: %v, want ErrRunClosed", err)
 	}
 	if err := (*Run)(nil).Close(); err != nil {
 		t.Error(err)
@@ -588,11 +594,14 @@ func TestStepTimeout(t *testing.T) {
 	}
 	defer r.Close()
 	step, err := r.Exec(t.Context(), "forever")
-	if !errors.Is(err, ErrStepTimeout) || step == nil || step.Error == nil || step.Error.Name != "TimeoutError" {
-		t.Fatalf("%+v, %v", step, err)
+	if !errors.Is(err, ErrStepTimeout) {
+		t.Fatalf("got %v, want ErrStepTimeout", err)
+	}
+	if step == nil || step.Error == nil || step.Error.Name != "TimeoutError" {
+		t.Fatalf("got %+v, want a step with a TimeoutError", step)
 	}
 	if text := step.Observation(); !strings.HasPrefix(text, "Interrupted:\nThe code took longer than 1ms, which is the limit.\nError:\nTimeoutError: ") {
-		t.Errorf("the model reads %q", text)
+		t.Errorf("the model reads %q, want %q at its start", text, "Interrupted:\nThe code took longer than 1ms, which is the limit.\nError:\nTimeoutError: ")
 	}
 }
 
@@ -612,7 +621,7 @@ func TestCloseCutsOff(t *testing.T) {
 	<-h.started
 	r.Close()
 	if err := <-result; !errors.Is(err, ErrRunClosed) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ErrRunClosed", err)
 	}
 }
 
@@ -623,15 +632,15 @@ func TestKernelIsAnotherOne(t *testing.T) {
 	r := h.begin(t, &rs, Params{})
 	h.restart(t)
 	if _, err := r.Get(t.Context(), "x"); !errors.Is(err, sandbox.ErrKernelDied) {
-		t.Errorf("Get: %v", err)
+		t.Errorf("Get: %v, want sandbox.ErrKernelDied", err)
 	}
 	if err := r.Pull(t.Context(), state.New()); !errors.Is(err, sandbox.ErrKernelDied) {
-		t.Errorf("Pull: %v", err)
+		t.Errorf("Pull: %v, want sandbox.ErrKernelDied", err)
 	}
 	mustExec(t, r, "1")
 	h.restart(t)
 	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrKernelDied) || len(step.Results) != 1 {
-		t.Errorf("Exec: %v", err)
+		t.Errorf("Exec: %v, want sandbox.ErrKernelDied and one result", err)
 	}
 }
 
@@ -651,18 +660,18 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 		mustExec(t, r, "y = 7")
 		h.stop()
 		if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrKernelDied) || step == nil {
-			t.Fatalf("%+v, %v", step, err)
+			t.Fatalf("got %+v, %v, want sandbox.ErrKernelDied and a step", step, err)
 		}
 		h.start(t)
 		step, err := r.Exec(t.Context(), "import os")
 		if err != nil || len(step.Violations) != 1 {
-			t.Errorf("without the guard: %+v, %v", step, err)
+			t.Errorf("without the guard: %+v, %v, want one violation and no error", step, err)
 		}
 		if got := mustExec(t, r, "double(x), y").Text(); got != "(4, 1)" {
-			t.Error(got)
+			t.Errorf("got %q, want %q", got, "(4, 1)")
 		}
 		if err := r.Pull(t.Context(), st); err != nil || cmp.Diff([]string{"x", "y"}, st.Names()) != "" {
-			t.Errorf("%v, %v", st.Names(), err)
+			t.Errorf("got %v, %v, want %v and no error", st.Names(), err, []string{"x", "y"})
 		}
 	})
 }
@@ -678,10 +687,10 @@ func TestRunWhoseModulesAreRemoved(t *testing.T) {
 		double := NewTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
 		r := h.begin(t, &rs, Params{State: st, Tools: []Tool{double}})
 		if _, err := r.Exec(t.Context(), "import sys\nfor m in ('codec', 'state', 'tools'): del sys.modules['_e2bctl_' + m]\n5"); !errors.Is(err, sandbox.ErrKernelDied) {
-			t.Fatalf("%v", err)
+			t.Fatalf("got %v, want sandbox.ErrKernelDied", err)
 		}
 		if got := mustExec(t, r, "double(x)").Text(); got != "2" {
-			t.Error(got)
+			t.Errorf("got %q, want %q", got, "2")
 		}
 	})
 }
@@ -705,7 +714,7 @@ func TestStateIsNotSource(t *testing.T) {
 	set(t, st, "x", marker)
 	r := h.begin(t, &rs, Params{State: st})
 	if v, err := r.Get(t.Context(), "x"); err != nil || !bytes.Contains(v.Bytes(), []byte(marker)) {
-		t.Errorf("%s, %v", v.Bytes(), err)
+		t.Errorf("got %s, %v, want %q in it and no error", v.Bytes(), err, []byte(marker))
 	}
 }
 

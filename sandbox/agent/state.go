@@ -33,7 +33,7 @@ type ConflictError struct {
 
 func (e *ConflictError) Error() string {
 	names := e.Names[:min(len(e.Names), 10)]
-	return fmt.Sprintf("code changed %d variables that the state holds otherwise (%.500s): pull them first, or set OnConflict", len(e.Names), strings.Join(names, ", "))
+	return fmt.Sprintf("code changed %d variables that have other values in the state (%.500s): pull them first, or set OnConflict", len(e.Names), strings.Join(names, ", "))
 }
 
 // Change is a variable that code changed.

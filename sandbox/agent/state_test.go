@@ -37,7 +37,7 @@ func TestChangedAndDelete(t *testing.T) {
 		}
 		r := h.begin(t, &rs, Params{State: st})
 		if names := changedNames(t, r); len(names) != 0 {
-			t.Errorf("before any code: %v", names)
+			t.Errorf("before any code: %v, want no names", names)
 		}
 		mustExec(t, r, "a.append(2)\ndel b\nlarge = b'x' * 100000\nlist = 3")
 		before := h.sent
@@ -53,13 +53,13 @@ func TestChangedAndDelete(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if h.sent-before > 1024 || h.leftovers(t) != nil {
-			t.Errorf("%d bytes sent, files %v", h.sent-before, h.leftovers(t))
+			t.Errorf("%d bytes sent, files %v, want at most 1024 and none", h.sent-before, h.leftovers(t))
 		}
 		if err := r.Delete(t.Context(), "large"); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Delete(t.Context(), "large"); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("the second time: %v", err)
+			t.Errorf("the second time: %v, want state.ErrNotFound", err)
 		}
 		if err := r.Delete(t.Context(), "c"); err != nil {
 			t.Fatal(err)
@@ -95,12 +95,12 @@ func TestConflicts(t *testing.T) {
 		}
 		r = h.begin(t, &rs, Params{State: st})
 		if step := mustExec(t, r, "edited, newer, 'gone' in globals()"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[2,3,false]}}` {
-			t.Errorf("keep: %s", step.Value.Bytes())
+			t.Errorf("keep: %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[2,3,false]}}`)
 		}
 		r.Close()
 		r = h.begin(t, &rs, Params{State: st, OnConflict: Overwrite})
 		if step := mustExec(t, r, "edited, newer, gone, other"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[1,3,1,1]}}` {
-			t.Errorf("overwrite: %s", step.Value.Bytes())
+			t.Errorf("overwrite: %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[1,3,1,1]}}`)
 		}
 		r.Close()
 		// The code made it equal to what the state holds: there is no conflict.
@@ -122,10 +122,10 @@ func TestBlobsTravelOnce(t *testing.T) {
 		set(t, st, "two", []any{content, content})
 		r := h.begin(t, &rs, Params{State: st})
 		if h.sent > 1<<20+1<<17 {
-			t.Errorf("%d bytes for 1 MiB under three names", h.sent)
+			t.Errorf("%d bytes for 1 MiB under three names, want at most %v", h.sent, 1<<20+1<<17)
 		}
 		if step := mustExec(t, r, "one == two[0] == two[1], len(one)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":[true,1048576]}}` {
-			t.Errorf("%s", step.Value.Bytes())
+			t.Errorf("got %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[true,1048576]}}`)
 		}
 		r.Close()
 		set(t, st, "one", bytes.Clone(content)) // equal content
@@ -133,7 +133,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 		before := h.sent
 		r = h.begin(t, &rs, Params{State: st})
 		if n := h.sent - before; n > 1024 {
-			t.Errorf("%d bytes for what the kernel has under another name", n)
+			t.Errorf("%d bytes for what the kernel has under another name, want at most 1024", n)
 		}
 		mustExec(t, r, "assert three['k'] == one\none = two = three = 0")
 		r.Close()
@@ -152,15 +152,18 @@ func TestBlobsTravelOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		var five [][]byte
-		if err := st.Get("five", &five); err != nil || len(five) != 2 || !bytes.Equal(five[1], content) {
-			t.Errorf("%v", err)
+		if err := st.Get("five", &five); err != nil || len(five) != 2 {
+			t.Fatalf("got %d parts, %v, want 2 and no error", len(five), err)
+		}
+		if !bytes.Equal(five[1], content) {
+			t.Errorf("got %.20q …, want %.20q …", five[1], content)
 		}
 		five[0][0] = 'X' // this copy is the test's: the state keeps its own
 		if err := st.Get("five", &five); err != nil || five[1][0] != '0' || five[0][0] != '0' {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want both as they were and no error", err)
 		}
 		if files := h.leftovers(t); files != nil {
-			t.Errorf("left behind: %v", files)
+			t.Errorf("left behind: %v, want none", files)
 		}
 	})
 }
@@ -191,7 +194,7 @@ func TestChangesInPlace(t *testing.T) {
 		set(t, st, "nested", map[string]any{"deep": []any{array}})
 		r = h.begin(t, &rs, Params{State: st})
 		if names := changedNames(t, r); len(names) != 0 {
-			t.Errorf("before any code: %v", names)
+			t.Errorf("before any code: %v, want no names", names)
 		}
 		mustExec(t, r, "array[70001] = 1")
 		if diff := cmp.Diff([]string{"array"}, changedNames(t, r)); diff != "" {
@@ -209,10 +212,10 @@ func TestChangesInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if x, err := state.Values[int](back.Columns[0]); err != nil || cmp.Diff([]int{1, 9, 3}, x) != "" {
-			t.Errorf("%v, %v", x, err)
+			t.Errorf("got %v, %v, want %v and no error", x, err, []int{1, 9, 3})
 		}
 		if names := changedNames(t, r); len(names) != 0 {
-			t.Errorf("after Pull: %v", names)
+			t.Errorf("after Pull: %v, want no names", names)
 		}
 	})
 }
@@ -230,7 +233,7 @@ func TestChangesBeyondTheHash(t *testing.T) {
 	r := h.begin(t, &rs, Params{State: st})
 	mustExec(t, r, "import sys\nsys.modules['_e2bctl_state'].HASHED = 0")
 	if names := changedNames(t, r); len(names) != 0 {
-		t.Errorf("before any code: %v", names)
+		t.Errorf("before any code: %v, want no names", names)
 	}
 	mustExec(t, r, "list0.append(1.0)\nlist1[0] = 1.0\nlist2 = list(list2)\nlist2[5] = 7.0")
 	if diff := cmp.Diff([]string{"list0", "list1", "list2"}, changedNames(t, r)); diff != "" {
@@ -251,7 +254,7 @@ func TestChangeOfOneByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names := changedNames(t, r); len(names) != 0 {
-		t.Errorf("before the change: %v", names)
+		t.Errorf("before the change: %v, want no names", names)
 	}
 	mustExec(t, r, "x[3] = 1")
 	if diff := cmp.Diff([]string{"x"}, changedNames(t, r)); diff != "" {
@@ -283,7 +286,7 @@ func TestRunContinuesElsewhere(t *testing.T) {
 		h.restart(t)
 		r = h.begin(t, &rs, Params{State: loaded})
 		if step := mustExec(t, r, "str(total + 1), day.isoformat(), len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":["2.10","2026-11-21",200000]}}` {
-			t.Errorf("%s", step.Value.Bytes())
+			t.Errorf("got %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":["2.10","2026-11-21",200000]}}`)
 		}
 	})
 }
@@ -297,7 +300,7 @@ func TestStateThatTheKernelCannotMake(t *testing.T) {
 	st := state.New()
 	set(t, st, "point", state.Instance{Kind: state.KindDataclass, Type: "__main__.Point", Value: map[string]int{"x": 1}})
 	if _, err := rs.begin(t.Context(), h, "kernel", Params{State: st}); err == nil || !strings.Contains(err.Error(), "the variable point cannot be made here: LookupError: this kernel has no class __main__.Point") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error with %q", err, "the variable point cannot be made here: LookupError: this kernel has no class __main__.Point")
 	}
 	r := h.begin(t, &rs, Params{})
 	mustExec(t, r, "import dataclasses\n@dataclasses.dataclass\nclass Point:\n  x: int")
@@ -315,7 +318,7 @@ func TestStateThatTheKernelCannotMake(t *testing.T) {
 	}
 	set(t, st, "array", array)
 	if _, err := rs.begin(t.Context(), h, "kernel", Params{State: st}); err == nil || !strings.Contains(err.Error(), "the variable array cannot be made here: ImportError: an array needs numpy") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error with %q", err, "the variable array cannot be made here: ImportError: an array needs numpy")
 	}
 }
 
@@ -335,7 +338,7 @@ func TestGigabyte(t *testing.T) {
 	for _, name := range []string{"x", "large"} {
 		var o state.Opaque
 		if err := st.Get(name, &o); err != nil || o.Reason != "it has more bytes than may be sent" {
-			t.Errorf("%s: %+v, %v", name, o, err)
+			t.Errorf("%s: got %+v, %v, want the reason %q and no error", name, o, err, "it has more bytes than may be sent")
 		}
 	}
 }
@@ -355,7 +358,7 @@ func TestOneOfAThousand(t *testing.T) {
 	r := h.begin(t, &rs, Params{State: st})
 	t.Logf("Begin took %v", time.Since(start))
 	if n := h.sent - before; n > 1024 {
-		t.Errorf("%d bytes for one small change", n)
+		t.Errorf("%d bytes for one small change, want at most 1024", n)
 	}
 	mustExec(t, r, "v8['list'].append(1)")
 	if diff := cmp.Diff([]string{"v8"}, changedNames(t, r)); diff != "" {

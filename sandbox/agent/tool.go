@@ -251,7 +251,7 @@ func (t Tool) check(arguments state.Value) error {
 		delete(given, p.name)
 	}
 	for name := range given {
-		return &argumentError{fmt.Errorf("there is no %.64q", name)}
+		return &argumentError{fmt.Errorf("there is no parameter %.64q", name)}
 	}
 	return nil
 }
@@ -266,16 +266,16 @@ func opaqueIn(arguments any) string {
 			}
 		}
 	case state.Opaque:
-		return "what is given " + whyOpaque(arguments)
+		return "the value " + whyOpaque(arguments)
 	}
-	return "an argument has no form that can be sent"
+	return "an argument cannot be sent"
 }
 
 func whyOpaque(o state.Opaque) string {
 	if o.Reason == "" {
-		return "has no form that can be sent"
+		return "cannot be sent"
 	}
-	return fmt.Sprintf("cannot be sent, for %.200s", o.Reason)
+	return fmt.Sprintf("cannot be sent: %.200s", o.Reason)
 }
 
 // errToolLimit returns the error of a call that is over a limit.

@@ -142,15 +142,15 @@ func TestToolCalls(t *testing.T) {
 			"nothing()":                              "None",
 			"add(1)":                                 "TypeError: add: missing a required argument: 'B'; call it as add(A: int, B: int) -> int: ",
 			"add(1, 'x')":                            "TypeError: ",
-			"echo(lambda: 0)":                        `TypeError: echo: wrong arguments: "X", a builtins.function, has no form that can be sent: convert it`,
-			"(lambda x: (x.append(x), echo(x)))([])": "TypeError: echo: wrong arguments: what is given cannot be sent, for it contains itself: convert it",
+			"echo(lambda: 0)":                        `TypeError: echo: wrong arguments: "X", a builtins.function, cannot be sent: convert it`,
+			"(lambda x: (x.append(x), echo(x)))([])": "TypeError: echo: wrong arguments: the value cannot be sent: it contains itself: convert it",
 			"fails()":                                "ToolError: fails: no luck: ",
 			"custom()":                               "ToolError: custom: open x: away: fs.PathErrorFalse",
 			"typed()":                                "ToolError: typed: none left: EmptyFalse",
 			"panics()":                               "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
 			"odd()":                                  "ToolError: odd: the tool's result has no Python form",
 			"hangs()":                                "ToolError: hangs: it took longer than 1ms: TimeoutErrorTrue",
-			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, which is all the run may: LimitErrorFalse",
+			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, as often as the run may call it: LimitErrorFalse",
 			"small('x' * 200)":                       "ToolError: the arguments of small have",
 			"small('x' * 60)":                        "ToolError: the result of small has",
 			"asks(12)":                               "1",
@@ -163,21 +163,21 @@ func TestToolCalls(t *testing.T) {
 			}
 		}
 		if got := text(t, r, caught("fails()")); !strings.HasSuffix(got, "True") {
-			t.Errorf("retryable: %s", got)
+			t.Errorf("retryable: %s, want %q at its end", got, "True")
 		}
 		// A name that is not a tool, called without going through the functions.
 		if got := text(t, r, caught("__import__('sys').modules['_e2bctl_tools']._bridge.call('os', {})")); !strings.Contains(got, `no tool "os"`) {
-			t.Error(got)
+			t.Errorf("got %q, want %q in it", got, `no tool "os"`)
 		}
 		// From threads and from coroutines, many times.
 		code := "import asyncio, threading\nseen = []\nts = [threading.Thread(target=lambda i=i: seen.extend(add(i, j) for j in range(20))) for i in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nasync def main():\n    return await asyncio.gather(*(add.aio(i, 1) for i in range(10)))\nstr([len(seen), sum(seen), threading.Thread, asyncio.new_event_loop().run_until_complete(main())][:2])"
 		if got := text(t, r, code); got != "[160, 2080]" {
-			t.Error(got)
+			t.Errorf("got %q, want %q", got, "[160, 2080]")
 		}
 		r.Close()
 		reply, err := h.execute(t.Context(), "kernel", mustRequest("try:\n    add(1, 2)\nexcept NameError:\n    print('gone')"), runhost.Handler{})
 		if err != nil || reply.Status != "ok" {
-			t.Errorf("after Close: %+v, %v", reply, err)
+			t.Errorf("after Close: %+v, %v, want reply.Status = %q and no error", reply, err, "ok")
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestToolCallsOverlap(t *testing.T) {
 			return 1, nil
 		})}})
 		if got := text(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda: n.append(meet())) for _ in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\nstr(len(n))"); got != "8" {
-			t.Error(got)
+			t.Errorf("got %q, want %q", got, "8")
 		}
 	})
 }
@@ -240,14 +240,17 @@ func TestFinalAnswer(t *testing.T) {
 			var rs runs
 			r := h.begin(t, &rs, Params{})
 			step, err := r.Exec(t.Context(), code)
-			if err != nil || !step.Final || string(step.Value.Bytes()) != want || strings.Contains(step.Stdout, "not this") {
-				t.Errorf("%s: %+v, %v", code, step, err)
+			if err != nil || !step.Final || string(step.Value.Bytes()) != want {
+				t.Errorf("%s: got %+v, %v, want the final answer %s and no error", code, step, err, want)
+			}
+			if strings.Contains(step.Stdout, "not this") {
+				t.Errorf("%s: code ran on after final_answer and printed %q", code, step.Stdout)
 			}
 			if raised := strings.Contains(code, "1/0"); (step.Error != nil) != raised {
-				t.Errorf("%s: %v", code, step.Error)
+				t.Errorf("%s: got %v, want a Python error: %v", code, step.Error, raised)
 			}
 			if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrRunFinished) {
-				t.Errorf("Exec: %v", err)
+				t.Errorf("Exec: %v, want ErrRunFinished", err)
 			}
 			r.Close()
 		}
@@ -283,7 +286,7 @@ func TestNamesCollide(t *testing.T) {
 	mustExec(t, r, "x = 5")
 	r.Close()
 	if _, err := rs.begin(t.Context(), h, "kernel", Params{Tools: []Tool{tool}}); err == nil || !strings.Contains(err.Error(), `"x"`) {
-		t.Errorf("a variable: %v", err)
+		t.Errorf("a variable: %v, want an error with %q", err, `"x"`)
 	}
 }
 
@@ -300,8 +303,12 @@ func TestToolNamesAreKept(t *testing.T) {
 			"try:\n    1/0\nexcept Exception as add: pass", "[add := i for i in [1]]", "if 1:\n    final_answer = 5",
 		} {
 			step, err := r.Exec(t.Context(), code)
-			if err != nil || step.Error == nil || step.Error.Name != "NameTaken" || !strings.Contains(step.Error.Value, "it is a tool. Choose another name") {
-				t.Errorf("%q: %+v, %v", code, step.Error, err)
+			if err != nil || step.Error == nil {
+				t.Errorf("%q: got %+v, %v, want a Python error and no error", code, step, err)
+				continue
+			}
+			if want := "it is a tool. Choose another name"; step.Error.Name != "NameTaken" || !strings.Contains(step.Error.Value, want) {
+				t.Errorf("%q: got %+v, want NameTaken with %q", code, step.Error, want)
 			}
 		}
 		for _, code := range []string{
@@ -324,7 +331,7 @@ func TestRunTimeoutAndMemory(t *testing.T) {
 	var rs runs
 	r := h.begin(t, &rs, Params{Limits: Limits{MaxMemoryBytes: 64 << 20, RunTimeout: time.Hour}})
 	if step, err := r.Exec(t.Context(), "x = bytearray(1 << 30)"); err != nil || step.Error == nil || step.Error.Name != "MemoryError" {
-		t.Errorf("%+v, %v", step, err)
+		t.Errorf("got %+v, %v, want a Python error %q and no error", step, err, "MemoryError")
 	}
 	mustExec(t, r, "x = bytearray(1 << 20)")
 	r.Close()
@@ -332,7 +339,7 @@ func TestRunTimeoutAndMemory(t *testing.T) {
 	mustExec(t, r, "len(bytearray(1 << 28))")
 	r.deadline = time.Now()
 	if _, err := r.Exec(t.Context(), "1"); !errors.Is(err, ErrRunTimeout) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ErrRunTimeout", err)
 	}
 }
 
@@ -342,22 +349,22 @@ func TestObservation(t *testing.T) {
 	var rs runs
 	r := h.begin(t, &rs, Params{Limits: Limits{MaxOutputBytes: 40}})
 	if got, want := mustExec(t, r, "print('hello')\n'value'").Observation(), "Printed:\nhello\nValue of the last expression:\n'value'\n"; got != want {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	got := mustExec(t, r, "print('a' * 1000)\n'b' * 1000").Observation()
 	if strings.Count(got, "bytes dropped]") != 2 || len(got) > 300 {
-		t.Errorf("%q", got)
+		t.Errorf(`got %q, want two notices of dropped bytes in at most 300 bytes`, got)
 	}
 	step, err := r.Exec(t.Context(), "1/0")
 	if err != nil || !strings.Contains(step.Observation(), "ZeroDivisionError") {
-		t.Errorf("%q, %v", step.Observation(), err)
+		t.Errorf("got %q, %v, want %q in it and no error", step.Observation(), err, "ZeroDivisionError")
 	}
 	if got := mustExec(t, r, "x = 1").Observation(); got != "(no output)\n" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, "(no output)\n")
 	}
 	large := Step{Execution: sandbox.Execution{Results: []sandbox.Result{{Main: true}}}} // the kernel left the value out
 	if got, want := large.Observation(), "Value of the last expression:\n(left out)\n"; got != want {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -378,11 +385,11 @@ func TestAuditAndRedaction(t *testing.T) {
 		step := mustExec(t, r, code+"{'k': s}")
 		failed, err := r.Exec(t.Context(), "spill()")
 		if err != nil || failed.Error == nil {
-			t.Fatalf("%+v, %v", failed, err)
+			t.Fatalf("got %+v, %v, want a Python error and no error", failed, err)
 		}
 		raised, err := r.Exec(t.Context(), "raise ValueError(s)")
 		if err != nil || raised.Error == nil {
-			t.Fatalf("%+v, %v", raised, err)
+			t.Fatalf("got %+v, %v, want a Python error and no error", raised, err)
 		}
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
@@ -395,7 +402,7 @@ func TestAuditAndRedaction(t *testing.T) {
 			}
 		}
 		if strings.Count(step.Stdout, redacted) != 5 {
-			t.Errorf("%q", step.Stdout)
+			t.Errorf("got %q, want 5 times %q", step.Stdout, redacted)
 		}
 		var events []string
 		for line := range strings.Lines(audit.String()) {
@@ -415,8 +422,12 @@ func TestAuditAndRedaction(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		m := r.Metrics()
-		if m.Steps != 3 || m.Errors != 2 || m.ToolCalls != 2 || m.ToolErrors != 1 || cmp.Diff([]string{"base64", "sys", "urllib.parse"}, m.Imports) != "" {
-			t.Errorf("%+v", m)
+		want := Metrics{
+			Steps: 3, Errors: 2, ToolCalls: 2, ToolErrors: 1, Imports: []string{"base64", "sys", "urllib.parse"},
+			CodeBytes: m.CodeBytes, Duration: m.Duration,
+		}
+		if diff := cmp.Diff(want, m); diff != "" {
+			t.Errorf("metrics (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -456,8 +467,11 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 	panics := NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("out of s3cr3ts") })
 	r := newPythonHost(t, "plain").begin(t, &rs, Params{Audit: &audit, Tools: []Tool{panics}, Redact: []string{"s3cr3t"}})
 	step, err := r.Exec(t.Context(), "panics()")
-	if err != nil || step.Error == nil || step.Error.Name != "ToolError" || strings.Contains(step.Observation(), "out of") {
-		t.Errorf("the code sees %+v, %v", step, err)
+	if err != nil || step.Error == nil || step.Error.Name != "ToolError" {
+		t.Errorf("got %+v, %v, want a ToolError and no error", step, err)
+	}
+	if text := step.Observation(); strings.Contains(text, "out of") {
+		t.Errorf("the model reads what the panic said: %q", text)
 	}
 	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID} {
 		if !strings.Contains(log.String(), part) {
@@ -465,19 +479,27 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 		}
 	}
 	line, _, _ := strings.Cut(audit.String(), "\n")
-	var event struct {
+	type panicked struct {
 		Event, Name, Panic, Stack string
 		Step                      int
 	}
-	if err := json.Unmarshal([]byte(line), &event); err != nil || event.Event != "panic" || event.Name != "panics" || event.Step != 1 || event.Panic != "out of [redacted]s" || !strings.Contains(event.Stack, "tool_test.go") {
-		t.Errorf("the audit has %+v, %v", event, err)
+	var event panicked
+	if err := json.Unmarshal([]byte(line), &event); err != nil {
+		t.Fatalf("the audit has %q: %v", line, err)
+	}
+	if want := "tool_test.go"; !strings.Contains(event.Stack, want) {
+		t.Errorf("the audit has the stack %q, want %q in it", event.Stack, want)
+	}
+	event.Stack = ""
+	if want := (panicked{Event: "panic", Name: "panics", Panic: "out of [redacted]s", Step: 1}); event != want {
+		t.Errorf("the audit has %+v, want %+v", event, want)
 	}
 	// If the client has a logger, that receives it instead.
 	var own lockedBuffer
 	r.log.logger = slog.New(slog.NewTextHandler(&own, nil))
 	after := log.String()
 	if _, err := r.Exec(t.Context(), "panics()"); err != nil || !strings.Contains(own.String(), "out of [redacted]s") || log.String() != after {
-		t.Errorf("%v; its own log: %s; the default one: %s", err, own.String(), log.String())
+		t.Errorf("%v; its own log: %s; the default one: %s; want no error, %q in its own, and %s", err, own.String(), log.String(), "out of [redacted]s", after)
 	}
 }
 
@@ -525,7 +547,7 @@ func TestAgentBudgets(t *testing.T) {
 	}{{helper, "fine", false}, {helper, "tokens", true}, {helper, "calls", true}, {brief, "time", true}, {nested, "x", true}, {deep, "x", true}} {
 		_, err := test.agent.call(t.Context(), mustValue(t, map[string]any{"task": test.task}))
 		if errors.Is(err, ErrBudget) != test.fails || err != nil != test.fails {
-			t.Errorf("%s %s: %v", test.agent.Name(), test.task, err)
+			t.Errorf("%s %s: got %v, want ErrBudget: %v", test.agent.Name(), test.task, err, test.fails)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type Axes struct {
 // Scale is how an axis maps values to positions.
 type Scale string
 
-// The scales that affect the type of values; others, such as "log", have
-// numbers.
+// The scales of axes; a figure may have others. A [Coordinate] is a time on ScaleDatetime, a name on
+// ScaleCategorical, and a number on all others.
 const (
 	ScaleLinear      Scale = "linear"
 	ScaleLog         Scale = "log"

@@ -85,17 +85,17 @@ func TestDataFrame(t *testing.T) {
 	var numbers []int64
 	var words []*string
 	if err := errors.Join(frame.Column("z", &numbers), frame.Column("a", &words)); err != nil || len(numbers) != 1 || words[1] != nil {
-		t.Errorf("%v %v %v", numbers, words, err)
+		t.Errorf("got %v %v %v, want one number, no second word and no error", numbers, words, err)
 	}
 	if err := frame.Column("b", &numbers); !errors.Is(err, api.ErrNotFound) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want api.ErrNotFound", err)
 	}
 	if err := frame.Column("a", &numbers); err == nil {
-		t.Error("words as numbers")
+		t.Error("words as numbers, want an error")
 	}
 	for _, data := range []string{`[]`, `{"a":1}`, `{"a":[1]`, `7`} {
 		if _, err := ParseDataFrame([]byte(data)); err == nil {
-			t.Errorf("%s is taken for a data frame", data)
+			t.Errorf("%s is taken for a data frame, want an error", data)
 		}
 	}
 }

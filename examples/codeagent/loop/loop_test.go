@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -79,10 +81,12 @@ func TestSolve(t *testing.T) {
 		Total float64 `py:"total"`
 	}
 	if err := result.Answer.Decode(&answer); err != nil || answer.Total != 9 {
-		t.Errorf("the answer is %v, %v", answer, err)
+		t.Errorf("the answer is %v, %v, want 9 and no error", answer, err)
 	}
-	if m := result.Metrics; m.Steps != 6 || m.Errors != 4 || m.ToolCalls != 4 || m.ToolErrors != 1 || m.Tokens != 7*modeltest.Tokens {
-		t.Errorf("%+v", m)
+	got := result.Metrics
+	want := agent.Metrics{Steps: 6, Errors: 4, ToolCalls: 4, ToolErrors: 1, Tokens: 7 * modeltest.Tokens, CodeBytes: got.CodeBytes, Imports: got.Imports, Duration: got.Duration}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 	for _, part := range []string{`"prompt":"Sum up"`, `"tokens":700`, `"status":"success"`, "[redacted]"} {
 		if !strings.Contains(audit.String(), part) {
@@ -214,7 +218,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 	}
 	defer run.Close()
 	step, err := run.Exec(t.Context(), "helper('Do')")
-	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had 201 of tokens") || asked != 3 {
+	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had a budget of 201 tokens") || asked != 3 {
 		t.Errorf("asked %d times, %v\n%s", asked, err, step.Observation())
 	}
 }

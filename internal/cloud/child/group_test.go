@@ -83,13 +83,13 @@ func TestGroupOutlivesLeader(t *testing.T) {
 				t.Errorf("ended as %v, want exit status 7", g.State())
 			}
 			if line, err := out.ReadString('\n'); line != "left\n" {
-				t.Fatalf("%q, %v", line, err)
+				t.Fatalf("got %q, %v, want %q", line, err, "left\n")
 			}
 			if err := g.Signal(unix.SIGKILL); err != nil {
 				t.Fatalf("Signal: %v", err)
 			}
 			if rest, err := out.ReadString(0); rest != "" { // the pipe ends when its last holder does
-				t.Errorf("%q, %v", rest, err)
+				t.Errorf("got %q, %v, want nothing", rest, err)
 			}
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()
@@ -133,7 +133,7 @@ func TestSignalSparesSuccessor(t *testing.T) {
 			}
 			_ = successor.Wait()
 			if status := successor.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
-				t.Errorf("the successor ended by %v", status.Signal())
+				t.Errorf("the successor ended by %v, want %v", status.Signal(), unix.SIGTERM)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestWaitTakesNoThread(t *testing.T) {
 		waits.Go(func() { _ = groups[i].Wait() })
 	}
 	if more := threads(t) - before; more > many/2 {
-		t.Errorf("%d threads more to wait for %d processes", more, many)
+		t.Errorf("%d threads more to wait for %d processes, want at most %v", more, many, many/2)
 	}
 	for _, g := range groups {
 		if err := g.Signal(unix.SIGKILL); err != nil {
@@ -185,7 +185,7 @@ func TestWaitTakesNoThread(t *testing.T) {
 	waits.Wait()
 	for _, g := range groups {
 		if !strings.Contains(fmt.Sprint(g.State()), "killed") {
-			t.Errorf("ended as %v", g.State())
+			t.Errorf("ended as %v, want %q", g.State(), "killed")
 		}
 	}
 }

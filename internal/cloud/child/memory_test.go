@@ -3,7 +3,9 @@
 package child
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os/exec"
 	"testing"
 )
@@ -30,8 +32,11 @@ func TestMemory(t *testing.T) {
 		_ = cmd.Run() // its state says how it ended
 		kills += tt.kills
 		err := verdict(cmd.ProcessState)
-		if (err != nil) != (tt.want != "") || err != nil && (err.Error() != tt.want || !errors.Is(err, ErrOutOfMemory)) {
-			t.Errorf("%s with %d kills: %v", tt.script, tt.kills, err)
+		if got := fmt.Sprint(err); got != cmp.Or(tt.want, "<nil>") {
+			t.Errorf("%s with %d kills: got %s, want %s", tt.script, tt.kills, got, tt.want)
+		}
+		if err != nil && !errors.Is(err, ErrOutOfMemory) {
+			t.Errorf("%s with %d kills: got %v, want ErrOutOfMemory", tt.script, tt.kills, err)
 		}
 		if err := none(cmd.ProcessState); err != nil {
 			t.Errorf("without a limit: %v", err)
@@ -39,7 +44,7 @@ func TestMemory(t *testing.T) {
 	}
 	for n, want := range map[uint64]string{0: "0 bytes", 1000: "1000 bytes", 1 << 10: "1 KiB", 2 << 30: "2 GiB", 1 << 50: "1024 TiB"} {
 		if got := size(n); got != want {
-			t.Errorf("%d bytes are %s", n, got)
+			t.Errorf("%d bytes are %s, want %s", n, got, want)
 		}
 	}
 }

@@ -99,13 +99,13 @@ func start(t *testing.T, limit int, patience time.Duration) *server {
 			t.Error(err)
 		}
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
+			t.Errorf("got %v, want http.ErrServerClosed", err)
 		}
 		handlers.Wait()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if len(l.conns) > 0 || l.strangers.Len() > 0 || l.idle.Len() > 0 {
-			t.Errorf("%d connections are left, %d strangers, %d idle", len(l.conns), l.strangers.Len(), l.idle.Len())
+			t.Errorf("%d connections are left, %d strangers, %d idle, want none", len(l.conns), l.strangers.Len(), l.idle.Len())
 		}
 	})
 	t.Cleanup(s.close)
@@ -261,7 +261,7 @@ func TestStrangersEnd(t *testing.T) {
 	for name, c := range map[string]*client{"in use": busy, "upgraded": upgraded} {
 		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		if _, err := c.in.ReadByte(); !isTimeout(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want a timeout", name, err)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestOldestIdleMakesRoom(t *testing.T) {
 	late := s.dial(t)
 	late.mustEnd(t, "one for which there is no room")
 	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "ulimit -n") {
-		t.Errorf("the log says %q", got)
+		t.Errorf("the log says %q, want one line with %q and %q", got, "limit=4", "ulimit -n")
 	}
 	_ = busy[0].Close() // makes room once the server notices
 	for served := false; !served; {

@@ -142,7 +142,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[65536]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, the daemon's port"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, envd's port"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[` + strings.Repeat("1,", 1024) + `1]}}`, 400, "validation error: network.httpsPorts has more than 1024 ports"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"maskRequestHost":"a/b"}}`, 400, "validation error: network.maskRequestHost is not a host name"},
 		{"POST", "/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "validation error: network.allowPublicTraffic false needs secure true"},
@@ -223,8 +223,8 @@ func TestKey(t *testing.T) {
 		if resp.StatusCode != tt.status {
 			t.Errorf("%s: %d %s, want %d", tt.name, resp.StatusCode, text, tt.status)
 		}
-		if tt.status == 401 && (!strings.HasPrefix(text, `{"code":401,"message":"`) || strings.Contains(text, testKey[4:])) {
-			t.Errorf("%s: %s", tt.name, text)
+		if want := `{"code":401,"message":"`; tt.status == 401 && (!strings.HasPrefix(text, want) || strings.Contains(text, testKey[4:])) {
+			t.Errorf("%s: got %s, want %s at its start, without the key", tt.name, text, want)
 		}
 	}
 }
@@ -259,8 +259,14 @@ func TestCreate(t *testing.T) {
 			if len(id) != 21 || id[0] != 'i' || strings.ContainsFunc(id, notLowerAlphanumeric) {
 				t.Errorf("id %q", id)
 			}
-			if (spec.AccessToken != "") != tt.secured || (spec.TrafficToken != "") != tt.traffic || spec.Egress.DenyAll() != tt.offline || spec.MaskHost != tt.mask || !slices.Equal(spec.HTTPSPorts, tt.https) {
-				t.Errorf("spec %+v", spec)
+			if secured, traffic := spec.AccessToken != "", spec.TrafficToken != ""; secured != tt.secured || traffic != tt.traffic {
+				t.Errorf("got an access token: %v, a traffic token: %v, want %v, %v", secured, traffic, tt.secured, tt.traffic)
+			}
+			if offline := spec.Egress.DenyAll(); offline != tt.offline {
+				t.Errorf("got offline: %v, want %v", offline, tt.offline)
+			}
+			if spec.MaskHost != tt.mask || !slices.Equal(spec.HTTPSPorts, tt.https) {
+				t.Errorf("got host %q and HTTPS ports %v, want %q and %v", spec.MaskHost, spec.HTTPSPorts, tt.mask, tt.https)
 			}
 			want := map[string]any{
 				"sandboxID": id, "templateID": spec.TemplateID, "clientID": "local", "envdVersion": "0.6.13",
@@ -279,11 +285,11 @@ func TestCreate(t *testing.T) {
 			started, _ := time.Parse(time.RFC3339, got["startedAt"].(string))
 			ends, _ := time.Parse(time.RFC3339, got["endAt"].(string))
 			if ends.Sub(started) != tt.lifetime || time.Since(started) > time.Minute {
-				t.Errorf("lives from %v to %v", started, ends)
+				t.Errorf("lives from %v to %v, want ends.Sub(started) = %v and time.Since(started) <= %v", started, ends, tt.lifetime, time.Minute)
 			}
 			entries := s.log.Entries()
 			if created := entries[len(entries)-2]; !slices.Equal(created.Ignored, tt.ignored) || created.Path != tt.path || created.Status != 201 {
-				t.Errorf("logged %+v", created)
+				t.Errorf("logged %+v, want ignored %v, path %v and status 201", created, tt.ignored, tt.path)
 			}
 		})
 	}
@@ -311,7 +317,7 @@ func TestDetail(t *testing.T) {
 		t.Errorf("detail (-want +got):\n%s", diff)
 	}
 	if got := s.must(t, "GET", "/templates/aliases/BASE", "", 200); got["templateID"] != "localbasetemplate000" || got["public"] != true {
-		t.Errorf("alias %v", got)
+		t.Errorf("alias %v, want the public template %q", got, "localbasetemplate000")
 	}
 }
 
@@ -359,15 +365,15 @@ func TestLifetime(t *testing.T) {
 	// The longest lifetime counts from the start.
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":3600}`, 200)
 	if got := left(); got != time.Minute {
-		t.Errorf("%v left of the longest life", got)
+		t.Errorf("%v left of the longest life, want %v", got, time.Minute)
 	}
 	advance(time.Minute)
 	if !s.fakes.Fake(id).Ended() {
 		t.Fatal("lives too long")
 	}
 	message := s.must(t, "GET", "/sandboxes/"+id, "", 404)["message"].(string)
-	if want := fmt.Sprintf("Sandbox %q doesn't exist or you don't have access to it: its time was over at ", id); !strings.HasPrefix(message, want) {
-		t.Error(message)
+	if want := fmt.Sprintf("Sandbox %q doesn't exist or you don't have access to it: its lifetime was over at ", id); !strings.HasPrefix(message, want) {
+		t.Errorf("got %v, want %q at its start", message, want)
 	}
 }
 
@@ -416,8 +422,14 @@ func TestConcurrencyBound(t *testing.T) {
 		work.Go(func() {
 			resp, text := s.do(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`)
 			statuses.Store(i, resp.StatusCode)
-			if resp.StatusCode == 429 && (resp.Header.Get("Retry-After") != "" || resp.Header.Get("Should-Retry") != "false" || !strings.Contains(text, "sandboxes, 3")) {
-				t.Error(resp.Header, text)
+			if resp.StatusCode != 429 {
+				return
+			}
+			if after, should := resp.Header.Get("Retry-After"), resp.Header.Get("Should-Retry"); after != "" || should != "false" {
+				t.Errorf("got Retry-After %q, Should-Retry %q, want none, false", after, should)
+			}
+			if want := "sandboxes, 3"; !strings.Contains(text, want) {
+				t.Errorf("got %s, want %q in it", text, want)
 			}
 		})
 	}
@@ -449,8 +461,8 @@ func TestLaunchFails(t *testing.T) {
 	}
 	s.fakes.Fail(&lifecycle.RefusedError{Reason: "envVars are too large"})
 	got := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`, 400)
-	if got["message"] != "validation error: envVars are too large" {
-		t.Error(got)
+	if want := "validation error: envVars are too large"; got["message"] != want {
+		t.Errorf("got %q, want the message %q", got, want)
 	}
 }
 
@@ -468,7 +480,7 @@ func TestAbandonedCreate(t *testing.T) {
 	transport := &http.Transport{}
 	if resp, err := transport.RoundTrip(r); err == nil {
 		resp.Body.Close()
-		t.Error("want an error")
+		t.Error("no error")
 	}
 	for len(s.fakes.IDs()) != 1 {
 		runtime.Gosched()
@@ -547,11 +559,11 @@ func TestList(t *testing.T) {
 			for page := 0; ; page++ {
 				resp, text := s.do(t, "GET", "/v2/sandboxes?"+query, "")
 				if resp.StatusCode != 200 || resp.Header.Get("X-Total-Running") != tt.total {
-					t.Fatalf("%d %s, X-Total-Running %q", resp.StatusCode, text, resp.Header.Get("X-Total-Running"))
+					t.Fatalf("%d %s, X-Total-Running %q, want 200 and %q", resp.StatusCode, text, resp.Header.Get("X-Total-Running"), tt.total)
 				}
 				var list []listed
 				if err := json.Unmarshal([]byte(text), &list); err != nil || list == nil {
-					t.Fatalf("%s: %v", text, err)
+					t.Fatalf("%s: got %v, want a list and no error", text, err)
 				}
 				for _, sb := range list {
 					got = append(got, sb.SandboxID)
@@ -576,7 +588,7 @@ func TestList(t *testing.T) {
 	_, text = s.do(t, "GET", "/sandboxes?"+filter("n", "4"), "")
 	var old []listed
 	if err := json.Unmarshal([]byte(text), &old); err != nil || len(old) != 1 || old[0].SandboxID != ids[4] {
-		t.Errorf("first generation: %s", text)
+		t.Errorf("first generation: %s, want only %v", text, ids[4])
 	}
 }
 
@@ -588,17 +600,17 @@ func FuzzParseListQuery(f *testing.F) {
 		q, err := parseListQuery(raw)
 		if err != nil {
 			if e, ok := errors.AsType[*apiError](err); !ok || e.Code != 400 || len(e.Message) > 2*maxMessage {
-				t.Error(err)
+				t.Errorf("got %v, want status 400 and a message of at most %d bytes", err, 2*maxMessage)
 			}
 			return
 		}
 		if q.limit < 1 || q.limit > maxPage {
-			t.Errorf("limit %d", q.limit)
+			t.Errorf("limit %d, want 1 to %d", q.limit, maxPage)
 		}
 		if q.after != nil {
 			c, ascending, ok := decodeCursor(q.after.encode(q.ascending))
 			if !ok || c.id != q.after.id || ascending != q.ascending {
-				t.Errorf("cursor %+v comes back as %+v", *q.after, c)
+				t.Errorf("cursor %+v comes back as %+v, ascending: want %v", *q.after, c, q.ascending)
 			}
 		}
 	})

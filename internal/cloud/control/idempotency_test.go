@@ -39,14 +39,14 @@ func TestIdempotency(t *testing.T) {
 		t.Errorf("%d answers, %d sandboxes, want one", count, len(s.fakes.IDs()))
 	}
 	if status, text := s.createWith(t, "key-1", `{"templateID":"base"}`); status != 422 {
-		t.Errorf("other request: %d %s", status, text)
+		t.Errorf("other request: %d %s, want 422", status, text)
 	}
 	if status, text := s.createWith(t, "key-2", body); status != 201 || len(s.fakes.IDs()) != 2 {
-		t.Errorf("other key: %d %s", status, text)
+		t.Errorf("other key: %d %s, want 201 and a second sandbox", status, text)
 	}
 	for _, key := range []string{"A", "ä", strings.Repeat("a", 256)} {
 		if status, text := s.createWith(t, key, body); status != 400 {
-			t.Errorf("%.5q: %d %s", key, status, text)
+			t.Errorf("%.5q: got %d %s, want 400", key, status, text)
 		}
 	}
 }
@@ -61,6 +61,6 @@ func TestIdempotencyOfFailures(t *testing.T) {
 	}
 	s.fakes.Fail(nil)
 	if status, text := s.createWith(t, "key", `{"templateID":"base"}`); status != 201 {
-		t.Errorf("%d %s", status, text)
+		t.Errorf("got %d %s, want 201", status, text)
 	}
 }

@@ -72,7 +72,7 @@ func (n *networkRequest) validate(secure bool) error {
 	case slices.ContainsFunc(n.HTTPSPorts, notPort):
 		return invalid("network.httpsPorts must be ports from 1 to 65535")
 	case slices.Contains(n.HTTPSPorts, protocol.PortEnvd):
-		return invalid("network.httpsPorts must not have %d, the daemon's port", protocol.PortEnvd)
+		return invalid("network.httpsPorts must not have %d, envd's port", protocol.PortEnvd)
 	case n.private() && !secure:
 		return invalid("network.allowPublicTraffic false needs secure true")
 	case n.MaskRequestHost != "" && !validHost(n.MaskRequestHost):

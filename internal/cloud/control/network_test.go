@@ -59,10 +59,10 @@ func TestNetworkErrors(t *testing.T) {
 		}
 	}
 	if got := s.fakes.Fake(id).Rules(); got != nil {
-		t.Errorf("a refused change was made: %+v", got)
+		t.Errorf("a refused change was made: %+v, want none", got)
 	}
 	if resp, text := s.do(t, "PUT", "/sandboxes/"+strings.Repeat("x", 21)+"/network", `{}`); resp.StatusCode != 404 {
-		t.Errorf("%d %s", resp.StatusCode, text)
+		t.Errorf("got %d %s, want 404", resp.StatusCode, text)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestNetworkUpdate(t *testing.T) {
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base","allow_internet_access":false,"network":{"allowOut":["203.0.113.0/24"],"maskRequestHost":"localhost:${PORT}"}}`)
 	if want := rules(t, false, []string{"203.0.113.0/24"}, nil); !reflect.DeepEqual(s.fakes.Spec(id).Egress, want) {
-		t.Errorf("created with %+v", s.fakes.Spec(id).Egress)
+		t.Errorf("created with %+v, want %+v", s.fakes.Spec(id).Egress, want)
 	}
 	for _, tt := range []struct {
 		body    string
@@ -88,7 +88,7 @@ func TestNetworkUpdate(t *testing.T) {
 	} {
 		resp, text := s.do(t, "PUT", "/sandboxes/"+id+"/network", tt.body)
 		if resp.StatusCode != 204 || text != "" {
-			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, text)
+			t.Errorf("%s: got %d %s, want status 204 and no body", tt.body, resp.StatusCode, text)
 		}
 		if got := s.fakes.Fake(id).Rules(); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %+v, want %+v", tt.body, got, tt.want)
@@ -99,7 +99,7 @@ func TestNetworkUpdate(t *testing.T) {
 			t.Errorf("%s: reported (-want +got):\n%s", tt.body, diff)
 		}
 		if got["allowInternetAccess"] != false {
-			t.Errorf("%s: allowInternetAccess is %v", tt.body, got["allowInternetAccess"])
+			t.Errorf("%s: allowInternetAccess is %v, want false", tt.body, got["allowInternetAccess"])
 		}
 	}
 }
@@ -126,6 +126,6 @@ func TestNetworkUpdateOfWhatEnds(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
 	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "killed by request") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s, want status http.StatusNotFound and %q in it", w.Code, w.Body, "killed by request")
 	}
 }

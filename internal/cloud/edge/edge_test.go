@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,12 +203,12 @@ func TestRequestIsCarriedUnchanged(t *testing.T) {
 		t.Errorf("header (-want +got):\n%s", diff)
 	}
 	if got.RequestURI != "/a%2Fb//c?x=1;2&y=%zz" || got.Host != "localhost" {
-		t.Errorf("got %q on %q", got.RequestURI, got.Host)
+		t.Errorf("got %q on %q, want %q on %q", got.RequestURI, got.Host, "/a%2Fb//c?x=1;2&y=%zz", "localhost")
 	}
 
 	c.do(t, ask{method: "GET", path: "/", host: "localhost", header: by(id, "3000")})
 	if got.Host != "app.test:3000" || got.Header.Get("X-Forwarded-Host") != "localhost" {
-		t.Errorf("masked: Host %q, X-Forwarded-Host %q", got.Host, got.Header.Get("X-Forwarded-Host"))
+		t.Errorf(`masked: Host %q, X-Forwarded-Host %q, want %q, %q`, got.Host, got.Header.Get("X-Forwarded-Host"), "app.test:3000", "localhost")
 	}
 }
 
@@ -232,11 +233,11 @@ func TestAnswersStream(t *testing.T) {
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
 	if line, err := body.ReadString('\n'); line != "one\n" {
-		t.Fatal(line, err)
+		t.Fatalf("got %q, %v, want %q", line, err, "one\n")
 	}
 	close(more)
 	if line, err := body.ReadString('\n'); line != "two\n" {
-		t.Fatal(line, err)
+		t.Fatalf("got %q, %v, want %q", line, err, "two\n")
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
@@ -268,12 +269,12 @@ func TestConversation(t *testing.T) {
 		for _, want := range messages {
 			_, _ = io.WriteString(send, want)
 			if line, err := body.ReadString('\n'); line != want {
-				t.Fatalf("length %d: %q, %v", length, line, err)
+				t.Fatalf("length %d: %q, %v, want %q", length, line, err, want)
 			}
 		}
 		_ = send.Close()
 		if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
-			t.Fatalf("length %d: %q, %v", length, rest, err)
+			t.Fatalf("length %d: %q, %v, want no rest and no error", length, rest, err)
 		}
 		_ = resp.Body.Close()
 		transport.CloseIdleConnections()
@@ -322,7 +323,7 @@ func TestWebsocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, got, err := conn.ReadMessage(); err != nil || string(got) != string(want) {
-		t.Fatal(len(got), err)
+		t.Fatalf("got %d bytes, %v, want the %d that were sent", len(got), err, len(want))
 	}
 }
 
@@ -346,7 +347,7 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 	in := bufio.NewReader(outside)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp, err)
+		t.Fatalf("got %v, %v, want status 101", resp, err)
 	}
 	server := <-inside
 	defer server.Close()
@@ -425,7 +426,7 @@ func TestFaults(t *testing.T) {
 		return late(ctx, port)
 	}})
 	if resp, _ := c.do(t, ask{method: "GET", header: by("ilate", "3000")}); resp.StatusCode != 200 {
-		t.Errorf("late server: %d", resp.StatusCode)
+		t.Errorf("late server: %d, want 200", resp.StatusCode)
 	}
 
 	// The sandbox is removed while a connection waits for a port.
@@ -441,7 +442,7 @@ func TestFaults(t *testing.T) {
 	}
 	rt.ServeHTTP(w, r)
 	if w.Code != 502 || !strings.Contains(w.Body.String(), messageNotFound) {
-		t.Errorf("removed while waiting: %d %s", w.Code, w.Body)
+		t.Errorf("removed while waiting: %d %s, want status 502 and %q in it", w.Code, w.Body, messageNotFound)
 	}
 }
 
@@ -452,11 +453,11 @@ func TestTooManyRequests(t *testing.T) {
 	c.lookup(id).inFlight.Store(maxRequests)
 	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","connectionLimit":1000,"code":429}`; resp.StatusCode != 429 || body != want {
-		t.Errorf("%d %s", resp.StatusCode, body)
+		t.Errorf("got %d %s, want status 429 and body %v", resp.StatusCode, body, want)
 	}
 	c.lookup(id).inFlight.Store(maxRequests - 1)
 	if resp, _ = c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 200 {
-		t.Errorf("below the bound: %d", resp.StatusCode)
+		t.Errorf("below the bound: %d, want 200", resp.StatusCode)
 	}
 }
 
@@ -473,16 +474,19 @@ func FuzzFind(f *testing.F) {
 		to := find(r, "cloud.test")
 		switch to.kind {
 		case forSandbox:
-			if to.id == "" || strings.ContainsFunc(to.id, notLowerAlphanumeric) || to.port < 1 || to.port > 65535 {
-				t.Errorf("%+v", to)
+			if to.id == "" || strings.ContainsFunc(to.id, notLowerAlphanumeric) {
+				t.Errorf("got the id %q of %+v", to.id, to)
+			}
+			if to.port < 1 || to.port > 65535 {
+				t.Errorf("got the port %d of %+v", to.port, to)
 			}
 		case refused:
 			if to.status < 400 || to.reason == "" {
-				t.Errorf("%+v", to)
+				t.Errorf("got %+v, want a refusal with a reason", to)
 			}
 		case forAPI:
-			if h := hostname(host); h != "localhost" && !isIP(h) && h != "cloud.test" && h != "api.cloud.test" {
-				t.Errorf("API on %q", host)
+			if h := hostname(host); !isIP(h) && !slices.Contains([]string{"localhost", "cloud.test", "api.cloud.test"}, h) {
+				t.Errorf("the API is on %q", host)
 			}
 		case forSigned:
 			t.Error("there is no signature")

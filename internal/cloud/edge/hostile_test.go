@@ -89,7 +89,7 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 			}
 			body, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("%s %q, %v", res.Status, body, err)
+				t.Errorf("got %s %q, %v, want status http.StatusServiceUnavailable and no error", res.Status, body, err)
 			}
 			fmt.Fprintf(conn, "GET /sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n%s\r\n\r\n", secret)
 			rest, _ := io.ReadAll(in)
@@ -98,7 +98,7 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 			}
 			_ = conn.Close()
 			if got := <-heard; got != "" {
-				t.Errorf("the sandbox heard %q", got)
+				t.Errorf("the sandbox heard %q, want nothing", got)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestHostileAnswers(t *testing.T) {
 				}
 			}
 			if _, body := c.do(t, ask{path: "/sandboxes"}); body != "api /sandboxes" {
-				t.Errorf("the API says %q", body)
+				t.Errorf("the API says %q, want %q", body, "api /sandboxes")
 			}
 		})
 	}

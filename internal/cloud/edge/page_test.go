@@ -69,7 +69,7 @@ func TestPages(t *testing.T) {
 	}
 	resp, body := c.do(t, ask{method: "HEAD", header: page(by("inobody", "3000"))})
 	if resp.StatusCode != 502 || body != "" || resp.ContentLength <= 0 {
-		t.Errorf("HEAD: %d, length %d, body %q", resp.StatusCode, resp.ContentLength, body)
+		t.Errorf("HEAD: %d, length %d, body %q, want status 502, a length and no body", resp.StatusCode, resp.ContentLength, body)
 	}
 }
 
@@ -81,6 +81,6 @@ func TestPageIsEscaped(t *testing.T) {
 	w := httptest.NewRecorder()
 	writeError(w, r, sandboxError{SandboxID: "<script>", Message: "<b>", Code: 502})
 	if body := w.Body.String(); strings.Contains(body, "<script>") || strings.Contains(body, "<b>") {
-		t.Error(body)
+		t.Errorf("got %q, want no %q in it and no %q in it", body, "<script>", "<b>")
 	}
 }

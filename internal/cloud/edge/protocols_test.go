@@ -43,11 +43,11 @@ func TestHTTP2Client(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || string(body) != "HTTP/1.1 POST body six" || resp.ProtoMajor != 2 {
-		t.Errorf("%s %q, %v", resp.Proto, body, err)
+	if want := "HTTP/1.1 POST body six"; err != nil || string(body) != want || resp.ProtoMajor != 2 {
+		t.Errorf("got %s %q, %v, want HTTP/2, body %q and no error", resp.Proto, body, err, want)
 	}
 	if resp.Trailer.Get("X-Sum") != "7" || resp.Trailer.Get("X-Late") != "8" {
-		t.Errorf("trailers %v", resp.Trailer)
+		t.Errorf(`trailers %v, want trailer "X-Sum" = %q and trailer "X-Late" = %q`, resp.Trailer, "7", "8")
 	}
 }
 
@@ -112,18 +112,18 @@ func TestGRPC(t *testing.T) {
 					t.Fatal(err)
 				}
 				if resp.StatusCode != 200 {
-					t.Fatal(resp.Status)
+					t.Fatalf("got %v, want status 200", resp.Status)
 				}
 				in := bufio.NewReader(resp.Body)
 				for _, message := range []string{"one\n", "two\n"} {
 					_, _ = io.WriteString(send, message)
 					if got, err := in.ReadString('\n'); got != message {
-						t.Fatalf("%q, %v", got, err)
+						t.Fatalf("got %q, %v, want %q", got, err, message)
 					}
 				}
 				_ = send.Close()
 				if _, err := io.ReadAll(in); err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
-					t.Errorf("trailers %v, %v", resp.Trailer, err)
+					t.Errorf(`trailers %v, %v, want trailer "Grpc-Status" = %q and no error`, resp.Trailer, err, "0")
 				}
 				_ = resp.Body.Close()
 				select {
@@ -144,7 +144,7 @@ func TestHTTPSPorts(t *testing.T) {
 	upgrader := websocket.Upgrader{}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS.ServerName != "" {
-			t.Errorf("server name %q", r.TLS.ServerName)
+			t.Errorf("server name %q, want nothing", r.TLS.ServerName)
 		}
 		if !websocket.IsWebSocketUpgrade(r) {
 			_, _ = io.WriteString(w, "secure "+r.Host)
@@ -184,7 +184,7 @@ func TestHTTPSPorts(t *testing.T) {
 	defer conn.Close()
 	_ = conn.WriteMessage(websocket.TextMessage, []byte("hello"))
 	if _, got, err := conn.ReadMessage(); string(got) != "hello" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v, want %q", got, err, "hello")
 	}
 }
 
@@ -237,7 +237,7 @@ func TestMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 405 || string(body) != refusedMethod {
-		t.Errorf("CONNECT: %s %s, %v", resp.Status, body, err)
+		t.Errorf("CONNECT: %s %s, %v, want status 405 and body %v", resp.Status, body, err, refusedMethod)
 	}
 }
 
@@ -280,11 +280,11 @@ func TestExpectContinue(t *testing.T) {
 		return conn, in, resp
 	}
 	if _, _, resp := ask("/refuse"); resp.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("refused: %s", resp.Status)
+		t.Errorf("refused: %s, want status http.StatusRequestEntityTooLarge", resp.Status)
 	}
 	conn, in, resp := ask("/take")
 	if resp.StatusCode != http.StatusContinue {
-		t.Fatalf("taken: %s", resp.Status)
+		t.Fatalf("taken: %s, want status http.StatusContinue", resp.Status)
 	}
 	_, _ = io.WriteString(conn, "body")
 	for resp.StatusCode == http.StatusContinue { // both this server and the one inside may say so
@@ -294,7 +294,7 @@ func TestExpectContinue(t *testing.T) {
 		}
 	}
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != "body" {
-		t.Errorf("taken: %s %q, %v", resp.Status, body, err)
+		t.Errorf("taken: %s %q, %v, want status 200 and body %q", resp.Status, body, err, "body")
 	}
 }
 
@@ -333,12 +333,12 @@ func TestSilentStream(t *testing.T) {
 		defer resp.Body.Close()
 		in := bufio.NewReader(resp.Body)
 		if line, err := in.ReadString('\n'); line != "data: begin\n" {
-			t.Fatalf("%q, %v", line, err)
+			t.Fatalf("got %q, %v, want %q", line, err, "data: begin\n")
 		}
 		<-time.After(2 * time.Hour)
 		_, _ = io.WriteString(send, "data: still here\n")
 		if line, err := in.ReadString('\n'); line != "data: still here\n" {
-			t.Errorf("%q, %v", line, err)
+			t.Errorf("got %q, %v, want %q", line, err, "data: still here\n")
 		}
 		_ = send.Close()
 	})
@@ -410,7 +410,7 @@ func TestKilledWhileAnswering(t *testing.T) {
 			defer resp.Body.Close()
 			part := make([]byte, 4)
 			if _, err := io.ReadFull(resp.Body, part); err != nil || string(part) != "part" {
-				t.Fatalf("%q, %v", part, err)
+				t.Fatalf("got %q, %v, want %q and no error", part, err, "part")
 			}
 			c.Remove(id)
 			close(cut)
@@ -418,7 +418,7 @@ func TestKilledWhileAnswering(t *testing.T) {
 				t.Errorf("it ended as if it were whole, with %q", rest)
 			}
 			if resp, body := c.do(t, ask{method: "GET", host: r.Host}); resp.StatusCode != 502 || !strings.Contains(body, messageNotFound) {
-				t.Errorf("the next request: %d %s", resp.StatusCode, body)
+				t.Errorf("the next request: %d %s, want status 502 and %q in it", resp.StatusCode, body, messageNotFound)
 			}
 		})
 	}
@@ -432,9 +432,11 @@ func TestTooManyConnections(t *testing.T) {
 	c.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, fmt.Errorf("room: %w", ErrTooMany) }})
 	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","code":429}`; resp.StatusCode != 429 || body != want {
-		t.Errorf("%d %s", resp.StatusCode, body)
+		t.Errorf("got %d %s, want status 429 and body %v", resp.StatusCode, body, want)
 	}
-	if isPlain(errors.New("x")) || !isPlain(fmt.Errorf("dial: %w", tls.RecordHeaderError{})) {
-		t.Error("isPlain")
+	for err, want := range map[error]bool{errors.New("x"): false, fmt.Errorf("dial: %w", tls.RecordHeaderError{}): true} {
+		if got := isPlain(err); got != want {
+			t.Errorf("isPlain(%v) = %v, want %v", err, got, want)
+		}
 	}
 }

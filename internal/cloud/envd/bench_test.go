@@ -71,7 +71,7 @@ func BenchmarkOutput(b *testing.B) {
 			n += len(s.Msg().GetEvent().GetData().GetStdout())
 		}
 		if s.Err() != nil || n != size {
-			b.Fatalf("%d bytes, %v", n, s.Err())
+			b.Fatalf("%d bytes, %v, want %d and no error", n, s.Err(), size)
 		}
 		s.Close()
 	}
@@ -90,7 +90,7 @@ func BenchmarkUpload(b *testing.B) {
 		req.Header.Set("Content-Type", "application/octet-stream")
 		res, err := client.Do(req)
 		if err != nil || res.StatusCode != http.StatusOK {
-			b.Fatalf("%v, %v", res, err)
+			b.Fatalf("got %v, %v, want status http.StatusOK and no error", res, err)
 		}
 		res.Body.Close()
 	}

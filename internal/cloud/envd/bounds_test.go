@@ -46,13 +46,13 @@ func TestRequestsAreBounded(t *testing.T) {
 		t.Errorf("/health: %d, want 204", w.Code)
 	}
 	if w := ask("GET", "/files", ""); w.Code != 429 || !strings.Contains(w.Body.String(), `{"code":429,`) || !strings.Contains(w.Body.String(), bound) {
-		t.Errorf("/files: %d %s", w.Code, w.Body)
+		t.Errorf("/files: %d %s, want status 429, %q in it and %q in it", w.Code, w.Body, `{"code":429,`, bound)
 	}
 	if w := ask("POST", "/process.Process/List", "application/json"); w.Code != 429 || !strings.Contains(w.Body.String(), `"resource_exhausted"`) || !strings.Contains(w.Body.String(), bound) {
-		t.Errorf("List: %d %s", w.Code, w.Body)
+		t.Errorf("List: %d %s, want status 429, %q in it and %q in it", w.Code, w.Body, `"resource_exhausted"`, bound)
 	}
 	if w := ask("POST", "/process.Process/Start", "application/connect+json"); w.Code != 200 || w.Body.Bytes()[0] != 2 || !strings.Contains(w.Body.String(), bound) {
-		t.Errorf("Start: %d %q", w.Code, w.Body)
+		t.Errorf("Start: %d %q, want 200, the flags of the end of a stream and %q in it", w.Code, w.Body, bound)
 	}
 	close(leave)
 	all.Wait()
@@ -87,11 +87,11 @@ func TestInputIsBounded(t *testing.T) {
 	}
 	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
 	if got, err := collect(s); err != nil || got.end.GetStatus() != "signal: killed" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v, want status %q and no error", got, err, "signal: killed")
 	}
 	first.Wait()
 	if n := r.stdin.waiting.Load(); n != 0 {
-		t.Errorf("%d bytes still count as waiting", n)
+		t.Errorf("%d bytes still count as waiting, want 0", n)
 	}
 }
 
@@ -124,17 +124,17 @@ func TestThousandAtOnce(t *testing.T) {
 	}
 	list, err := processes.List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 	if err != nil || len(list.Msg.GetProcesses()) != many {
-		t.Fatalf("%d processes are listed, %v", len(list.Msg.GetProcesses()), err)
+		t.Fatalf("%d processes are listed, %v, want %d and no error", len(list.Msg.GetProcesses()), err, many)
 	}
 	if tasks, err := os.ReadDir("/proc/self/task"); err != nil || len(tasks) > many/2 {
-		t.Errorf("%d threads for %d processes, %v", len(tasks), many, err)
+		t.Errorf("%d threads for %d processes, %v, want at most %v and no error", len(tasks), many, err, many/2)
 	}
 	for i, pid := range pids {
 		if _, err := processes.CloseStdin(t.Context(), connect.NewRequest(&process.CloseStdinRequest{Process: byPid(pid)})); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := collect(streams[i]); err != nil || r.end.GetStatus() != "exit status 0" {
-			t.Fatalf("%d: %v, %v", i, r.end, err)
+			t.Fatalf("%d: got %v, %v, want status %q and no error", i, r.end, err, "exit status 0")
 		}
 	}
 	await(t, "an empty list", func() bool {

@@ -75,7 +75,7 @@ type Agent struct {
 func New(o Options) (*Agent, error) {
 	users, err := newUsers(o.Users, o.DefaultUser)
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("envd: %w", err)
 	}
 	envs := maps.Clone(o.Envs)
 	if envs == nil {
@@ -83,7 +83,7 @@ func New(o Options) (*Agent, error) {
 	}
 	maps.Copy(envs, o.System)
 	if err := checkEnvironment(envs); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("envd: %w", err)
 	}
 	logger := o.Logger
 	if logger == nil {

@@ -199,8 +199,8 @@ func TestToken(t *testing.T) {
 		if body != refusal {
 			t.Errorf("%s %s: %q, want %q", test.method, test.target, body, refusal)
 		}
-		if got := res.Header.Get("Content-Type"); got != "application/json; charset=utf-8" {
-			t.Errorf("%s %s: Content-Type %q", test.method, test.target, got)
+		if got, want := res.Header.Get("Content-Type"), "application/json; charset=utf-8"; got != want {
+			t.Errorf("%s %s: Content-Type %q, want %q", test.method, test.target, got, want)
 		}
 	}
 }
@@ -302,10 +302,10 @@ func TestEnviron(t *testing.T) {
 		t.Errorf("Environ: %q, want %q", got, want)
 	}
 	if _, err := a.Environ("nobody", nil); err == nil {
-		t.Error("Environ of an unknown user succeeded")
+		t.Error("Environ of an unknown user succeeded, want an error")
 	}
 	if _, err := a.Environ("", map[string]string{"X": "a\x00b"}); err == nil {
-		t.Error("Environ with a zero byte succeeded")
+		t.Error("Environ with a zero byte succeeded, want an error")
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

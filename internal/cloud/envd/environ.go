@@ -16,11 +16,11 @@ import (
 func (a *Agent) Environ(user string, extra map[string]string) ([]string, error) {
 	u, err := a.users.lookup(user)
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("envd: %w", err)
 	}
 	env, err := a.environ(u, extra)
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("envd: %w", err)
 	}
 	return env, nil
 }

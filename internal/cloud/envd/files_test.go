@@ -118,10 +118,10 @@ func TestDownload(t *testing.T) {
 	}
 	res, body := d.do(t, "GET", "/files?path=a.txt", "", "Accept-Encoding", "gzip, deflate")
 	if res.Header.Get("Content-Encoding") != "gzip" || res.Header.Get("Last-Modified") != "" || unzip(t, body) != "0123456789" {
-		t.Errorf("gzip: %v %q", res.Header, body)
+		t.Errorf(`gzip: %v %q, want header "Content-Encoding" = %q, no header "Last-Modified") and unzip(t, body %q`, res.Header, body, "gzip", "0123456789")
 	}
 	if _, body := d.do(t, "GET", "/files?path=/proc/self/status", ""); !strings.HasPrefix(body, "Name:") {
-		t.Errorf("a file of the kernel: %.80q", body)
+		t.Errorf("a file of the kernel: %.80q, want %q at its start", body, "Name:")
 	}
 }
 
@@ -238,25 +238,25 @@ func TestUploadForm(t *testing.T) {
 		t.Errorf("%d %s %s, want %s", res.StatusCode, res.Header.Get("Content-Type"), answer, want)
 	}
 	if got := content(t, d.home+"/deep/er/a.txt") + content(t, d.home+"/b.txt"); got != "onetwo" {
-		t.Errorf("wrote %q", got)
+		t.Errorf("wrote %q, want %q", got, "onetwo")
 	}
 
 	contentType, body = form(t, part{"file", `; filename="x"`, "first"}, part{"file", `; filename="y"`, "second"})
 	res, answer = d.do(t, "POST", "/files?path=same", body, "Content-Type", contentType)
 	if res.StatusCode != 400 || !strings.Contains(answer, "you cannot upload multiple files to the same path") || content(t, d.home+"/same") != "first" {
-		t.Errorf("%d %s", res.StatusCode, answer)
+		t.Errorf(`got %d %s, want status 400, %q in it and the file %q`, res.StatusCode, answer, "you cannot upload multiple files to the same path", "first")
 	}
 	contentType, body = form(t, part{"other", `; filename="x"`, "first"})
 	if res, answer := d.do(t, "POST", "/files", body, "Content-Type", contentType); res.StatusCode != 200 || answer != "[]" {
-		t.Errorf("no file parts: %d %s", res.StatusCode, answer)
+		t.Errorf("no file parts: %d %s, want status 200 and answer %q", res.StatusCode, answer, "[]")
 	}
 	contentType, body = form(t, part{"file", "", "x"})
 	if res, answer := d.do(t, "POST", "/files", body, "Content-Type", contentType); res.StatusCode != 400 {
-		t.Errorf("no file name: %d %s", res.StatusCode, answer)
+		t.Errorf("no file name: %d %s, want 400", res.StatusCode, answer)
 	}
 	contentType, body = form(t, part{"file", `; filename="cut"`, "x"})
 	if res, answer := d.do(t, "POST", "/files", body[:len(body)-10], "Content-Type", contentType); res.StatusCode < 400 {
-		t.Errorf("cut form: %d %s", res.StatusCode, answer)
+		t.Errorf("cut form: %d %s, want at least 400", res.StatusCode, answer)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestUploadRaw(t *testing.T) {
 			}
 		}
 		if _, err := os.Stat(d.home + "/d"); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a refused upload left a file: %v", err)
+			t.Errorf("a refused upload left a file: %v, want os.ErrNotExist", err)
 		}
 	})
 }
@@ -336,18 +336,18 @@ func TestOverwrite(t *testing.T) {
 		}
 		text := strings.Repeat("n", size)
 		if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/symlink"), text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
-			t.Errorf("%s: %d %s", name, res.StatusCode, answer)
+			t.Errorf("%s: got %d %s, want 200", name, res.StatusCode, answer)
 		}
 		for _, file := range []string{"file", "link", "symlink"} {
 			if content(t, dir+"/"+file) != text {
-				t.Errorf("%s: %s does not hold the upload", name, file)
+				t.Errorf(`%s: %s does not hold the upload, which is %q`, name, file, text)
 			}
 		}
 		if info, err := os.Stat(dir + "/file"); err != nil || info.Mode() != 0o750 {
-			t.Errorf("%s: mode %v, %v", name, info.Mode(), err)
+			t.Errorf("%s: mode %v, %v, want 0o750 and no error", name, info.Mode(), err)
 		}
 		if list, err := os.ReadDir(dir); err != nil || len(list) != 3 {
-			t.Errorf("%s: left %v, %v", name, list, err)
+			t.Errorf("%s: left %v, %v, want 3 files and no error", name, list, err)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestCutUpload(t *testing.T) {
 			}
 			answer, err := io.ReadAll(conn) // the server has given up when it closes
 			if err != nil || !bytes.Contains(answer, []byte("400 Bad Request")) {
-				t.Errorf("%d bytes to %s: %s, %v", size, name, answer, err)
+				t.Errorf("%d bytes to %s: %s, %v, want %q in it and no error", size, name, answer, err, []byte("400 Bad Request"))
 			}
 			conn.Close()
 		}
@@ -379,7 +379,7 @@ func TestCutUpload(t *testing.T) {
 			t.Errorf("after %d bytes the old file holds %d", size, len(got))
 		}
 		if list, err := os.ReadDir(d.home); err != nil || len(list) != 1 {
-			t.Errorf("after %d bytes there is %v, %v", size, list, err)
+			t.Errorf("after %d bytes there is %v, %v, want one file and no error", size, list, err)
 		}
 	}
 }
@@ -416,7 +416,7 @@ func TestMetadata(t *testing.T) {
 	}
 	upload()
 	if got := stat(); len(got) != 0 {
-		t.Errorf("cleared metadata: %v", got)
+		t.Errorf("cleared metadata: %v, want none", got)
 	}
 }
 
@@ -445,10 +445,10 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	if got := content(t, d.home+"/sub/x"); got != "one twoone " {
-		t.Errorf("composed %q", got)
+		t.Errorf("composed %q, want %q", got, "one twoone ")
 	}
 	if list, err := os.ReadDir(d.home); err != nil || len(list) != 1 {
-		t.Errorf("left %v, %v", list, err)
+		t.Errorf("left %v, %v, want one file and no error", list, err)
 	}
 }
 
@@ -460,9 +460,14 @@ func TestMetrics(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.CPUCount != 2 || got.MemTotal != 512<<20 || got.MemTotalMiB != 512 || got.MemUsed == 0 || got.DiskTotal == 0 ||
-		got.DiskUsed > got.DiskTotal || time.Now().Unix()-got.Timestamp > 60 {
-		t.Errorf("%s", body)
+	if got.CPUCount != 2 || got.MemTotal != 512<<20 || got.MemTotalMiB != 512 {
+		t.Errorf("got %s, want 2 CPUs and 512 MiB", body)
+	}
+	if got.MemUsed == 0 || got.DiskTotal == 0 || got.DiskUsed > got.DiskTotal {
+		t.Errorf("got %s, want memory and a disk that are in use", body)
+	}
+	if age := time.Now().Unix() - got.Timestamp; age > 60 {
+		t.Errorf("got %s, which is %d s old", body, age)
 	}
 }
 
@@ -507,7 +512,7 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("%s: the old file holds %d bytes", name, len(got))
 		}
 		if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
-			t.Errorf("%s: left %v, %v", name, list, err)
+			t.Errorf("%s: left %v, %v, want 2 files and no error", name, list, err)
 		}
 	}
 }

@@ -52,16 +52,16 @@ func TestStat(t *testing.T) {
 		}
 	}
 	_, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "none"}))
-	if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "file not found: lstat") {
-		t.Errorf("missing: %v", err)
+	if want := "file not found: lstat"; connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), want) {
+		t.Errorf("missing: %v, want connect.CodeNotFound and an error with %q", err, want)
 	}
 	res, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: d.home + "/../" + d.home[1:]}))
 	if err == nil {
-		t.Errorf("a path that is not there: %v", res.Msg)
+		t.Errorf("a path that is not there: %v, want an error", res.Msg)
 	}
 	root, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "/tmp/../"}))
 	if err != nil || root.Msg.GetEntry().GetPath() != "/tmp/../" {
-		t.Errorf("an absolute path must come back as it was: %v, %v", root, err)
+		t.Errorf("an absolute path must come back as it was: %v, %v, want path %q and no error", root, err, "/tmp/../")
 	}
 }
 
@@ -114,7 +114,7 @@ func TestMakeDir(t *testing.T) {
 	put(t, d.home+"/file", "")
 	res, err := d.files().MakeDir(t.Context(), connect.NewRequest(&filesystem.MakeDirRequest{Path: "x/y"}))
 	if err != nil || res.Msg.GetEntry().GetType() != isTree || res.Msg.GetEntry().GetMode() != 0o755 {
-		t.Errorf("%v, %v", res, err)
+		t.Errorf("got %v, %v, want type %v, mode 0o755 and no error", res, err, isTree)
 	}
 	for path, want := range map[string]connect.Code{"x/y": connect.CodeAlreadyExists, "file": connect.CodeInvalidArgument, "file/x": connect.CodeInternal} {
 		_, err := d.files().MakeDir(t.Context(), connect.NewRequest(&filesystem.MakeDirRequest{Path: path}))
@@ -136,13 +136,13 @@ func TestMoveAndRemove(t *testing.T) {
 	}
 	res, err := move("a", "new/b")
 	if err != nil || res.Msg.GetEntry().GetPath() != d.home+"/new/b" || content(t, d.home+"/new/b") != "text" {
-		t.Errorf("%v, %v", res, err)
+		t.Errorf(`got %v, %v, want path %v, the content %q and no error`, res, err, d.home+"/new/b", "text")
 	}
 	if _, err := move("a", "c"); connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "source file not found") {
-		t.Errorf("missing source: %v", err)
+		t.Errorf("missing source: %v, want connect.CodeNotFound and an error with %q", err, "source file not found")
 	}
 	if _, err := move("new", "new/b/c"); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("into a file: %v", err)
+		t.Errorf("into a file: %v, want connect.CodeInternal", err)
 	}
 	for range 2 { // removing what does not exist succeeds
 		if _, err := d.files().Remove(t.Context(), connect.NewRequest(&filesystem.RemoveRequest{Path: "new"})); err != nil {
@@ -150,7 +150,7 @@ func TestMoveAndRemove(t *testing.T) {
 		}
 	}
 	if list, err := os.ReadDir(d.home); err != nil || len(list) != 0 {
-		t.Errorf("left %v, %v", list, err)
+		t.Errorf("left %v, %v, want no files and no error", list, err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestLegacyClient(t *testing.T) {
 		res, body := d.do(t, "POST", "/filesystem.Filesystem/Stat", `{"path":"a"}`, "Content-Type", "application/json", "User-Agent", agent)
 		stripped := compact(t, []byte(body)) == `{"entry":{"name":"a","type":"FILE_TYPE_FILE","path":"`+d.home+`/a"}}`
 		if stripped != legacy || (res.Header.Get("X-E2B-Legacy-SDK") == "true") != legacy {
-			t.Errorf("%s: %v %s", agent, res.Header, body)
+			t.Errorf("%s: got %v %s, want a legacy answer: %v", agent, res.Header, body, legacy)
 		}
 	}
 }

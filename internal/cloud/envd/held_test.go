@@ -30,7 +30,7 @@ func heldEnd(t *testing.T, s trailed) result {
 	t.Helper()
 	r, err := collect(s)
 	if err != nil || r.end == nil {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("got %+v, %v, want an end and no error", r, err)
 	}
 	if note := s.ResponseTrailer().Get("E2bctl-Output-Held"); note != "true" {
 		t.Errorf("trailer %v, want that the output is held", s.ResponseTrailer())
@@ -72,7 +72,7 @@ func TestOutputHeld(t *testing.T) {
 				t.Errorf("%+v, want 2000 times x, started, and status 3", r)
 			}
 			if late := heldEnd(t, d.attach(t, t.Context(), byPid(pid))); late.end.GetExitCode() != 3 {
-				t.Errorf("late Connect: %+v", late)
+				t.Errorf("late Connect: %+v, want exit code 3", late)
 			}
 			if answer := through(t, d.home); answer != "alive\n" {
 				t.Errorf("the child is %q, want that it lives", answer)

@@ -51,7 +51,7 @@ func TestKillAnswersAtTheEnd(t *testing.T) {
 					t.Errorf("killed again: %v, want not_found", err)
 				}
 				if r, err := collect(d.attach(t, t.Context(), byPid(pid))); err != nil || r.end == nil {
-					t.Errorf("the end of process %d is not known: %+v, %v", pid, r, err)
+					t.Errorf("the end of process %d is not known: %+v, %v, want an end and no error", pid, r, err)
 				}
 				s.Close()
 			}

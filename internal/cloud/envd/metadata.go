@@ -97,8 +97,8 @@ func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, e
 	return metadata, nil
 }
 
-// attributes returns those of the attribute names that list reports which are
-// metadata.
+// attributes returns the names of the attributes that are metadata, among those that
+// list reports.
 func attributes(list func([]byte) (int, error)) []string {
 	size, err := list(nil)
 	if err != nil || size == 0 {

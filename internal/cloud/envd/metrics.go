@@ -74,7 +74,7 @@ func (a *Agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 func (m *metrics) sample() (usage, error) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs("/", &disk); err != nil {
-		return usage{}, fmt.Errorf("agent: measure the disk: %w", err)
+		return usage{}, fmt.Errorf("envd: measure the disk: %w", err)
 	}
 	total := disk.Blocks * uint64(disk.Bsize)
 	used, resident, err := processTotals()
@@ -119,12 +119,12 @@ func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 func processTotals() (used time.Duration, resident uint64, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return 0, 0, fmt.Errorf("agent: measure processes: %w", err)
+		return 0, 0, fmt.Errorf("envd: measure processes: %w", err)
 	}
 	defer proc.Close()
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
-		return 0, 0, fmt.Errorf("agent: measure processes: %w", err)
+		return 0, 0, fmt.Errorf("envd: measure processes: %w", err)
 	}
 	for _, name := range names {
 		if name[0] < '0' || name[0] > '9' {

@@ -31,7 +31,7 @@ const (
 )
 
 var (
-	errFellBehind         = errors.New("the stream takes no output while others wait for it: connect again")
+	errFellBehind         = errors.New("the stream does not read its output, and others wait for it: connect again")
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 

@@ -73,7 +73,7 @@ func TestStalledReader(t *testing.T) {
 			t.Errorf("the reader got %d of %d", len(got), queuedChunks+5)
 		}
 		if got := strings.ReplaceAll(stalled.drain(), "|", ""); len(got) != queuedChunks || !stalled.cut {
-			t.Errorf("the stalled one got %d, cut %v", len(got), stalled.cut)
+			t.Errorf("the stalled one got %d, cut %v, want %d, cut", len(got), stalled.cut, queuedChunks)
 		}
 		o.unsubscribe(first)
 		o.unsubscribe(stalled)
@@ -145,6 +145,6 @@ func TestSubscribersAreBounded(t *testing.T) {
 	}
 	o.end()
 	if s, err := o.subscribe(); s != nil || err != nil {
-		t.Errorf("subscribe after the end: %v, %v", s, err)
+		t.Errorf("subscribe after the end: %v, %v, want none and no error", s, err)
 	}
 }

@@ -316,8 +316,8 @@ func (r *running) hasExpired() bool {
 	return r.expired
 }
 
-// abandon kills the process and what is left of its group without telling anybody. It
-// must be called only once.
+// abandon kills the process and what is left of its group, and informs no subscriber.
+// It must be called only once.
 func (r *running) abandon() {
 	close(r.output.abandoned)
 	_ = r.signal(unix.SIGKILL)

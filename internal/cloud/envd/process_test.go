@@ -194,8 +194,8 @@ func TestWireBytes(t *testing.T) {
 		envelope(`{"process":{"cmd":"/bin/sh","args":["-c","printf hi; exit 3"]},"stdin":false}`),
 		"Content-Type", "application/connect+json", "Connect-Protocol-Version", "1",
 		"Connect-Accept-Encoding", "identity", "Connect-Content-Encoding", "identity")
-	if got := res.Header.Get("Content-Type"); got != "application/connect+json" {
-		t.Errorf("Content-Type %q", got)
+	if got, want := res.Header.Get("Content-Type"), "application/connect+json"; got != want {
+		t.Errorf("Content-Type %q, want %q", got, want)
 	}
 	var frames []string
 	var pid int
@@ -311,7 +311,7 @@ func TestInput(t *testing.T) {
 	}
 	r, err := collect(s)
 	if err != nil || r.stdout != "one two three" || r.end.GetExitCode() != 0 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want stdout %q, exit code 0 and no error", r, err, "one two three")
 	}
 }
 
@@ -392,7 +392,7 @@ func TestKillReachesGroup(t *testing.T) {
 	d := serve(t)
 	s, pid := d.begin(t, connect.NewRequest(shell(`sleep 600 & echo $!; wait`)))
 	if !s.Receive() {
-		t.Fatal(s.Err())
+		t.Fatalf("got %v, want a message", s.Err())
 	}
 	var child int
 	if _, err := fmt.Sscan(string(s.event().GetData().GetStdout()), &child); err != nil {
@@ -400,8 +400,8 @@ func TestKillReachesGroup(t *testing.T) {
 	}
 	d.kill(t, pid, process.Signal_SIGNAL_SIGTERM)
 	r, err := collect(s)
-	if err != nil || r.end.GetStatus() != "signal: terminated" {
-		t.Errorf("end %v, %v", r.end, err)
+	if want := "signal: terminated"; err != nil || r.end.GetStatus() != want {
+		t.Errorf("end %v, %v, want status %q and no error", r.end, err, want)
 	}
 	await(t, "the end of the child", func() bool {
 		state := stateOf(child)
@@ -428,7 +428,7 @@ func TestKillLiftsWait(t *testing.T) {
 	var detached int
 	for detached == 0 {
 		if !s.Receive() {
-			t.Fatal(s.Err())
+			t.Fatalf("got %v, want a message", s.Err())
 		}
 		out += string(s.event().GetData().GetStdout())
 		for line := range strings.Lines(out) {
@@ -439,7 +439,7 @@ func TestKillLiftsWait(t *testing.T) {
 	d.kill(t, pid, process.Signal_SIGNAL_SIGTERM)
 	r, err := collect(s)
 	if err != nil || r.end == nil || !strings.Contains(out+r.stdout, "last") {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want an end, %q in its output and no error", r, err, "last")
 	}
 }
 
@@ -506,13 +506,13 @@ func TestDisconnect(t *testing.T) {
 	}
 	got, err := collect(again)
 	if err != nil || got.stdout != "got it\n" || got.end.GetExitCode() != 0 {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v, want stdout %q, exit code 0 and no error", got, err, "got it\n")
 	}
 
 	// Its end is kept for a while, but it is no longer listed.
 	late := d.attach(t, t.Context(), byPid(pid))
 	if r, err := collect(late); err != nil || r.end.GetStatus() != "exit status 0" {
-		t.Errorf("late Connect: %+v, %v", r, err)
+		t.Errorf("late Connect: %+v, %v, want status %q and no error", r, err, "exit status 0")
 	}
 	list, err = d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 	if err != nil || len(list.Msg.GetProcesses()) != 0 {
@@ -576,7 +576,7 @@ func TestThroughput(t *testing.T) {
 	for s.Receive() {
 		data := s.event().GetData().GetStdout()
 		if len(data) > maxChunk {
-			t.Fatalf("an event of %d bytes", len(data))
+			t.Fatalf("an event of %d bytes, want at most %v", len(data), maxChunk)
 		}
 		if !bytes.HasPrefix(pattern[n%16:], data) {
 			t.Fatalf("wrong bytes at %d", n)
@@ -606,11 +606,11 @@ func TestSlowReader(t *testing.T) {
 	}
 	await(t, "a full queue", func() bool { return len(r.output.current()[0].chunks) == queuedChunks })
 	if _, err := os.Stat(marker); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the process wrote %d bytes that nobody read: %v", size, err)
+		t.Errorf("the process wrote %d bytes that nobody read: %v, want os.ErrNotExist", size, err)
 	}
 	got, err := collect(s)
 	if err != nil || len(got.stdout) != size {
-		t.Errorf("%d bytes, %v", len(got.stdout), err)
+		t.Errorf("%d bytes, %v, want %d and no error", len(got.stdout), err, size)
 	}
 	if _, err := os.Stat(marker); err != nil {
 		t.Error(err)
@@ -646,7 +646,7 @@ func TestTerminal(t *testing.T) {
 	var seen string
 	for !strings.Contains(seen, "tty\r\n") {
 		if !s.Receive() {
-			t.Fatalf("%q, %v", seen, s.Err())
+			t.Fatalf("got %q, %v, want a message", seen, s.Err())
 		}
 		seen += string(s.event().GetData().GetPty())
 	}
@@ -670,8 +670,11 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := collect(s)
-	if err != nil || !strings.HasSuffix(r.pty, "30 100\r\n") || r.end.GetExitCode() != 4 || r.stdout != "" {
-		t.Errorf("%+v, %v", r, err)
+	if err != nil || r.end.GetExitCode() != 4 {
+		t.Errorf("got %+v, %v, want exit code 4 and no error", r, err)
+	}
+	if !strings.HasSuffix(r.pty, "30 100\r\n") || r.stdout != "" {
+		t.Errorf("got the terminal %q and stdout %q, want %q at the end, and none", r.pty, r.stdout, "30 100\r\n")
 	}
 }
 
@@ -699,7 +702,7 @@ print("in order:", list(lines) == ["%d\n" % i for i in range(500)], "interrupted
 	}))
 	for seen := ""; !strings.Contains(seen, "ready\r\n"); {
 		if !s.Receive() {
-			t.Fatalf("%q, %v", seen, s.Err())
+			t.Fatalf("got %q, %v, want a message", seen, s.Err())
 		}
 		seen += string(s.event().GetData().GetPty())
 	}
@@ -721,7 +724,7 @@ print("in order:", list(lines) == ["%d\n" % i for i in range(500)], "interrupted
 	}
 	send("end\n")
 	if r, err := collect(s); err != nil || !strings.HasSuffix(r.pty, "in order: True interrupted: True\r\n") {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v, want %q at the end and no error", r, err, "in order: True interrupted: True\r\n")
 	}
 }
 
@@ -745,12 +748,12 @@ func TestCredential(t *testing.T) {
 	req.Header().Set("Authorization", basic("user"))
 	s, _ := d.begin(t, req)
 	r, err := collect(s)
-	if err != nil || r.stdout != "1000\n1001\n1001 1002\nuser\n" {
-		t.Errorf("%+v, %v", r, err)
+	if want := "1000\n1001\n1001 1002\nuser\n"; err != nil || r.stdout != want {
+		t.Errorf("got %+v, %v, want stdout %q and no error", r, err, want)
 	}
 
 	if res, body := d.do(t, "POST", "/files?username=user&path=a/b/c", "x", "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
-		t.Fatalf("upload: %d %s", res.StatusCode, body)
+		t.Fatalf("upload: %d %s, want 200", res.StatusCode, body)
 	}
 	for _, name := range []string{"a", "a/b", "a/b/c"} {
 		info, err := os.Stat(home + "/" + name)
@@ -758,7 +761,7 @@ func TestCredential(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stat := info.Sys().(*syscall.Stat_t); stat.Uid != 1000 || stat.Gid != 1001 {
-			t.Errorf("%s belongs to %d:%d", name, stat.Uid, stat.Gid)
+			t.Errorf("%s belongs to %d:%d, want 1000:1001", name, stat.Uid, stat.Gid)
 		}
 	}
 }
@@ -795,7 +798,7 @@ func TestManyAtOnce(t *testing.T) {
 			defer s.Close()
 			r, err := collect(startStream{s})
 			if err != nil || r.stdout != fmt.Sprintln(i) || r.end.GetExitCode() != int32(i%7) {
-				t.Errorf("%d: %+v, %v", i, r, err)
+				t.Errorf("%d: got %+v, %v, want stdout %q, exit code %v and no error", i, r, err, fmt.Sprintln(i), int32(i%7))
 			}
 		})
 	}

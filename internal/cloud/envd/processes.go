@@ -35,7 +35,7 @@ const (
 )
 
 var (
-	errTooManyProcesses = fmt.Errorf("too many processes, or outputs that processes left behind hold open: the bound is %d", maxProcesses)
+	errTooManyProcesses = fmt.Errorf("too many processes, counting those that ended and whose output is still held open: the bound is %d", maxProcesses)
 	errClosed           = errors.New("the sandbox is shutting down")
 	errNoSelector       = errors.New("invalid input type <nil>")
 )

@@ -30,7 +30,7 @@ func TestUploadToPipe(t *testing.T) {
 		return res.StatusCode, answer
 	}
 	if status, answer := upload("lost"); status != http.StatusBadRequest || !strings.Contains(answer, "nobody reads the pipe: "+pipe) {
-		t.Errorf("without a reader: %d %s", status, answer)
+		t.Errorf("without a reader: %d %s, want status http.StatusBadRequest and %q in it", status, answer, "nobody reads the pipe: "+pipe)
 	}
 	much := strings.Repeat("0123456789abcdef", 3*block/16) + "end"
 	read := make(chan string, 1)
@@ -47,13 +47,13 @@ func TestUploadToPipe(t *testing.T) {
 		status, answer = upload(much)
 	}
 	if status != http.StatusOK || !strings.Contains(answer, pipe) {
-		t.Fatalf("%d %s", status, answer)
+		t.Fatalf("got %d %s, want status http.StatusOK and %q in it", status, answer, pipe)
 	}
 	if got := <-read; got != much {
 		t.Errorf("%d bytes came out of %d", len(got), len(much))
 	}
 	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
-		t.Errorf("it is %v now, %v", info.Mode(), err)
+		t.Errorf("it is %v now, %v, want type fs.ModeNamedPipe and no error", info.Mode(), err)
 	}
 	// One reader goes away, another stops reading.
 	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -71,7 +71,7 @@ func TestUploadToPipe(t *testing.T) {
 	}
 	reader.Close()
 	if _, err := (patient{f, patience}).Write([]byte("x")); err == nil || !strings.Contains(err.Error(), "nobody reads") {
-		t.Errorf("a pipe whose reader left: %v", err)
+		t.Errorf("a pipe whose reader left: %v, want an error with %q", err, "nobody reads")
 	}
 }
 
@@ -85,11 +85,11 @@ func TestUploadToDevice(t *testing.T) {
 	}
 	res, answer := d.do(t, "POST", "/files?path=/dev/null", strings.Repeat("x", 2*block), "Content-Type", "application/octet-stream")
 	if res.StatusCode != http.StatusOK {
-		t.Errorf("%d %s", res.StatusCode, answer)
+		t.Errorf("got %d %s, want http.StatusOK", res.StatusCode, answer)
 	}
 	info, err := os.Stat("/dev/null")
 	if err != nil || info.Mode().Type() != fs.ModeDevice|fs.ModeCharDevice {
-		t.Errorf("/dev/null is %v, %v", info.Mode(), err)
+		t.Errorf("/dev/null is %v, %v, want type %v and no error", info.Mode(), err, fs.ModeDevice|fs.ModeCharDevice)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestPipesInTheWay(t *testing.T) {
 	put(t, d.home+"/x", "x")
 	stat, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "x"}))
 	if err != nil || stat.Msg.GetEntry().GetName() != "x" {
-		t.Errorf("%v, %v", stat, err)
+		t.Errorf("got %v, %v, want name %q and no error", stat, err, "x")
 	}
 }
 
@@ -127,6 +127,6 @@ func TestHugePasswd(t *testing.T) {
 	put(t, name, "first:x:7:7\n"+strings.Repeat("-\n", 1<<20)+"last:x:8:8\n")
 	n := idNames{file: name}
 	if n.name(7) != "first" || n.name(8) != "8" {
-		t.Errorf("%q, %q", n.name(7), n.name(8))
+		t.Errorf("got %q, %q, want %q, %q", n.name(7), n.name(8), "first", "8")
 	}
 }

@@ -18,7 +18,7 @@ const maxWaiting = 1 << 20
 
 var (
 	errStdinClosed = errors.New("stdin not enabled or closed")
-	errInputFull   = fmt.Errorf("the process does not read: the bound of what may wait for it is %d bytes", maxWaiting)
+	errInputFull   = fmt.Errorf("the process does not read its stdin: the bound of what may wait for it is %d bytes", maxWaiting)
 )
 
 // input is the writing end of a process's standard input, or of its terminal.

@@ -35,7 +35,7 @@ func TestProcessTraps(t *testing.T) {
 		d.agent.processes.grace = time.Minute // unlike the service, which waits for ever
 		r := d.run(t, shell(`mkfifo release; (read x <release; echo late) & echo >release; exit 0`))
 		if r.stdout != "late\n" || r.end.GetExitCode() != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want stdout %q and exit code 0", r, "late\n")
 		}
 	})
 	t.Run("6 stdin is a pipe unless it is refused", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestProcessTraps(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := collect(s); err != nil || r.end.GetExitCode() != 0 {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("got %+v, %v, want exit code 0 and no error", r, err)
 		}
 	})
 	t.Run("8 any of several tags", func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestProcessTraps(t *testing.T) {
 		}
 		got, err = proto.Marshal(&process.ProcessEvent_EndEvent{ExitCode: -1})
 		if err != nil || string(got) != "\x08\x01" { // zigzag
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("got %q, %v, want %q and no error", got, err, "\x08\x01")
 		}
 	})
 	t.Run("15 only two signals", func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestFileTraps(t *testing.T) {
 	// 25: a size is a string, permissions are Go's.
 	if _, body := d.do(t, "POST", "/filesystem.Filesystem/Stat", `{"path":"a"}`, "Content-Type", "application/json"); !strings.Contains(compact(t, []byte(body)), `"size":"11"`) ||
 		!strings.Contains(compact(t, []byte(body)), `"permissions":"-rw-r--r--"`) {
-		t.Error(body)
+		t.Errorf("got %q, want %q in it and %q in it", body, `"size":"11"`, `"permissions":"-rw-r--r--"`)
 	}
 }
 
@@ -151,7 +151,7 @@ func frames(t *testing.T, body string) []string {
 	var list []string
 	for rest := []byte(body); len(rest) > 0; {
 		if len(rest) < 5 || len(rest) < 5+int(binary.BigEndian.Uint32(rest[1:5])) {
-			t.Fatalf("cut at %q", rest)
+			t.Fatalf("cut at %q, want a whole frame", rest)
 		}
 		n := 5 + int(binary.BigEndian.Uint32(rest[1:5]))
 		list = append(list, string(rest[:n]))
@@ -202,7 +202,7 @@ func TestConnectTraps(t *testing.T) {
 			all := frames(t, body)
 			last := all[len(all)-1]
 			if last[0] != 2 {
-				t.Errorf("%s: the last of %d frames has flags %d", test.trap, len(all), last[0])
+				t.Errorf("%s: the last of %d frames has flags %d, want 2", test.trap, len(all), last[0])
 			}
 			body = last[5:]
 		}
@@ -353,12 +353,12 @@ func FuzzFiles(f *testing.F) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if w.Code == http.StatusInternalServerError && r.Method == http.MethodGet {
-				t.Errorf("%s: %d %s", r.Method, w.Code, w.Body)
+				t.Errorf("%s: got %d %s, want any other status", r.Method, w.Code, w.Body)
 			}
 		}
 		list, err := os.ReadDir(home)
 		if err != nil || len(list) > 2 {
-			t.Errorf("there is %v, %v", list, err)
+			t.Errorf("there is %v, %v, want at most 2 files and no error", list, err)
 		}
 	})
 }
@@ -398,7 +398,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 	}()
 	// Other processes are not held up.
 	if r := d.run(t, shell("echo other")); r.stdout != "other\n" {
-		t.Errorf("another process: %+v", r)
+		t.Errorf("another process: %+v, want stdout %q", r, "other\n")
 	}
 	if _, err := d.files().Stat(ctx, connect.NewRequest(&filesystem.StatRequest{})); err != nil {
 		t.Error(err)

@@ -81,7 +81,7 @@ func TestSupersededUpload(t *testing.T) {
 			})
 			newer := strings.Repeat("n", block+100)
 			if res, answer := d.do(t, "POST", "/files?path="+test.path, newer, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
-				t.Fatalf("the newer upload: %d %s", res.StatusCode, answer)
+				t.Fatalf("the newer upload: %d %s, want 200", res.StatusCode, answer)
 			}
 			if test.cut {
 				if err := older.CloseWrite(); err != nil {
@@ -95,7 +95,7 @@ func TestSupersededUpload(t *testing.T) {
 				t.Errorf("the file holds %d bytes, %d of them the older upload's, want %d of the newer one's", len(got), strings.Count(got, "o"), len(newer))
 			}
 			if list, err := os.ReadDir(d.home); err != nil || len(list) != 2 {
-				t.Errorf("left %v, %v", list, err)
+				t.Errorf("left %v, %v, want 2 files and no error", list, err)
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func TestTenWriters(t *testing.T) {
 				writers.Go(func() {
 					text := strings.Repeat(string(rune('a'+i)), 1000+i*block/3)
 					if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(path), text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
-						t.Errorf("%d: %d %s", i, res.StatusCode, answer)
+						t.Errorf("%d: got %d %s, want 200", i, res.StatusCode, answer)
 					}
 				})
 			}
@@ -152,13 +152,13 @@ func TestNoRoom(t *testing.T) {
 		}
 	}
 	if got := content(t, dir+"/old"); got != "old" {
-		t.Errorf("the old file holds %q", got)
+		t.Errorf("the old file holds %q, want %q", got, "old")
 	}
 	if _, err := os.Stat(dir + "/new"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a new file: %v", err)
+		t.Errorf("a new file: %v, want os.ErrNotExist", err)
 	}
 	// An upload that fits is accepted.
 	if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/fits"), strings.Repeat("x", 3<<20), "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
-		t.Errorf("%d %s", res.StatusCode, answer)
+		t.Errorf("got %d %s, want 200", res.StatusCode, answer)
 	}
 }

@@ -27,7 +27,7 @@ func TestBadNames(t *testing.T) {
 	}
 	put(t, d.home+"/end", "")
 	if got := strings.Join(w.until(t, "end"), "|"); !strings.Contains(got, "CREATE bad\uFFFD|") || !strings.Contains(got, "CREATE new\nline \u20ac|") {
-		t.Errorf("events %q", got)
+		t.Errorf("events %q, want %q in it and %q in it", got, "CREATE bad\uFFFD|", "CREATE new\nline \u20ac|")
 	}
 	for codec, options := range map[string][]connect.ClientOption{"proto": nil, "json": {connect.WithProtoJSON()}} {
 		res, err := d.files(options...).ListDir(t.Context(), connect.NewRequest(&filesystem.ListDirRequest{}))
@@ -49,11 +49,11 @@ func TestBadNames(t *testing.T) {
 	// Invalid text in a request is refused, not guessed.
 	res, body := d.do(t, "POST", "/filesystem.Filesystem/Stat", "{\"path\":\"bad\xff\"}", "Content-Type", "application/json")
 	if res.StatusCode != 400 || !strings.Contains(body, "invalid_argument") {
-		t.Errorf("JSON: %d %s", res.StatusCode, body)
+		t.Errorf("JSON: %d %s, want status 400 and %q in it", res.StatusCode, body, "invalid_argument")
 	}
 	res, body = d.do(t, "POST", "/filesystem.Filesystem/Stat", "\x0a\x04bad\xff", "Content-Type", "application/proto")
 	if res.StatusCode != 400 || !strings.Contains(body, "invalid_argument") {
-		t.Errorf("proto: %d %s", res.StatusCode, body)
+		t.Errorf("proto: %d %s, want status 400 and %q in it", res.StatusCode, body, "invalid_argument")
 	}
 }
 
@@ -186,20 +186,20 @@ func TestKeptEventsAreBounded(t *testing.T) {
 	n := 0
 	for ; one.keep(event) == nil; n++ {
 		if n > maxKept/4000 {
-			t.Fatalf("%d events of 4,000 bytes are kept", n)
+			t.Fatalf("%d events of 4,000 bytes are kept, want at most %v", n, maxKept/4000)
 		}
 	}
 	if err := other.keep(event); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "16777216") {
 		t.Errorf("another watcher: %v, want the bound named", err)
 	}
 	if events, err := one.take(); len(events) != n || err != nil {
-		t.Errorf("%d of %d events, %v", len(events), n, err)
+		t.Errorf("%d of %d events, %v, want %d and no error", len(events), n, err, n)
 	}
 	if err := other.keep(event); err != nil {
 		t.Errorf("after they were taken: %v", err)
 	}
 	other.forget()
 	if kept := ws.kept.Load(); kept != 0 {
-		t.Errorf("%d bytes are still counted", kept)
+		t.Errorf("%d bytes are still counted, want 0", kept)
 	}
 }

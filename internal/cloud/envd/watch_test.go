@@ -27,7 +27,7 @@ func (d *daemon) watch(t *testing.T, req *filesystem.WatchDirRequest) watching {
 	}
 	t.Cleanup(func() { s.Close() })
 	if !s.Receive() || s.Msg().GetStart() == nil {
-		t.Fatalf("no start event: %v", s.Err())
+		t.Fatalf("no start event: %v, want a message", s.Err())
 	}
 	return watching{s}
 }
@@ -126,7 +126,7 @@ func TestWatchNewTrees(t *testing.T) {
 	}
 	for _, event := range want {
 		if seen[event] != 1 {
-			t.Errorf("%s: told %d times", event, seen[event])
+			t.Errorf("%s: told %d times, want 1", event, seen[event])
 		}
 	}
 	// The moved tree is still watched, under its new name.
@@ -143,10 +143,10 @@ func TestWatchEntries(t *testing.T) {
 	w := d.watch(t, &filesystem.WatchDirRequest{IncludeEntry: true})
 	put(t, d.home+"/a", "text")
 	if !w.Receive() {
-		t.Fatal(w.Err())
+		t.Fatalf("got %v, want a message", w.Err())
 	}
 	if entry := w.Msg().GetFilesystem().GetEntry(); entry.GetPath() != d.home+"/a" || entry.GetType() != isFile {
-		t.Errorf("entry %v", entry)
+		t.Errorf("entry %v, want path %v and type %v", entry, d.home+"/a", isFile)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestPolledWatch(t *testing.T) {
 		return len(got) > 0
 	})
 	if len(got) != 1 || got[0].GetName() != "a" {
-		t.Errorf("events %v", got)
+		t.Errorf("events %v, want one, of %q", got, "a")
 	}
 	if _, err := client.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: id})); err != nil {
 		t.Error(err)

@@ -30,7 +30,7 @@ const (
 
 var (
 	errTooManyWatchers = fmt.Errorf("too many watchers: the bound is %d", maxWatchers)
-	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not asked for: some are lost", maxKept)
+	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not fetched in time: some are lost", maxKept)
 )
 
 // watchers holds every watch, streamed or polled.

@@ -47,7 +47,7 @@ func readBody(w http.ResponseWriter, r *http.Request, fields ...field) bool {
 		return false
 	}
 	if err != nil {
-		writeError(w, http.StatusBadRequest, "the body did not come whole")
+		writeError(w, http.StatusBadRequest, "the body is incomplete")
 		return false
 	}
 	problems := parseBody(data, fields)

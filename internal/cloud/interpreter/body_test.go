@@ -41,11 +41,11 @@ func TestMalformedBodies(t *testing.T) {
 		}
 	}
 	if status, got := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"cwd":1}`); status != 422 || !strings.Contains(got, `"loc":["body","cwd"]`) {
-		t.Errorf("contexts: %d %s", status, got)
+		t.Errorf("contexts: %d %s, want status 422 and %q in it", status, got, `"loc":["body","cwd"]`)
 	}
 	// Unknown fields are ignored.
 	if status, got := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"cwd":null,"language":null,"more":[1]}`); status != 200 {
-		t.Errorf("contexts: %d %s", status, got)
+		t.Errorf("contexts: %d %s, want 200", status, got)
 	}
 }
 
@@ -58,10 +58,10 @@ func TestImpossibleVariables(t *testing.T) {
 	for _, variables := range []string{`{"":"x"}`, `{"A=B":"x"}`, `{"A\u0000":"x"}`, `{"A":"\u0000"}`} {
 		status, got := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/execute", `{"code":"1","env_vars":`+variables+`}`)
 		if status != http.StatusBadRequest || !strings.HasPrefix(got, "env_vars: ") {
-			t.Errorf("%s: %d %s", variables, status, got)
+			t.Errorf("%s: got %d %s, want status http.StatusBadRequest and %q at its start", variables, status, got, "env_vars: ")
 		}
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x + 1"}), "result"); got != "42" {
-		t.Errorf("after them x + 1 is %q", got)
+		t.Errorf("after them x + 1 is %q, want %q", got, "42")
 	}
 }

@@ -42,7 +42,7 @@ type socket struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // the session_id of the request, may be empty
-	number  uint64 // of the request, tells it from later ones
+	number  uint64 // of the request, which distinguishes it from later ones
 	conn    *websocket.Conn
 	v1      bool
 	mailbox *mailbox
@@ -236,7 +236,7 @@ func (so *socket) put(m *jupyter.Message) (int, error) {
 		data, isBinary, err = jupyter.Marshal(m)
 	}
 	if err != nil { // only possible with a kernel that writes malformed JSON
-		so.server.options.Logger.WarnContext(so.ctx, "message of a kernel", "type", m.Header.MsgType, "error", err)
+		so.server.options.Logger.WarnContext(so.ctx, "encode a message of a kernel", "type", m.Header.MsgType, "error", err)
 		return 0, nil
 	}
 	if isBinary {

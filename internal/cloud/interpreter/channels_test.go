@@ -113,7 +113,7 @@ func (p *ports) defaultID(t testing.TB) string {
 	_, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
 	var contexts []contextModel
 	if err := json.Unmarshal([]byte(body), &contexts); err != nil || len(contexts) != 1 || contexts[0].Language != "python" {
-		t.Fatalf("contexts %q: %v", body, err)
+		t.Fatalf("contexts %q: %v, want one context, language %q and no error", body, err, "python")
 	}
 	return contexts[0].ID
 }
@@ -128,7 +128,7 @@ func TestChannels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ws := p.dial(t, id, "", options)
 			if ws.v1 != (name == "v1") {
-				t.Errorf("subprotocol v1 is %v", ws.v1)
+				t.Errorf("subprotocol v1 is %v, want %v", ws.v1, name == "v1")
 			}
 			got := ws.until(ws.execute("print('a'); 40 + 2", false))
 			want := "iopub:status iopub:execute_input iopub:stream iopub:execute_result shell:execute_reply iopub:status"
@@ -137,44 +137,44 @@ func TestChannels(t *testing.T) {
 			}
 			got = ws.until(ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}))
 			if types(got) != "iopub:status shell:kernel_info_reply iopub:status" || !strings.Contains(string(got[1].Content), `"protocol_version":"5.3"`) {
-				t.Errorf("kernel_info: %s", types(got))
+				t.Errorf("kernel_info: %s, want %q and %q in the reply", types(got), "iopub:status shell:kernel_info_reply iopub:status", `"protocol_version":"5.3"`)
 			}
 			for _, request := range []string{"comm_info_request", "history_request"} {
 				got = ws.until(ws.send(jupyter.Shell, request, struct{}{}, jupyter.Header{}))
 				if len(got) != 3 || !strings.Contains(string(got[1].Content), `"ok"`) {
-					t.Errorf("%s: %s", request, types(got))
+					t.Errorf("%s: got %s, want 3 messages and %q in the reply", request, types(got), `"ok"`)
 				}
 			}
 			got = ws.until(ws.send(jupyter.Shell, "is_complete_request", map[string]string{"code": "for i in x:"}, jupyter.Header{}))
-			if !strings.Contains(string(got[1].Content), `"status":"incomplete"`) {
-				t.Errorf("is_complete: %s", got[1].Content)
+			if want := `"status":"incomplete"`; !strings.Contains(string(got[1].Content), want) {
+				t.Errorf("is_complete: %s, want %q in it", got[1].Content, want)
 			}
 			got = ws.until(ws.send(jupyter.Shell, "complete_request", map[string]any{"code": "impor", "cursor_pos": 5}, jupyter.Header{}))
 			if !strings.Contains(string(got[1].Content), `"import"`) {
-				t.Errorf("complete: %s", got[1].Content)
+				t.Errorf("complete: %s, want %q in it", got[1].Content, `"import"`)
 			}
 			got = ws.until(ws.send(jupyter.Shell, "inspect_request", map[string]any{"code": "len", "cursor_pos": 3}, jupyter.Header{}))
 			if !strings.Contains(string(got[1].Content), `number of items`) {
-				t.Errorf("inspect: %s", got[1].Content)
+				t.Errorf("inspect: %s, want %q in it", got[1].Content, `number of items`)
 			}
 			got = ws.until(ws.send(jupyter.Shell, "nonsense_request", struct{}{}, jupyter.Header{}))
 			if reply := got[len(got)-2]; !strings.Contains(string(reply.Content), "not supported") {
-				t.Errorf("nonsense: %s %s", types(got), reply.Content)
+				t.Errorf("nonsense: %s %s, want %q in it", types(got), reply.Content, "not supported")
 			}
 			for _, request := range []string{"kernel_info_request", "interrupt_request", "debug_request"} {
 				got = ws.until(ws.send(jupyter.Control, request, struct{}{}, jupyter.Header{}))
 				if want := "iopub:status control:" + strings.TrimSuffix(request, "request") + "reply iopub:status"; types(got) != want {
-					t.Errorf("%s: %s", request, types(got))
+					t.Errorf("%s: got %s, want %s", request, types(got), want)
 				}
 				if ok := strings.Contains(string(got[1].Content), `"status":"ok"`); ok != (request != "debug_request") {
-					t.Errorf("%s: %s", request, got[1].Content)
+					t.Errorf("%s: got %s, want success: %v", request, got[1].Content, request != "debug_request")
 				}
 			}
 		})
 	}
 	// What is set through one port is visible through the other.
 	if got := merged(p.run(t, map[string]any{"code": "_ , 7"}), "result"); !strings.HasSuffix(got, "7)") {
-		t.Errorf("the other port: %q", got)
+		t.Errorf("the other port: %q, want %q at its end", got, "7)")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestStdinAndControlChannels(t *testing.T) {
 		m := ws.receive()
 		if m.Channel == jupyter.Stdin {
 			if m.Parent.MsgID != request.MsgID || string(m.Content) != `{"prompt":"name? ","password":false}` {
-				t.Errorf("%+v %s", m, m.Content)
+				t.Errorf("got %+v %s, want an answer to %v with %s", m, m.Content, request.MsgID, `{"prompt":"name? ","password":false}`)
 			}
 			other.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "the other"}, m.Header)
 			other.until(other.send(jupyter.Control, "kernel_info_request", struct{}{}, jupyter.Header{})) // it was read
@@ -196,7 +196,7 @@ func TestStdinAndControlChannels(t *testing.T) {
 		}
 	}
 	if got := ws.until(request); !strings.Contains(string(got[len(got)-3].Content), "'me'") {
-		t.Errorf("%s", types(got))
+		t.Errorf("got %s, want %q in the result", types(got), "'me'")
 	}
 	seen := types(other.until(request))
 	if strings.Contains(seen, "shell:") || strings.Contains(seen, "stdin:") || !strings.Contains(seen, "execute_result") {
@@ -207,13 +207,13 @@ func TestStdinAndControlChannels(t *testing.T) {
 	}
 	ws.send(jupyter.Control, "interrupt_request", struct{}{}, jupyter.Header{})
 	if seen := types(ws.until(request)); !strings.Contains(seen, "error") {
-		t.Errorf("%s", seen)
+		t.Errorf("got %s, want %q in it", seen, "error")
 	}
 	ws.send(jupyter.Control, "shutdown_request", map[string]bool{"restart": true}, jupyter.Header{})
 	for m := ws.receive(); !strings.Contains(string(m.Content), "restarting"); m = ws.receive() {
 	}
 	if got := ws.until(ws.execute("time.sleep", false)); !strings.Contains(types(got), "error") {
-		t.Errorf("state survived a restart: %s", types(got))
+		t.Errorf("state survived a restart: %s, want %q in it", types(got), "error")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestAnswerThatComesTwice(t *testing.T) {
 	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "1"}, first)
 	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "2"}, jupyter.Header{}) // as most clients do
 	if got := ws.until(request); !strings.Contains(string(got[len(got)-3].Content), "('1', '2')") {
-		t.Errorf("%s", got[len(got)-3].Content)
+		t.Errorf("got %s, want %q in it", got[len(got)-3].Content, "('1', '2')")
 	}
 }
 
@@ -263,7 +263,7 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	} {
 		ws, response, err := gorilla.DefaultDialer.DialContext(t.Context(), test.url, test.header)
 		if response == nil {
-			t.Fatal(err)
+			t.Fatalf("got %v, want a response", err)
 		}
 		if response.StatusCode != test.status {
 			t.Errorf("%s %v: %d, want %d", strings.TrimPrefix(test.url, url), test.header, response.StatusCode, test.status)
@@ -274,7 +274,7 @@ func TestOriginTokenAndUnknownKernel(t *testing.T) {
 	}
 	for origin, want := range map[string]int{"http://" + host: 201, "HTTP://" + strings.ToUpper(host): 201, "http://evil.example": 403, "null": 403, "%": 403} {
 		if status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels?token=secret", "{}", "Origin", origin); status != want {
-			t.Errorf("Origin %s: %d %s", origin, status, body)
+			t.Errorf("Origin %s: %d %s, want %d", origin, status, body, want)
 		}
 	}
 }
@@ -287,10 +287,10 @@ func TestSameSessionReplacesTheConnection(t *testing.T) {
 	p.dial(t, id, "?session_id=b", nil)
 	second := p.dial(t, id, "?session_id=a", nil)
 	if _, _, err := first.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusGoingAway {
-		t.Errorf("the first connection: %v", err)
+		t.Errorf("the first connection: %v, want close status coder.StatusGoingAway", err)
 	}
 	if got := second.until(second.execute("1", false)); !strings.Contains(types(got), "execute_result") {
-		t.Errorf("%s", types(got))
+		t.Errorf("got %s, want %q in it", types(got), "execute_result")
 	}
 }
 
@@ -310,7 +310,7 @@ func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	later := p.dial(t, id, "?session_id=a", nil)
 	later.until(later.execute("1", false)) // it is attached
 	if b, err := p.openMailbox(earlier); b != nil || !errors.Is(err, errReplaced) {
-		t.Errorf("%v, %v", b, err)
+		t.Errorf("got %v, %v, want no b and errReplaced", b, err)
 	}
 	later.until(later.execute("2", false))
 }
@@ -324,7 +324,7 @@ func TestMalformedMessageEndsTheConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := ws.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusInvalidFramePayloadData {
-			t.Errorf("%s: %v", frame, err)
+			t.Errorf("%s: got %v, want close status coder.StatusInvalidFramePayloadData", frame, err)
 		}
 	}
 }
@@ -341,7 +341,7 @@ func TestMessageWithoutChannelAndDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ws.until(jupyter.Header{MsgID: "m1"}); !strings.Contains(types(got), "execute_result") {
-		t.Errorf("%s", types(got))
+		t.Errorf("got %s, want %q in it", types(got), "execute_result")
 	}
 }
 
@@ -364,7 +364,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		}
 	}
 	if size != 32<<20 {
-		t.Errorf("%d bytes came", size)
+		t.Errorf("%d bytes came, want %d", size, 32<<20)
 	}
 	for {
 		if _, _, err := idle.ws.Read(t.Context()); err != nil {
@@ -421,47 +421,47 @@ func TestJupyterREST(t *testing.T) {
 		return out
 	}
 	if v := do("GET", "/api", "", 200); v["version"] == "" {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want a version`, v)
 	}
 	if v := do("GET", "/api/status", "", 200); v["kernels"] != 1.0 {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want one kernel`, v)
 	}
 	if v := do("GET", "/api/kernelspecs/python3", "", 200); v["name"] != "python3" {
-		t.Errorf("kernelspec: %v", v)
+		t.Errorf(`kernelspec: %v, want v["name"] = %q`, v, "python3")
 	}
 	do("GET", "/api/kernelspecs/foo", "", 404)
 	if v := do("GET", "/api/kernelspecs", "", 200); v["default"] != "python3" {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want v["default"] = %q`, v, "python3")
 	}
 	k := do("POST", "/api/kernels", "", 201)
 	id, _ := k["id"].(string)
 	if k["name"] != "python3" || id == "" {
-		t.Fatalf("%v", k)
+		t.Fatalf(`got %v, want the name %q and an id`, k, "python3")
 	}
 	do("POST", "/api/kernels", `{"name":"foo"}`, 500)
 	do("POST", "/api/kernels", `{`, 400)
 	do("POST", "/api/kernels/"+id+"/interrupt", "", 204)
 	if v := do("POST", "/api/kernels/"+id+"/restart", "", 200); v["id"] != id || v["execution_state"] != "idle" {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want v["id"] = %v and v["execution_state"] = %q`, v, id, "idle")
 	}
 	do("GET", "/api/kernels/"+id+"/channels", "", 400)
 	do("DELETE", "/api/kernels/"+id, "", 204)
 	do("GET", "/api/kernels/"+id, "", 404)
 	do("POST", "/api/sessions", `{"name":"n"}`, 400)
 	if v := do("POST", "/api/sessions", `{"path":"p","type":"notebook","kernel":{"name":"foo"}}`, 501); v["short_message"] != "foo not found" {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want v["short_message"] = %q`, v, "foo not found")
 	}
 	o := do("POST", "/api/sessions", `{"path":"p","name":"n","type":"notebook","kernel":{"name":"python"}}`, 201)
 	session, _ := o["id"].(string)
 	if again := do("POST", "/api/sessions", `{"path":"p","type":"notebook"}`, 201); again["id"] != session {
-		t.Errorf("the same path gave another session: %v", again)
+		t.Errorf(`the same path gave another session: %v, want again["id"] = %v`, again, session)
 	}
 	if v := do("PATCH", "/api/sessions/"+session, `{"path":"q"}`, 200); v["path"] != "q" || v["name"] != "n" {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want v["path"] = %q and v["name"] = %q`, v, "q", "n")
 	}
 	for _, path := range []string{"/api/contents", "/api/terminals", "/lab"} {
 		if v := do("GET", path, "", 404); !strings.Contains(v["message"].(string), path) {
-			t.Errorf("%s: %v", path, v)
+			t.Errorf("got %v, want a message that names %s", v, path)
 		}
 	}
 	testKernelIDs(t, do)
@@ -470,7 +470,7 @@ func TestJupyterREST(t *testing.T) {
 		do("POST", "/api/kernels", "", 201)
 	}
 	if v := do("POST", "/api/kernels", "", 409); !strings.Contains(v["message"].(string), "the limit of a sandbox is 64") {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want a message with %q`, v, "the limit of a sandbox is 64")
 	}
 	do("DELETE", "/api/sessions/"+session, "", 204)
 	do("GET", "/api/sessions/"+session, "", 404)
@@ -482,10 +482,10 @@ func testKernelIDs(t *testing.T, do restCall) {
 	t.Helper()
 	const chosen = "01234567-89ab-cdef-0123-456789abcdef"
 	if v := do("POST", "/api/kernels", `{"kernel_id":"`+chosen+`"}`, 201); v["id"] != chosen {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want v["id"] = %v`, v, chosen)
 	}
 	if v := do("POST", "/api/kernels", `{"kernel_id":"`+chosen+`"}`, 409); !strings.Contains(v["message"].(string), chosen) {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want a message with %q`, v, chosen)
 	}
 	for _, id := range []string{"default", "../../x", "a-b-c-d-\\n", strings.Repeat("a-b-c-d-e", 100)} {
 		do("POST", "/api/kernels", `{"kernel_id":"`+id+`"}`, 400)
@@ -517,7 +517,7 @@ func testSessionsOfRemovedKernels(t *testing.T, do restCall) {
 	_, kernel = open("gone")
 	v := do("PATCH", "/api/sessions/"+again, `{"kernel":{"name":"python3"}}`, 200)
 	if v["kernel"].(map[string]any)["id"] == kernel {
-		t.Errorf("%v", v)
+		t.Errorf(`got %v, want another kernel than %v`, v, kernel)
 	}
 	do("GET", "/api/kernels/"+kernel, "", 404)
 	do("PATCH", "/api/sessions/"+again, `{"kernel":{"id":"no-such-kernel"}}`, 404)

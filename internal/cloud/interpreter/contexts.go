@@ -130,7 +130,7 @@ func (s *Server) restartContext(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := k.Restart(r.Context()); err != nil {
-		s.options.Logger.WarnContext(r.Context(), "restart of a context", "error", err)
+		s.options.Logger.WarnContext(r.Context(), "restart a context", "error", err)
 		writeError(w, http.StatusInternalServerError, "Failed to restart context "+k.id)
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestEnvOfOneCall(t *testing.T) {
@@ -37,17 +39,20 @@ func TestResultFields(t *testing.T) {
 	p := serve(t, "")
 	lines := p.run(t, map[string]any{"code": "display({'text/latex': 'x', 'a/b': 1}, raw=True)\n[1, {'k': float('nan')}]"})
 	if len(lines) != 3 {
-		t.Fatalf("%+v", lines)
+		t.Fatalf("got %+v, want 3 lines", lines)
 	}
 	if display := lines[1]; display.IsMain || display.Text != "" || display.Extra["a/b"] != 1.0 {
-		t.Errorf("%+v", display)
+		t.Errorf(`got %+v, want no main result, no text and 1 as a/b`, display)
 	}
 	some := newResultLine(map[string]json.RawMessage{"text/html": []byte("null"), "image/png": []byte(`"aGk="`), "text/plain": []byte(`"'<é>'"`), "a/b": []byte("null")}, false)
 	if data, err := asciiLine(some); err != nil || string(data) != `{"type":"result","text":"<\u00e9>","png":"aGk=","extra":{"a/b":null},"is_main_result":false}`+"\n" {
-		t.Errorf("%s, %v", data, err)
+		t.Errorf("got %s, %v, want %s and no error", data, err, `{"type":"result","text":"<\u00e9>","png":"aGk=","extra":{"a/b":null},"is_main_result":false}`+"\n")
 	}
-	if data, err := json.Marshal(lines[2].JSON); !lines[2].IsMain || err != nil || string(data) != `[1,{"k":null}]` || lines[2].Extra == nil {
-		t.Errorf("%+v %s", lines[2], data)
+	if data, err := json.Marshal(lines[2].JSON); err != nil || string(data) != `[1,{"k":null}]` {
+		t.Errorf("got %s, %v, want %s and no error", data, err, `[1,{"k":null}]`)
+	}
+	if !lines[2].IsMain || lines[2].Extra == nil {
+		t.Errorf("got %+v, want a main result with other forms", lines[2])
 	}
 }
 
@@ -57,11 +62,14 @@ func TestContexts(t *testing.T) {
 	first := p.defaultID(t)
 	status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{"language":null,"cwd":"/"}`)
 	var made contextModel
-	if err := json.Unmarshal([]byte(body), &made); status != 200 || err != nil || made.Language != "python" || made.CWD != "/" {
-		t.Fatalf("%d %s", status, body)
+	if err := json.Unmarshal([]byte(body), &made); status != 200 || err != nil {
+		t.Fatalf("got %d %s, %v, want 200 and a context", status, body, err)
+	}
+	if made.Language != "python" || made.CWD != "/" {
+		t.Fatalf("made %+v, want the language %q in %q", made, "python", "/")
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x = 1; import os; os.getcwd()", "context_id": made.ID}), "result"); got != "/" {
-		t.Errorf("cwd %q", got)
+		t.Errorf("cwd %q, want %q", got, "/")
 	}
 	if err := os.Mkdir(filepath.Join(p.options.Dir, "below"), 0o755); err != nil {
 		t.Fatal(err)
@@ -77,21 +85,28 @@ func TestContexts(t *testing.T) {
 		p.removeKernel(k)
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x"}), "error"); got != "NameError" {
-		t.Errorf("contexts share variables: %q", got)
+		t.Errorf("contexts share variables: %q, want %q", got, "NameError")
 	}
 	if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts/"+made.ID+"/restart", ""); status != 200 || body != "null" {
-		t.Errorf("restart: %d %q", status, body)
+		t.Errorf("restart: %d %q, want status 200 and body %q", status, body, "null")
 	}
 	if got := merged(p.run(t, map[string]any{"code": "x", "context_id": made.ID}), "error"); got != "NameError" {
-		t.Errorf("after restart: %q", got)
+		t.Errorf("after restart: %q, want %q", got, "NameError")
 	}
 	var list []contextModel
 	_, body = p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
-	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list) != 2 || list[0].ID != first || list[1].ID != made.ID {
-		t.Errorf("%s", body)
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatalf("got %s: %v", body, err)
+	}
+	var ids []string
+	for _, c := range list {
+		ids = append(ids, c.ID)
+	}
+	if diff := cmp.Diff([]string{first, made.ID}, ids); diff != "" {
+		t.Errorf("contexts (-want +got):\n%s", diff)
 	}
 	if status, body := p.call(t, t.Context(), http.MethodDelete, p.interpreter+"/contexts/"+made.ID, ""); status != 200 || body != "null" {
-		t.Errorf("delete: %d %q", status, body)
+		t.Errorf("delete: %d %q, want status 200 and body %q", status, body, "null")
 	}
 	for len(p.listKernels()) < maxKernels {
 		if _, err := p.addKernel(&runningKernel{isContext: true, language: "python"}); err != nil {
@@ -100,7 +115,7 @@ func TestContexts(t *testing.T) {
 	}
 	status, body = p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{}`)
 	if status != 500 || !strings.Contains(body, "Failed to create context") || !strings.Contains(body, "the limit of a sandbox is 64") {
-		t.Errorf("one too many: %d %s", status, body)
+		t.Errorf("one too many: %d %s, want status 500, %q in it and %q in it", status, body, "Failed to create context", "the limit of a sandbox is 64")
 	}
 }
 
@@ -110,10 +125,10 @@ func TestDefaultContextIsReplaced(t *testing.T) {
 	p := serve(t, "")
 	first := p.defaultID(t)
 	if got := merged(p.run(t, map[string]any{"code": "x = 1; x", "context_id": "default"}), "result"); got != "1" {
-		t.Errorf("the alias: %q", got)
+		t.Errorf("the alias: %q, want %q", got, "1")
 	}
 	if status, body := p.call(t, t.Context(), http.MethodDelete, p.interpreter+"/contexts/"+first, ""); status != 200 {
-		t.Fatalf("%d %s", status, body)
+		t.Fatalf("got %d %s, want 200", status, body)
 	}
 	for _, code := range []string{"'x' in globals()", "y = 1", "'y' not in globals()"} {
 		if got := merged(p.run(t, map[string]any{"code": code}), "result"); got != "" && got != "False" {
@@ -143,14 +158,22 @@ func TestCrossOrigin(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if h := response.Header; response.StatusCode != 200 || h.Get("Access-Control-Allow-Origin") != "*" ||
-		!strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") || h.Get("Access-Control-Allow-Headers") != "x-access-token,content-type" {
-		t.Errorf("%d %v", response.StatusCode, h)
+	if response.StatusCode != 200 {
+		t.Errorf("preflight: %s, want 200", response.Status)
+	}
+	h := response.Header
+	for name, want := range map[string]string{"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "x-access-token,content-type"} {
+		if got := h.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if got := h.Get("Access-Control-Allow-Methods"); !strings.Contains(got, "POST") {
+		t.Errorf("methods: %q, want %q in it", got, "POST")
 	}
 	response = p.open(t, t.Context(), http.MethodGet, p.interpreter+"/health", "", "Origin", "http://page.example")
 	response.Body.Close()
 	if got := response.Header.Get("Access-Control-Allow-Origin"); got != "*" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, "*")
 	}
 }
 
@@ -176,7 +199,7 @@ func TestBadRequests(t *testing.T) {
 	} {
 		status, body := p.call(t, t.Context(), test.method, p.interpreter+test.path, test.body)
 		if status != test.status || !strings.Contains(body, test.want) || strings.HasSuffix(body, "\n") {
-			t.Errorf("%s %s %s: %d %q", test.method, test.path, test.body, status, body)
+			t.Errorf("%s %s %s: got %d %q, want status %d and %q in it, without a newline at its end", test.method, test.path, test.body, status, body, test.status, test.want)
 		}
 	}
 }
@@ -197,7 +220,7 @@ func TestDisconnectInterrupts(t *testing.T) {
 	leaveToo()
 	leave()
 	if got := merged(p.run(t, map[string]any{"code": "x"}), "result"); got != "5" {
-		t.Errorf("x is %q: the interrupted context must keep its state, and a request that was given up must not run", got)
+		t.Errorf("x is %q, want %q: the interrupted context must keep its state, and a request that was given up must not run", got, "5")
 	}
 }
 
@@ -215,7 +238,7 @@ func TestRestartEndsAnExecution(t *testing.T) {
 	}
 	first, second := strings.Index(text.String(), "WebSocketError"), strings.Index(text.String(), "UnexpectedEndOfExecution")
 	if first < 0 || second < first || !strings.HasSuffix(text.String(), "{\"type\": \"end_of_execution\"}\n") {
-		t.Errorf("%s", text.String())
+		t.Errorf("got %s, want two signs of life and %q at its end", text.String(), "{\"type\": \"end_of_execution\"}\n")
 	}
 }
 
@@ -273,7 +296,7 @@ func TestKeepalive(t *testing.T) {
 		}
 	}
 	if early >= most {
-		t.Errorf("%d signs of life while it waited", early)
+		t.Errorf("%d signs of life while it waited, want less than %v", early, most)
 	}
 }
 
@@ -287,13 +310,13 @@ func TestRequestsRunInOrder(t *testing.T) {
 	for i := range 12 {
 		next := p.ask(t, fmt.Sprintf("order.append(%d)", i))
 		if l, ok := next(); !ok || l.Type != "queued" {
-			t.Fatalf("request %d: %+v", i, l)
+			t.Fatalf("request %d: %+v, want %q", i, l, "queued")
 		}
 		rest = append(rest, next)
 	}
 	p.openGate(t)
-	if got := merged(p.run(t, map[string]any{"code": "order"}), "result"); got != "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]" {
-		t.Errorf("ran as %s", got)
+	if got, want := merged(p.run(t, map[string]any{"code": "order"}), "result"), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]"; got != want {
+		t.Errorf("ran as %s, want %s", got, want)
 	}
 	for i, next := range rest {
 		last := line{}
@@ -301,7 +324,7 @@ func TestRequestsRunInOrder(t *testing.T) {
 			last = l
 		}
 		if last.Type != "end_of_execution" {
-			t.Errorf("request %d ended with %+v", i, last)
+			t.Errorf("request %d ended with %+v, want %q", i, last, "end_of_execution")
 		}
 	}
 }
@@ -329,12 +352,15 @@ func TestErrorLines(t *testing.T) {
 			}
 			errors++
 			plain := strings.ReplaceAll(l.Traceback, "\x1b[31mred", "")
-			if want != "" && l.Name != want || l.Name == "" || strings.Contains(plain, "\x1b") {
-				t.Errorf("%q: %+v", code, l)
+			if l.Name == "" || want != "" && l.Name != want {
+				t.Errorf("%q: got the error %q, want %q", code, l.Name, want)
+			}
+			if strings.Contains(plain, "\x1b") {
+				t.Errorf("%q: the traceback has colours: %q", code, l.Traceback)
 			}
 		}
 		if errors != 1 {
-			t.Errorf("%q: %d errors", code, errors)
+			t.Errorf("%q: %d errors, want 1", code, errors)
 		}
 	}
 }
@@ -351,7 +377,7 @@ func TestOutputStreams(t *testing.T) {
 	}
 	p.openGate(t)
 	if l, _ := next(); l.Text != "second\n" {
-		t.Errorf("%+v", l)
+		t.Errorf("got %+v, want text %q", l, "second\n")
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *Server) Jupyter() http.Handler {
 	mux.HandleFunc("PATCH /api/sessions/{id}", s.withSession(s.patchSession))
 	mux.HandleFunc("DELETE /api/sessions/{id}", s.withSession(s.deleteSession))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		jupyterError(w, http.StatusNotFound, fmt.Sprintf("%s %.100q is not served: this is a server for kernels and sessions alone", r.Method, r.URL.Path))
+		jupyterError(w, http.StatusNotFound, fmt.Sprintf("%s %.100q is not served: this server has only kernels and sessions", r.Method, r.URL.Path))
 	})
 	return s.authorized(mux)
 }

@@ -30,7 +30,7 @@ func TestLanguages(t *testing.T) {
 	var contexts []contextModel
 	_, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", "")
 	if err := json.Unmarshal([]byte(body), &contexts); err != nil || len(contexts) != 2 || contexts[1].Language != "javascript" {
-		t.Fatalf("%s: %v", body, err)
+		t.Fatalf("%s: got %v, want 2 contexts, language %q and no error", body, err, "javascript")
 	}
 	for _, test := range []struct{ language, code, stdout, text, failed string }{
 		{"javascript", "const a = await Promise.resolve(20); console.log('Hello, World!'); a + 1", "Hello, World!\n", "21", ""},
@@ -54,11 +54,15 @@ func TestLanguages(t *testing.T) {
 		}
 	}
 	// The exit status is the value of an error without a name.
-	if lines := p.run(t, map[string]any{"code": "(exit 3)", "language": "bash"}); len(lines) != 2 || lines[1].Type != "error" || lines[1].Value != "3" || lines[1].Traceback != "" {
-		t.Errorf("%+v", lines)
+	lines := p.run(t, map[string]any{"code": "(exit 3)", "language": "bash"})
+	if len(lines) != 2 {
+		t.Fatalf("got %+v, want 2 lines", lines)
+	}
+	if l := lines[1]; l.Type != "error" || l.Value != "3" || l.Traceback != "" {
+		t.Errorf("got %+v, want an error with the value 3 and no traceback", l)
 	}
 	if lines := p.run(t, map[string]any{"code": "1", "language": "deno", "env_vars": map[string]string{"not a name": ""}}); merged(lines, "error") != "NotImplementedError" {
-		t.Errorf("%+v", lines)
+		t.Errorf("got %+v, want the error %s", lines, "NotImplementedError")
 	}
 	// Whether a missing directory is an error depends on the language.
 	for request, want := range map[string]string{
@@ -67,7 +71,7 @@ func TestLanguages(t *testing.T) {
 			`or install that kernel.", "short_message": "foo not found"}`,
 	} {
 		if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", request); status != 500 || body != want {
-			t.Errorf("%s: %d %q", request, status, body)
+			t.Errorf("%s: got %d %q, want status 500 and body %v", request, status, body, want)
 		}
 	}
 }
@@ -87,10 +91,10 @@ func TestBashAfterInterruptIsAborted(t *testing.T) {
 	for m := ws.receive(); m.Header.MsgType != "stream"; m = ws.receive() {
 	}
 	if status, _ := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels/"+k.id+"/interrupt", ""); status != 204 {
-		t.Errorf("interrupt: %d", status)
+		t.Errorf("interrupt: %d, want 204", status)
 	}
 	if lines := <-ended; merged(lines, "error") != "ExecutionAborted" {
-		t.Errorf("%+v", lines)
+		t.Errorf("got %+v, want the error %s", lines, "ExecutionAborted")
 	}
 }
 
@@ -113,14 +117,18 @@ func TestJupyterWithInstalledKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, language := range map[string]string{"python3": "python", "bash": "bash", "deno": "typescript"} {
-		if got := specs.Kernelspecs[name]; got.Name != name || got.Spec.Language != language || len(got.Spec.Argv) == 0 || got.Spec.InterruptMode != "signal" {
-			t.Errorf("%s: %+v", name, got)
+		got := specs.Kernelspecs[name]
+		if got.Name != name || got.Spec.Language != language || got.Spec.InterruptMode != "signal" {
+			t.Errorf("%s: got %+v, want the language %q, interrupted by signal", name, got, language)
+		}
+		if len(got.Spec.Argv) == 0 {
+			t.Errorf("%s: got %+v, want a command line", name, got)
 		}
 	}
 	status, body := p.call(t, t.Context(), http.MethodPost, p.jupyter+"/api/kernels", `{"name":"bash"}`)
 	var k kernelModel
 	if err := json.Unmarshal([]byte(body), &k); err != nil || status != 201 || k.Name != "bash" {
-		t.Fatalf("%d %s", status, body)
+		t.Fatalf("got %d %s, want status 201 and the name %q", status, body, "bash")
 	}
 	ws := p.dial(t, k.ID, "", nil)
 	got := ws.until(ws.execute("echo hello", false))
@@ -128,10 +136,10 @@ func TestJupyterWithInstalledKernels(t *testing.T) {
 		return a.Header.MsgType == "stream" && b.Header.MsgType == "stream"
 	})
 	if want := "iopub:status iopub:execute_input iopub:stream shell:execute_reply iopub:status"; types(got) != want {
-		t.Errorf("%s", types(got))
+		t.Errorf("got %s, want %s", types(got), want)
 	}
 	got = ws.until(ws.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}))
 	if !strings.Contains(string(got[1].Content), "bash") {
-		t.Errorf("%s", got[1].Content)
+		t.Errorf("got %s, want %q in it", got[1].Content, "bash")
 	}
 }

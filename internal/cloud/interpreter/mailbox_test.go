@@ -83,7 +83,7 @@ func TestSessionIsResumed(t *testing.T) {
 		order := strings.TrimPrefix(types(once), "iopub:queued ") // behind settle's, at times
 		if out := text(t, map[string]bool{}, once); out != "0\n1\n2\n" || !strings.HasPrefix(order, "iopub:status iopub:execute_input iopub:stream") ||
 			!strings.HasSuffix(order, "iopub:execute_result shell:execute_reply iopub:status") {
-			t.Errorf("cut after %d: %q, %s", cutAfter, out, order)
+			t.Errorf("cut after %d: %q, %s, want %q, and messages that begin with %q and end with %q", cutAfter, out, order, "0\n1\n2\n", "iopub:status iopub:execute_input iopub:stream", "iopub:execute_result shell:execute_reply iopub:status")
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestQuestionWaitsForTheSession(t *testing.T) {
 	ws = p.dial(t, id, "?session_id=q", nil)
 	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: "answer"}, question.Header)
 	if got := text(t, map[string]bool{}, ws.until(request)); !strings.HasSuffix(got, "answer\n") {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q at its end", got, "answer\n")
 	}
 }
 
@@ -167,7 +167,7 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 	}
 	open := p.dial(t, id, "?session_id=open", nil)
 	if status, _ := p.call(t, t.Context(), http.MethodDelete, p.jupyter+"/api/kernels/"+id, ""); status != 204 {
-		t.Fatal(status)
+		t.Fatalf("got %v, want 204", status)
 	}
 	for {
 		_, _, err := open.ws.Read(t.Context())
@@ -175,7 +175,7 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 			continue
 		}
 		if coder.CloseStatus(err) != coder.StatusGoingAway {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want close status coder.StatusGoingAway", err)
 		}
 		break
 	}
@@ -185,7 +185,7 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.mailboxes) != 0 {
-		t.Errorf("%d mailboxes are left", len(p.mailboxes))
+		t.Errorf("%d mailboxes are left, want none", len(p.mailboxes))
 	}
 }
 
@@ -202,7 +202,7 @@ func TestPositionInTheQueue(t *testing.T) {
 	queued := func(m *jupyter.Message, request jupyter.Header, position int) {
 		t.Helper()
 		if m.Header.MsgType != "queued" || m.Parent.MsgID != request.MsgID || string(m.Content) != fmt.Sprintf(`{"position":%d}`, position) {
-			t.Errorf("%s %s", m.Header.MsgType, m.Content)
+			t.Errorf("got %s %s, want %s in answer to %v: %s", m.Header.MsgType, m.Content, "queued", request.MsgID, fmt.Sprintf(`{"position":%d}`, position))
 		}
 	}
 	queued(ws.receive(), second, 1)
@@ -217,7 +217,7 @@ func TestPositionInTheQueue(t *testing.T) {
 	}
 	decoder := json.NewDecoder(response.Body)
 	if err := decoder.Decode(&l); err != nil || l.Type != "queued" || l.Position != 3 {
-		t.Errorf("%+v %v", l, err)
+		t.Errorf("got %+v %v, want %q at position 3 and no error", l, err, "queued")
 	}
 	ws.send(jupyter.Stdin, "input_reply", jupyter.InputReply{Value: ""}, question.Header)
 	ws.until(first)

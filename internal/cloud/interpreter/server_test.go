@@ -131,7 +131,7 @@ func (p *ports) run(t testing.TB, body map[string]any) (lines []line) {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(response.Body)
-		t.Fatalf("%d %s", response.StatusCode, text)
+		t.Fatalf("got %d %s, want http.StatusOK", response.StatusCode, text)
 	}
 	if got, ok := response.Header["Content-Type"]; ok {
 		t.Errorf("Content-Type: %q, the service sends none", got)
@@ -216,7 +216,7 @@ func TestDefaultKernelStarts(t *testing.T) {
 		t.Error("it starts for nobody")
 	}
 	if status, body := p.call(t, t.Context(), http.MethodGet, p.interpreter+"/contexts", ""); status != http.StatusOK {
-		t.Fatal(status, body)
+		t.Fatalf("got %d %s, want 200", status, body)
 	}
 	<-starts
 }

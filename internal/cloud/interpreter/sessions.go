@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// session gives a kernel a name, as notebooks do. It is guarded by Server.mu.
+// session names a kernel, as notebooks do. It is guarded by Server.mu.
 type session struct {
 	id, path, name, kind string
 	kernel               *runningKernel

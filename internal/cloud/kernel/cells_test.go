@@ -54,10 +54,13 @@ func TestCellsThatBreakThings(t *testing.T) {
 			failure, trace = o.errors[0].Name, strings.Join(o.errors[0].Traceback, "")
 		}
 		if len(o.errors) > 1 {
-			t.Errorf("%q: %d errors", test.code, len(o.errors))
+			t.Errorf("%q: %d errors, want at most 1", test.code, len(o.errors))
 		}
-		if o.stdout != test.stdout || o.text() != test.text || failure != test.failure || !strings.Contains(trace, test.trace) {
-			t.Errorf("%q: stdout %q, text %q, stderr %.300q, error %q %.300q", test.code, o.stdout, o.text(), o.stderr, failure, trace)
+		if o.stdout != test.stdout || o.text() != test.text {
+			t.Errorf("%q: stdout %q, text %q, stderr %.300q, want %q, %q", test.code, o.stdout, o.text(), o.stderr, test.stdout, test.text)
+		}
+		if failure != test.failure || !strings.Contains(trace, test.trace) {
+			t.Errorf("%q: error %q %.300q, want %q and %q in its traceback", test.code, failure, trace, test.failure, test.trace)
 		}
 	}
 }
@@ -81,7 +84,7 @@ func TestTableOfOddValues(t *testing.T) {
 		t.Errorf("%s, want %s; stderr %q", got, want, o.stderr)
 	}
 	if o := s.run("pd.DataFrame([[1, 2]], columns=['a', 'a'])"); o.stderr != "" || len(o.results) != 1 {
-		t.Errorf("two columns of one name: %q %v", o.stderr, o.results)
+		t.Errorf("two columns of one name: %q %v, want no stderr and one result", o.stderr, o.results)
 	}
 }
 
@@ -92,7 +95,7 @@ func TestInterruptBeforeTheCellsCode(t *testing.T) {
 	s := attach(t, newKernel(t, richPython(t)))
 	s.run("import os, signal, time\ndef strike(*_): os.kill(os.getpid(), signal.SIGINT)\nget_ipython().events.register('pre_run_cell', strike)")
 	if o := s.run("time.sleep(60)"); o.reply.Name != "KeyboardInterrupt" || len(o.errors) != 1 {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want the reply %q and one error", o, "KeyboardInterrupt")
 	}
 }
 

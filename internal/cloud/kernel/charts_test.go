@@ -56,8 +56,12 @@ func TestCharts(t *testing.T) {
 		{"what cannot be read", "plt.plot([1, 2, 3], [1, 2, 4]); plt.gca().get_title = None", `{}`},
 	} {
 		o := s.run(test.code + ";\nplt.show()")
-		if len(o.results) != 1 || len(o.errors) > 0 || o.results[0].Data["image/png"] == nil || o.stderr != "" {
-			t.Errorf("%s: %d results, errors %v, stderr %q", test.name, len(o.results), o.errors, o.stderr)
+		if len(o.errors) > 0 || o.stderr != "" {
+			t.Errorf("%s: errors %v, stderr %q, want none", test.name, o.errors, o.stderr)
+			continue
+		}
+		if len(o.results) != 1 || o.results[0].Data["image/png"] == nil {
+			t.Errorf("%s: %d results, want one, a picture", test.name, len(o.results))
 			continue
 		}
 		var got, want map[string]any
@@ -80,8 +84,8 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	o := s.run("plt.plot(range(500001)); plt.show()")
-	if len(o.results) != 1 || o.results[0].Data["e2b/chart"] != nil || !strings.Contains(o.stderr, "e2b/chart is left out of a result: 500001 points") {
-		t.Errorf("a figure of many points: %q, errors %v", o.stderr, o.errors)
+	if want := "e2b/chart is left out of a result: 500001 points"; len(o.results) != 1 || o.results[0].Data["e2b/chart"] != nil || !strings.Contains(o.stderr, want) {
+		t.Errorf(`a figure of many points: %q, errors %v, want one result, no chart and %q in stderr`, o.stderr, o.errors, want)
 	}
 }
 

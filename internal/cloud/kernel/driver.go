@@ -46,7 +46,7 @@ func WriteDriver(dir string) (string, error) {
 	return filepath.Join(dir, "start.py"), nil
 }
 
-var errLine = errors.New("kernel: malformed line of the driver")
+var errLine = errors.New("kernel: malformed line from the driver")
 
 func parseLine(line []byte) (*link.Message, error) {
 	if m := parseStream(line); m != nil {

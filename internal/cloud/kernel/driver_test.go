@@ -75,18 +75,18 @@ func TestIPython(t *testing.T) {
 		{code: "sorted(n for n in os.listdir(os.environ['HOME']))", text: "[]"},
 	} {
 		if o := s.run(test.code); o.stdout != test.stdout || o.text() != test.text || len(o.errors) > 0 {
-			t.Errorf("%q: stdout %q, text %q, stderr %q, errors %v", test.code, o.stdout, o.text(), o.stderr, o.errors)
+			t.Errorf("%q: stdout %q, text %q, stderr %q, errors %v, want stdout %q, text %q and no Python error", test.code, o.stdout, o.text(), o.stderr, o.errors, test.stdout, test.text)
 		}
 	}
 	o := s.run("display({'text/latex': 'x'}, raw=True)\nfrom IPython.display import HTML, clear_output\nclear_output()\nHTML('<b>')")
-	if strings.Join(o.order, " ") != "status execute_input display_data clear_output execute_result execute_reply status" || len(o.results[0].Data) != 1 {
-		t.Errorf("%v %v", o.order, o.results)
+	if want := "status execute_input display_data clear_output execute_result execute_reply status"; strings.Join(o.order, " ") != want || len(o.results[0].Data) != 1 {
+		t.Errorf("got %v %v, want %s and one form of the result", o.order, o.results, want)
 	}
 	if o := s.run("1 / 0"); len(o.errors) != 1 || strings.Contains(strings.Join(o.errors[0].Traceback, ""), "\x1b") || !strings.Contains(strings.Join(o.errors[0].Traceback, ""), "----> 1 1 / 0") {
-		t.Errorf("%q", o.errors)
+		t.Errorf("got %q, want one error whose traceback has no %q and %q", o.errors, "\x1b", "----> 1 1 / 0")
 	}
 	if o := s.run("object()"); len(o.results) != 1 || o.results[0].Data["application/json"] != nil {
-		t.Errorf("%v", o.results)
+		t.Errorf(`got %v, want one result without JSON`, o.results)
 	}
 }
 
@@ -122,13 +122,13 @@ func TestExpressions(t *testing.T) {
 				r.UserExpressions = map[string]string{"good": "a", "bad": "nope"}
 			})
 		if good := o.reply.UserExpressions["good"]; good.Status != "ok" || string(good.Data["a/b"]) != `{"n":"inf","bytes":"eA=="}` {
-			t.Errorf("%+v %s", good, good.Data["a/b"])
+			t.Errorf("got %+v %s, want status %q and %s", good, good.Data["a/b"], "ok", `{"n":"inf","bytes":"eA=="}`)
 		}
 		if bad := o.reply.UserExpressions["bad"]; bad.Status != "error" || bad.Name != "NameError" {
-			t.Errorf("%+v", bad)
+			t.Errorf("got %+v, want status %q and %q", bad, "error", "NameError")
 		}
-		if got := strings.Join(o.order, " "); got != "status execute_reply status" {
-			t.Errorf("silent is not silent: %s", got)
+		if got, want := strings.Join(o.order, " "), "status execute_reply status"; got != want {
+			t.Errorf("silent is not silent: %s, want %s", got, want)
 		}
 	})
 }
@@ -137,8 +137,8 @@ func TestResultOverTheLimitIsSaid(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
 	o := s.run("display({'text/plain': 'small', 'text/html': 'x' * (33 << 20)}, raw=True)")
-	if len(o.results) != 1 || len(o.results[0].Data) != 1 || !strings.Contains(o.stderr, "text/html is left out of a result") {
-		t.Errorf("%q %v", o.stderr, o.results)
+	if want := "text/html is left out of a result"; len(o.results) != 1 || len(o.results[0].Data) != 1 || !strings.Contains(o.stderr, want) {
+		t.Errorf("got %q %v, want one result in one form and %q in stderr", o.stderr, o.results, want)
 	}
 }
 
@@ -153,16 +153,16 @@ func TestTablesAndFigures(t *testing.T) {
 		t.Skip("no pandas or no matplotlib in this Python")
 	}
 	o := s.run("pandas.DataFrame({'a': [1, float('nan')], 't': pandas.to_datetime(['2020-01-01', '2021-01-01'])})")
-	if len(o.results) != 1 || string(o.results[0].Data["e2b/data"]) != `{"a":[1.0,"nan"],"t":["2020-01-01T00:00:00","2021-01-01T00:00:00"]}` || o.results[0].Data["text/html"] == nil {
-		t.Errorf("%+v", o)
+	if want := `{"a":[1.0,"nan"],"t":["2020-01-01T00:00:00","2021-01-01T00:00:00"]}`; len(o.results) != 1 || string(o.results[0].Data["e2b/data"]) != want || o.results[0].Data["text/html"] == nil {
+		t.Errorf("got %+v, want one result with HTML and the data %s", o, want)
 	}
 	o = s.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nx = 5\nx")
 	if got := strings.Join(o.order, " "); got != "status execute_input display_data execute_result execute_reply status" || o.results[0].Data["image/png"] == nil {
-		t.Errorf("plt.show: %s", got)
+		t.Errorf("plt.show: %s, want %q and a picture", got, "status execute_input display_data execute_result execute_reply status")
 	}
 	o = s.run("plt.plot([2, 1]);")
 	if len(o.results) != 1 || o.results[0].Data["image/png"] == nil {
-		t.Errorf("open figure at the end of a cell: %v", o.order)
+		t.Errorf("open figure at the end of a cell: %v, want one result, a picture", o.order)
 	}
 }
 
@@ -175,10 +175,10 @@ func TestSurrogateInCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if o := s.wait(r); o.reply.Status != "error" {
-			t.Errorf("%+v", o.reply)
+			t.Errorf("got %+v, want reply status %q", o.reply, "error")
 		}
 		if o := s.run("1"); o.text() != "1" {
-			t.Errorf("afterwards: %+v", o)
+			t.Errorf("afterwards: %+v, want text %q", o, "1")
 		}
 	})
 }

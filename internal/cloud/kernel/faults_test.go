@@ -49,18 +49,18 @@ func TestInterrupt(t *testing.T) {
 			began := time.Now()
 			o := s.wait(r)
 			if len(o.errors) != 1 || o.errors[0].Name != "KeyboardInterrupt" || o.reply.Status != "error" {
-				t.Errorf("%q: errors %+v, reply %+v", code, o.errors, o.reply)
+				t.Errorf("%q: errors %+v, reply %+v, want one error, the exception %q and reply status %q", code, o.errors, o.reply, "KeyboardInterrupt", "error")
 			}
 			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("%q: took %v", code, took)
+				t.Errorf("%q: took %v, want at most %v", code, took, 30*time.Second)
 			}
 		}
 		if o := s.run("await asyncio.sleep(0.01)\n'alive'"); o.text() != "'alive'" || o.stdout != "" {
-			t.Errorf("after interrupts: %+v", o)
+			t.Errorf("after interrupts: %+v, want text %q and no stdout", o, "'alive'")
 		}
 		k.Interrupt() // of nothing
 		if o := s.run("1"); o.text() != "1" {
-			t.Errorf("an interrupt of nothing struck: %+v", o)
+			t.Errorf("an interrupt of nothing struck: %+v, want text %q", o, "1")
 		}
 	})
 }
@@ -101,11 +101,14 @@ func TestDeath(t *testing.T) {
 		}
 		r := s.submit("print('last words', flush=True)\nos.write(2, b'raw words')\nos.kill(os.getpid(), 9)")
 		o := s.wait(r)
-		if o.stdout != "last words\n" || o.stderr != "raw words" || o.reply.Name != Died.Name || len(o.errors) != 1 {
-			t.Errorf("%+v", o)
+		if o.stdout != "last words\n" || o.stderr != "raw words" {
+			t.Errorf("got stdout %q, stderr %q, want %q, %q", o.stdout, o.stderr, "last words\n", "raw words")
+		}
+		if o.reply.Name != Died.Name || len(o.errors) != 1 {
+			t.Errorf("got the reply %+v, errors %v, want one %s", o.reply, o.errors, Died.Name)
 		}
 		if o := s.run("x"); o.reply.Name != "NameError" || o.reply.ExecutionCount != 1 {
-			t.Errorf("after death: %+v", o.reply)
+			t.Errorf("after death: %+v, want the reply %q and the count 1", o.reply, "NameError")
 		}
 		gone(t, pid)
 	})
@@ -137,10 +140,10 @@ func TestDriverThatHearsNothing(t *testing.T) {
 			s := attach(t, k)
 			s.run(code)
 			if o := s.run("1"); o.reply.Name != Died.Name {
-				t.Errorf("%s: the next code gives %+v", code, o)
+				t.Errorf("%s: the next code gives %+v, want the reply %q", code, o, Died.Name)
 			}
 			if o := s.run("len('afterwards')"); o.text() != "10" {
-				t.Errorf("%s: afterwards: %+v", code, o)
+				t.Errorf("%s: afterwards: %+v, want text %q", code, o, "10")
 			}
 		}
 	})
@@ -158,7 +161,7 @@ func TestDeathWhileIdleIsTold(t *testing.T) {
 		}
 	}
 	if o := s.run("1"); o.text() != "1" {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want text %q", o, "1")
 	}
 }
 
@@ -173,10 +176,10 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := s.wait(running); o.reply.Name != Ended.Name {
-		t.Errorf("running: %+v", o.reply)
+		t.Errorf("running: %+v, want the reply %q", o.reply, Ended.Name)
 	}
 	if o := s.wait(waiting); o.text() != "False" {
-		t.Errorf("waiting: %+v", o)
+		t.Errorf("waiting: %+v, want text %q", o, "False")
 	}
 }
 
@@ -192,11 +195,11 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 	}
 	for _, r := range []*Request{running, waiting} {
 		if o := s.wait(r); o.reply.Name != Ended.Name {
-			t.Errorf("%+v", o.reply)
+			t.Errorf("got %+v, want the reply %q", o.reply, Ended.Name)
 		}
 	}
 	if err := s.client.Submit(&Request{Header: jupyter.NewHeader("execute_request", "", "")}); !errors.Is(err, ErrClosed) {
-		t.Errorf("Submit after Close: %v", err)
+		t.Errorf("Submit after Close: %v, want ErrClosed", err)
 	}
 }
 
@@ -209,13 +212,13 @@ func TestStartFailure(t *testing.T) {
 	k := newKernel(t, "/bin/false")
 	s := attach(t, k)
 	if o := s.run("1"); o.reply.Name != "KernelStartError" {
-		t.Errorf("%+v", o.reply)
+		t.Errorf("got %+v, want the reply %q", o.reply, "KernelStartError")
 	}
 	k = newKernel(t, plain)
 	k.spec.Python = []string{"/bin/sh", "-c", "echo reason >&2; exit 3"}
 	s = attach(t, k)
 	if o := s.run("1"); !strings.Contains(o.reply.Value, "exit status 3") || !strings.Contains(o.reply.Value, "reason") {
-		t.Errorf("%+v", o.reply)
+		t.Errorf("got %+v, want %q and %q in its value", o.reply, "exit status 3", "reason")
 	}
 }
 
@@ -226,19 +229,19 @@ func TestFailureAbortsWhatWaits(t *testing.T) {
 	first := s.submit("import time; time.sleep(0.5); 1/0")
 	second, third := s.submit("2"), other.submit("3")
 	if o := s.wait(first); o.reply.Name != "ZeroDivisionError" {
-		t.Errorf("%+v", o.reply)
+		t.Errorf("got %+v, want the reply %q", o.reply, "ZeroDivisionError")
 	}
 	if o := s.wait(second); o.reply.Status != "aborted" || strings.Contains(strings.Join(o.order, " "), "execute_input") {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want reply status %q and no %s", o, "aborted", "execute_input")
 	}
 	if o := other.wait(third); o.text() != "3" {
-		t.Errorf("the other client's: %+v", o)
+		t.Errorf("the other client's: %+v, want text %q", o, "3")
 	}
 	keep := func(r *jupyter.ExecuteRequest) { r.StopOnError = false }
 	first, second = s.submit("time.sleep(0.2); 1/0", keep), s.submit("5")
 	s.wait(first)
 	if o := s.wait(second); o.text() != "5" {
-		t.Errorf("without stop_on_error: %+v", o)
+		t.Errorf("without stop_on_error: %+v, want text %q", o, "5")
 	}
 }
 
@@ -263,7 +266,7 @@ func TestStdin(t *testing.T) {
 		r := s.submit("import getpass\nprint('before')\na = input('name')\nb = getpass.getpass('word')\nprint(a, b)", allow)
 		answer(r, 2)
 		if o := s.wait(r); o.stdout != "name/false word/true\n" {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want stdout %q", o, "name/false word/true\n")
 		}
 		r = s.submit(`
 from concurrent.futures import ThreadPoolExecutor
@@ -271,19 +274,19 @@ with ThreadPoolExecutor(8) as pool:
     print(sorted(pool.map(input, 'abcdefgh')))`, allow)
 		answer(r, 8)
 		if o := s.wait(r); !strings.Contains(o.stdout, "'a/false', 'b/false'") {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want %q in stdout", o, "'a/false', 'b/false'")
 		}
 		r = s.submit("input('never')", allow)
 		for e := s.next(); e.Channel != jupyter.Stdin; e = s.next() {
 		}
 		k.Interrupt()
 		if o := s.wait(r); o.reply.Name != "KeyboardInterrupt" {
-			t.Errorf("%+v", o.reply)
+			t.Errorf("got %+v, want the reply %q", o.reply, "KeyboardInterrupt")
 		}
 		r = s.submit("input('again')", allow)
 		answer(r, 1)
 		if o := s.wait(r); o.text() != "'again/false'" {
-			t.Errorf("after an interrupted question: %+v", o)
+			t.Errorf("after an interrupted question: %+v, want text %q", o, "'again/false'")
 		}
 		watcher := attach(t, k)
 		r = s.submit("input('gone')", allow)
@@ -311,10 +314,10 @@ func TestEnvOfOneExecution(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := s.wait(r); o.text() != `('it\'s\n"a"', 'elsewhere')` {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want text %q", o, `('it\'s\n"a"', 'elsewhere')`)
 	}
 	if o := s.run("'A' in os.environ, os.environ['HOME'] == 'elsewhere'"); o.text() != "(False, False)" {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want text %q", o, "(False, False)")
 	}
 }
 
@@ -334,15 +337,15 @@ func TestEnvThatCannotBe(t *testing.T) {
 		s.run("x = 1; import os; environ = os.environ")
 		for _, name := range []string{"", "A=B", "A\x00B"} {
 			if o := in(map[string]string{name: "1"}, "x = 2"); len(o.errors) != 1 || o.reply.Status != "error" {
-				t.Errorf("%q: %+v", name, o)
+				t.Errorf("%q: got %+v, want one error and reply status %q", name, o, "error")
 			}
 		}
 		s.run("os.environ = None")
 		if o := in(map[string]string{"A": "1"}, "environ['A'], x"); o.text() != "('1', 1)" {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want text %q", o, "('1', 1)")
 		}
 		if o := s.run("'A' in environ"); o.text() != "False" {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want text %q", o, "False")
 		}
 	})
 }
@@ -412,10 +415,10 @@ time.sleep(600)`)
 		}
 		s.wait(r)
 		if o := s.run("6 * 7"); o.text() != "42" {
-			t.Errorf("after the restart: %+v", o)
+			t.Errorf("after the restart: %+v, want text %q", o, "42")
 		}
 		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("took %v", took)
+			t.Errorf("took %v, want at most %v", took, 20*time.Second)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestSavedPictures(t *testing.T) {
 	} {
 		o := s.run(tt.code)
 		if len(o.results) != tt.shown || o.reply.Name != tt.failure {
-			t.Errorf("%s: %d results, events %v, reply %+v, stderr %q", tt.name, len(o.results), o.order, o.reply, o.stderr)
+			t.Errorf("%s: %d results, events %v, reply %+v, stderr %q, want %d and the reply %q", tt.name, len(o.results), o.order, o.reply, o.stderr, tt.shown, tt.failure)
 		}
 		for _, r := range o.results {
 			if r.Data["image/png"] == nil {

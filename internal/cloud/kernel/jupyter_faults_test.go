@@ -47,7 +47,7 @@ func TestJupyterClientThatDoesNotRead(t *testing.T) {
 		t.Errorf("%d results came, stderr %q", len(o.results), o.stderr)
 	}
 	if o := s.run("1 + 1"); o.text() != "2" || o.stderr != "" {
-		t.Errorf("the next: %+v", o)
+		t.Errorf("the next: %+v, want text %q and no stderr", o, "2")
 	}
 }
 
@@ -85,8 +85,12 @@ IPKernelApp.launch_instance(kernel_class=Forgetful)`
 	k, _ := newForeign(t, spec, kerneltest.Environ(t), impatient(10*time.Millisecond))
 	s := attach(t, k)
 	for range 2 {
-		if o := s.run("x"); o.reply.Status != "error" || o.reply.Name != "TimeoutError" || len(o.errors) != 1 || o.errors[0].Name != "TimeoutError" {
-			t.Errorf("%+v", o)
+		o := s.run("x")
+		if o.reply.Status != "error" || o.reply.Name != "TimeoutError" {
+			t.Errorf("got the reply %+v, want a TimeoutError", o.reply)
+		}
+		if len(o.errors) != 1 || o.errors[0].Name != "TimeoutError" {
+			t.Errorf("got the errors %+v, want one TimeoutError", o.errors)
 		}
 	}
 	r := &Request{Header: jupyter.NewHeader("kernel_info_request", "test", "test")}

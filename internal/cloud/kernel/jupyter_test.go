@@ -45,7 +45,7 @@ func newForeign(t testing.TB, spec *zmq.Spec, environ []string, options ...func(
 	t.Cleanup(func() {
 		k.Close()
 		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
-			t.Errorf("left in the directory of connection files: %v %v", left, err)
+			t.Errorf("left in the directory of connection files: %v %v, want none and no error", left, err)
 		}
 	})
 	return k, scratch
@@ -98,14 +98,14 @@ func TestJupyterKernels(t *testing.T) {
 				{words.variable, "unset\n"},
 			} {
 				if o := s.run(test.code); o.stdout != test.stdout || len(o.errors) > 0 || o.reply.Status != "ok" {
-					t.Errorf("%q: stdout %q, stderr %q, errors %v, reply %+v", test.code, o.stdout, o.stderr, o.errors, o.reply)
+					t.Errorf("%q: stdout %q, stderr %q, errors %v, reply %+v, want stdout %q, no Python error and reply status %q", test.code, o.stdout, o.stderr, o.errors, o.reply, test.stdout, "ok")
 				}
 			}
 			if o := s.runWith(map[string]string{"K": hostile, "GLOBAL": "other"}, words.variable); o.stdout != hostile+"\n" || o.reply.Status != "ok" {
-				t.Errorf("a variable of the call: %q, %v", o.stdout, o.errors)
+				t.Errorf("a variable of the call: %q, %v, want stdout %v and reply status %q", o.stdout, o.errors, hostile+"\n", "ok")
 			}
 			if got := s.run(words.variable).stdout + s.run(words.global).stdout; got != "unset\nglobal\n" {
-				t.Errorf("after the call: %q", got)
+				t.Errorf("after the call: %q, want %q", got, "unset\nglobal\n")
 			}
 			// The first one fails while the second one waits.
 			gate := filepath.Join(t.TempDir(), "gate")
@@ -114,21 +114,21 @@ func TestJupyterKernels(t *testing.T) {
 				t.Fatal(err)
 			}
 			if o := s.wait(failed); len(o.errors) != 1 || o.errors[0].Name != words.failure || o.reply.Status != "error" {
-				t.Errorf("%q: %+v", words.fail, o)
+				t.Errorf("%q: got %+v, want one error, the exception %v and reply status %q", words.fail, o, words.failure, "error")
 			}
 			if o := s.wait(aborted); o.reply.Status != "aborted" || o.stdout != "" {
-				t.Errorf("behind an error: %+v", o)
+				t.Errorf("behind an error: %+v, want reply status %q and no stdout", o, "aborted")
 			}
 			if o := s.runWith(map[string]string{"K": "v"}, words.many); strings.Count(o.stdout, "\n") != 500 || o.reply.Status != "ok" {
-				t.Errorf("500 lines: %d, stderr %q, %v", strings.Count(o.stdout, "\n"), o.stderr, o.errors)
+				t.Errorf("500 lines: %d, stderr %q, %v, want all and reply status %q", strings.Count(o.stdout, "\n"), o.stderr, o.errors, "ok")
 			}
 			// No request after an error is skipped.
 			for range 50 {
 				if o := s.run(words.fail); o.reply.Status != "error" {
-					t.Errorf("%+v", o)
+					t.Errorf("got %+v, want reply status %q", o, "error")
 				}
 				if o := s.run(words.show); o.stdout != "42\n" {
-					t.Errorf("after an error: %+v", o)
+					t.Errorf("after an error: %+v, want stdout %q", o, "42\n")
 				}
 			}
 			for _, request := range []string{"kernel_info_request", "is_complete_request", "nonsense_request"} {
@@ -138,7 +138,7 @@ func TestJupyterKernels(t *testing.T) {
 				}
 				o := s.wait(r)
 				if want := []string{"status", ReplyType(request), "status"}; !slices.Equal(o.order, want) {
-					t.Errorf("%s: %v", request, o.order)
+					t.Errorf("%s: got %v, want %v", request, o.order, want)
 				}
 			}
 			if err := k.Restart(t.Context()); err != nil {
@@ -167,8 +167,11 @@ func TestJupyterInterrupt(t *testing.T) {
 				s.started(r, "here")
 				k.Interrupt()
 				o := s.wait(r)
-				if o.reply.Status != test.status || test.failure != "" && (len(o.errors) != 1 || o.errors[0].Name != test.failure) {
-					t.Errorf("%+v", o)
+				if o.reply.Status != test.status {
+					t.Errorf("got the reply %+v, want status %q", o.reply, test.status)
+				}
+				if test.failure != "" && (len(o.errors) != 1 || o.errors[0].Name != test.failure) {
+					t.Errorf("got the errors %+v, want one %s", o.errors, test.failure)
 				}
 			}
 			if o := s.run("echo = 1"); o.reply.Status == "aborted" {
@@ -189,7 +192,7 @@ func TestJupyterStdinAndDisplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := s.wait(r); o.stdout != "hello world\n" {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want stdout %q", o, "hello world\n")
 	}
 	// The client that made the request is gone: the question has no answer.
 	gone := attach(t, k)
@@ -198,17 +201,17 @@ func TestJupyterStdinAndDisplays(t *testing.T) {
 	}
 	gone.client.Close()
 	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != "EOFError" {
-		t.Errorf("%+v", o.errors)
+		t.Errorf("got %+v, want one error and the exception %q", o.errors, "EOFError")
 	}
 	if o := s.run("6 * 7"); o.text() != "42" || !slices.Equal(o.order, []string{"status", "execute_input", "execute_result", "execute_reply", "status"}) {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want text %q and the messages %v", o, "42", []string{"status", "execute_input", "execute_result", "execute_reply", "status"})
 	}
 	r = s.submit("from comm import create_comm; c = create_comm('t', data={'a': 1}, buffers=[b'\\x00\\xff'])")
 	for {
 		e := s.next()
 		if e.Type == "comm_open" {
 			if len(e.Buffers) != 1 || string(e.Buffers[0]) != "\x00\xff" {
-				t.Errorf("buffers %q", e.Buffers)
+				t.Errorf("buffers %q, want one, %q", e.Buffers, "\x00\xff")
 			}
 			break
 		}
@@ -224,10 +227,10 @@ func TestJupyterOutput(t *testing.T) {
 	o := s.run("for i in range(200000): print(i)")
 	lines := strings.Split(strings.TrimSuffix(o.stdout, "\n"), "\n")
 	if len(lines) != 200000 || lines[0] != "0" || lines[199999] != "199999" {
-		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+		t.Errorf("%d lines, the last %q, want 200000, from %q to %q", len(lines), lines[len(lines)-1], "0", "199999")
 	}
 	if o := s.run("'x' * (8 << 20)"); len(o.text()) != 8<<20+2 {
-		t.Errorf("a result of %d bytes", len(o.text()))
+		t.Errorf("a result of %d bytes, want %d", len(o.text()), 8<<20+2)
 	}
 }
 
@@ -237,13 +240,13 @@ func TestJupyterKernelDies(t *testing.T) {
 	s := attach(t, k)
 	r := s.submit("echo here; kill -9 $PPID")
 	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != Died.Name {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want one error and the exception %q", o, Died.Name)
 	}
 	if o := s.run("echo back"); o.stdout != "back\n" {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want stdout %q", o, "back\n")
 	}
 	if left, _ := os.ReadDir(scratch); len(left) != 1 {
-		t.Errorf("connection files of the dead: %v", left)
+		t.Errorf("connection files of the dead: %v, want one", left)
 	}
 	// A restart ends what runs, and what it started.
 	r = s.submit("echo here; sleep 4242")
@@ -253,10 +256,10 @@ func TestJupyterKernelDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != Ended.Name {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want one error and the exception %q", o, Ended.Name)
 	}
 	if err := unix.Kill(-pid, 0); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("the process group lives: %v", err)
+		t.Errorf("the process group lives: %v, want unix.ESRCH", err)
 	}
 }
 
@@ -289,17 +292,17 @@ func TestJupyterKernelThatDoesNotStart(t *testing.T) {
 		k, _ := newForeign(t, writeSpec(t, script, ""), []string{"PATH=/usr/bin:/bin"})
 		_, err := k.Start(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "kernel: start script: ended before it was ready: "+want) {
-			t.Errorf("%s: %v", script, err)
+			t.Errorf("%s: got %v, want an error with %q", script, err, "kernel: start script: ended before it was ready: "+want)
 		}
 		s := attach(t, k)
 		if o := s.run("1"); len(o.errors) != 1 || o.errors[0].Name != "KernelStartError" {
-			t.Errorf("%s: %+v", script, o)
+			t.Errorf("%s: got %+v, want one error and the exception %q", script, o, "KernelStartError")
 		}
 	}
 	spec := &zmq.Spec{Name: "nothing", Argv: []string{"no-such-program"}}
 	k, _ := newForeign(t, spec, []string{"PATH=/usr/bin:/bin"})
 	if _, err := k.Start(t.Context()); err == nil || !strings.Contains(err.Error(), `the program "no-such-program" is not in PATH`) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error with %q", err, `the program "no-such-program" is not in PATH`)
 	}
 	begun := make(chan struct{})
 	k, _ = newForeign(t, writeSpec(t, "sleep 600", ""), nil, func(s *Spec) {
@@ -310,6 +313,6 @@ func TestJupyterKernelThatDoesNotStart(t *testing.T) {
 	<-begun
 	k.Close()
 	if err := <-started; !errors.Is(err, ErrClosed) {
-		t.Errorf("closed while it starts: %v", err)
+		t.Errorf("closed while it starts: %v, want ErrClosed", err)
 	}
 }

@@ -287,7 +287,7 @@ func (k *Kernel) run() {
 		k.mu.Unlock()
 		if revive {
 			if _, err := k.Start(k.ctx); err != nil && k.ctx.Err() == nil {
-				k.spec.Logger.WarnContext(k.ctx, "kernel is not back", "error", err)
+				k.spec.Logger.WarnContext(k.ctx, "kernel could not be restarted", "error", err)
 			}
 		}
 		for r := k.next(); r != nil; r = k.next() {

@@ -235,8 +235,14 @@ func TestExecute(t *testing.T) {
 				failure = o.errors[0].Name
 			}
 			// IPython warns about exit on stderr.
-			if o.stdout != test.stdout || o.stderr != test.stderr && test.failure != "SystemExit" || o.text() != test.text || failure != test.failure || o.reply.Name != test.failure {
-				t.Errorf("%q: stdout %q, stderr %q, text %q, error %q, reply %+v", test.code, o.stdout, o.stderr, o.text(), failure, o.reply)
+			if o.stdout != test.stdout || o.text() != test.text {
+				t.Errorf("%q: stdout %q, text %q, want %q, %q", test.code, o.stdout, o.text(), test.stdout, test.text)
+			}
+			if o.stderr != test.stderr && test.failure != "SystemExit" {
+				t.Errorf("%q: stderr %q, want %q", test.code, o.stderr, test.stderr)
+			}
+			if failure != test.failure || o.reply.Name != test.failure {
+				t.Errorf("%q: error %q, reply %+v, want %q in both", test.code, failure, o.reply, test.failure)
 			}
 		}
 	})

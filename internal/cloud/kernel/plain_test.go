@@ -19,7 +19,7 @@ func TestPlain(t *testing.T) {
 	s := attach(t, k)
 	info, err := k.Start(t.Context())
 	if err != nil || info.Engine != "python" || !strings.Contains(info.Note, "install ipython") {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("got %+v, %v, want the engine %q, %q in its note and no error", info, err, "python", "install ipython")
 	}
 	modern := s.run("ExceptionGroup").reply.Status == "ok"
 	for _, test := range []struct{ code, stdout, text, failure, trace string }{
@@ -55,8 +55,14 @@ func TestPlain(t *testing.T) {
 		if len(o.errors) > 0 {
 			failure, trace = o.errors[0].Name, strings.Join(o.errors[0].Traceback, "")
 		}
-		if o.stdout != test.stdout || o.text() != test.text || failure != test.failure || o.reply.Name != failure || !strings.Contains(trace, test.trace) || len(o.errors) > 1 {
-			t.Errorf("%q: stdout %q, text %q, stderr %.300q, error %q %.300q", test.code, o.stdout, o.text(), o.stderr, failure, trace)
+		if o.stdout != test.stdout || o.text() != test.text {
+			t.Errorf("%q: stdout %q, text %q, stderr %.300q, want %q, %q", test.code, o.stdout, o.text(), o.stderr, test.stdout, test.text)
+		}
+		if failure != test.failure || !strings.Contains(trace, test.trace) {
+			t.Errorf("%q: error %q %.300q, want %q and %q in its traceback", test.code, failure, trace, test.failure, test.trace)
+		}
+		if o.reply.Name != failure || len(o.errors) > 1 {
+			t.Errorf("%q: reply %+v, errors %v, want one error in both", test.code, o.reply, o.errors)
 		}
 	}
 }
@@ -69,10 +75,10 @@ func TestForkedChildEnds(t *testing.T) {
 		for code, want := range map[string]string{"pass": "0", "1/0": "1"} {
 			o := s.run("import os\npid = os.fork()\nif pid == 0:\n    " + code + "\nelse:\n    status = os.waitpid(pid, 0)[1] >> 8")
 			if len(o.errors) > 0 || o.stdout != "" {
-				t.Errorf("%s: %+v", code, o)
+				t.Errorf("%s: got %+v, want no Python error and no stdout", code, o)
 			}
 			if o := s.run("status"); o.text() != want {
-				t.Errorf("%s: status %s", code, o.text())
+				t.Errorf("%s: status %s, want %s", code, o.text(), want)
 			}
 		}
 	})

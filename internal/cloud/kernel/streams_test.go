@@ -67,7 +67,7 @@ func TestOutputOfThreads(t *testing.T) {
 			next[name]++
 		}
 		if len(next) != 4 || next["a"]+next["b"]+next["c"]+next["d"] != 20000 {
-			t.Errorf("%v lines came", next)
+			t.Errorf("%v lines came, want 20000 of four threads", next)
 		}
 		// A thread that outlives its cell is heard as well, although nothing
 		// flushes for it.
@@ -110,12 +110,12 @@ func TestTextsOfOutput(t *testing.T) {
 				}
 			}
 			if o := s.run("sys." + stream + ".write(5)"); len(o.errors) != 1 || o.errors[0].Name != "TypeError" {
-				t.Errorf("%s takes a number: %v", stream, o.errors)
+				t.Errorf("%s takes a number: %v, want one error and the exception %q", stream, o.errors, "TypeError")
 			}
 			// In a child nothing flushes: text goes to the descriptor at once.
 			o := s.run("w = sys." + stream + ".write; w('parent ')\npid = os.fork()\nif pid == 0:\n    w('child '); os._exit(0)\nos.waitpid(pid, 0); w('again'); None")
-			if got := o.stdout + o.stderr; got != "parent child again" {
-				t.Errorf("%s of a parent and its child: %q, errors %v", stream, got, o.errors)
+			if got, want := o.stdout+o.stderr, "parent child again"; got != want {
+				t.Errorf("%s of a parent and its child: %q, errors %v, want %q", stream, got, o.errors, want)
 			}
 		}
 	})

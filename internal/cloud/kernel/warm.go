@@ -101,7 +101,7 @@ func readShortLine(conn *net.UnixConn, v any) error {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64; {
 		if _, err := conn.Read(b); err != nil {
-			return fmt.Errorf("the forked process did not speak: %w", err)
+			return fmt.Errorf("the forked process sent nothing: %w", err)
 		}
 		if b[0] == '\n' {
 			return json.Unmarshal(line, v)

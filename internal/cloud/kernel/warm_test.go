@@ -58,7 +58,7 @@ func TestWarmFails(t *testing.T) {
 				return theirs, ours.CloseWrite()
 			}})
 			if answered != "2" {
-				t.Errorf("1 + 1 is %s", answered)
+				t.Errorf("1 + 1 is %s, want %s", answered, "2")
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func TestWarmFails(t *testing.T) {
 		t.Parallel()
 		refused := errors.New("there is none")
 		if got := checkWarm(t, &Warm{Fork: func(context.Context) (*os.File, error) { return nil, refused }}); got != "2" {
-			t.Errorf("1 + 1 is %s", got)
+			t.Errorf("1 + 1 is %s, want %s", got, "2")
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (e *NotFoundError) Error() string {
 type LimitError struct{ Max int }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("lifecycle: there are %d sandboxes, and there may not be more", e.Max)
+	return fmt.Sprintf("lifecycle: there are %d sandboxes, which is the limit", e.Max)
 }
 
 // LaunchError means that a sandbox could not be started. It wraps the cause.

@@ -5,7 +5,7 @@ import "time"
 // never is a wait that ends only through something else.
 const never = time.Hour
 
-const expiredReason = "its time was over"
+const expiredReason = "its lifetime was over"
 
 // evictor ends sandboxes whose lifetime is over.
 func (r *Registry) evictor() {

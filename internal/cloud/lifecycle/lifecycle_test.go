@@ -68,7 +68,7 @@ func TestEnds(t *testing.T) {
 		}, "it died: out of memory at "},
 		"expired": {func(_ *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, _ string) {
 			r.Advance(time.Hour)
-		}, "its time was over at "},
+		}, "its lifetime was over at "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,10 +119,10 @@ func TestRecordsAreSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := sb.Network.DenyOut[0]; got != "10.0.0.0/8" {
-		t.Errorf("the old record says %s is denied now", got)
+		t.Errorf("the old record says %s is denied now, want %q", got, "10.0.0.0/8")
 	}
 	if got := after.Network.DenyOut[0]; got != "0.0.0.0/0" {
-		t.Errorf("the new record says %s is denied", got)
+		t.Errorf("the new record says %s is denied, want %q", got, "0.0.0.0/0")
 	}
 	if !after.EndAt.After(sb.EndAt) {
 		t.Errorf("extended from %v to %v", sb.EndAt, after.EndAt)
@@ -176,7 +176,7 @@ func TestFailedLaunches(t *testing.T) {
 	}
 	f.Before = nil
 	if left := r.List(); len(left) != 0 {
-		t.Errorf("%d sandboxes are left", len(left))
+		t.Errorf("%d sandboxes are left, want none", len(left))
 	}
 	create(t, r, time.Hour)
 }

@@ -112,7 +112,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	rec := &record{Sandbox: sb, instance: instance}
 	// The client may have gone: then nobody would know of this sandbox.
 	if err := ctx.Err(); err != nil {
-		r.end(rec, "nobody waited for it")
+		r.end(rec, "the client that created it was gone")
 		return Sandbox{}, err
 	}
 	if !r.add(rec, q.Lifetime) {

@@ -66,7 +66,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	}
 	own, err := d.ownAddresses() // after resolving the name, which may take a while
 	if err != nil {
-		return nil, fmt.Errorf("network: which addresses this machine has: %w", err)
+		return nil, fmt.Errorf("network: list the addresses of this machine: %w", err)
 	}
 	check := func(a netip.Addr) error {
 		if rule := d.Policy.check(a, rules, named, own); rule != "" {

@@ -154,14 +154,17 @@ func TestDenials(t *testing.T) {
 				return
 			}
 			denied, ok := errors.AsType[*DeniedError](err)
-			if !ok || denied.Rule != tt.rule || denied.Host != tt.host || !strings.Contains(err.Error(), tt.host) || !denied.Denied() {
-				t.Errorf("got %v, want a denial by %q that names the host", err, tt.rule)
+			if !ok || denied.Rule != tt.rule || denied.Host != tt.host {
+				t.Fatalf("got %v, want a denial of %q by %q", err, tt.host, tt.rule)
+			}
+			if !strings.Contains(err.Error(), tt.host) || !denied.Denied() {
+				t.Errorf("got %v, want an error that names %q and is a denial", err, tt.host)
 			}
 			if denials.Count() != 1 {
-				t.Errorf("%d denials were counted", denials.Count())
+				t.Errorf("%d denials were counted, want 1", denials.Count())
 			}
 			if len(*dialled) > 0 {
-				t.Errorf("dialled %v", *dialled)
+				t.Errorf("dialled %v, want none", *dialled)
 			}
 		})
 	}
@@ -177,7 +180,7 @@ func TestLastCheck(t *testing.T) {
 	}
 	_, err := dial(t, d, "public.test", 443)
 	if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Address.String() != "127.0.0.1" {
-		t.Error(err)
+		t.Errorf("got %v, want a *DeniedError of the address %q", err, "127.0.0.1")
 	}
 }
 
@@ -191,17 +194,17 @@ func TestFailures(t *testing.T) {
 		t.Errorf("want the failure, not the denial: %v", err)
 	}
 	if _, err := dial(t, d, "nowhere.test", 1); err == nil {
-		t.Error("want an error for an unknown name")
+		t.Error("no error for an unknown name")
 	} else if dns, ok := errors.AsType[*net.DNSError](err); !ok || !dns.IsNotFound {
-		t.Error(err)
+		t.Errorf("got %v, want a *net.DNSError that says not found", err)
 	}
 	for _, host := range []string{"", strings.Repeat("a", 254)} {
 		if _, err := dial(t, d, host, 1); err == nil || len(err.Error()) > 400 {
-			t.Errorf("%.10q: %v", host, err)
+			t.Errorf("%.10q: got %v, want at most 400 bytes", host, err)
 		}
 	}
 	if _, err := dial(t, d, "down.test", 0); err == nil {
-		t.Error("port 0")
+		t.Error("port 0, want an error")
 	}
 }
 
@@ -217,7 +220,7 @@ func TestThisMachine(t *testing.T) {
 	hosts := []string{"localhost", "127.0.0.1", "::ffff:127.0.0.1"}
 	own, err := (&Dialer{}).ownAddresses()
 	if err != nil || len(own) == 0 {
-		t.Fatal(own, err)
+		t.Fatalf("got %v, %v, want an address and no error", own, err)
 	}
 	for _, a := range own {
 		hosts = append(hosts, a.String())
@@ -227,7 +230,7 @@ func TestThisMachine(t *testing.T) {
 			_ = conn.Close()
 			t.Errorf("%s is reachable", host)
 		} else if _, ok := errors.AsType[*DeniedError](err); !ok {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("%s: got %v, want a *DeniedError", host, err)
 		}
 	}
 }

@@ -37,8 +37,14 @@ func answered(t testing.TB, answer []byte) (dnsmessage.RCode, []string) {
 	if err := m.Unpack(answer); err != nil {
 		t.Fatalf("%v: %x", err, answer)
 	}
-	if len(answer) > 512 || m.ID != 77 || !m.Response || !m.RecursionAvailable || len(m.Questions) != 1 {
-		t.Errorf("answer %+v of %d bytes", m, len(answer))
+	if len(answer) > 512 {
+		t.Errorf("got an answer of %d bytes, want at most 512", len(answer))
+	}
+	if m.ID != 77 || !m.Response || !m.RecursionAvailable {
+		t.Errorf("got %+v, want an answer to query 77 with recursion available", m.Header)
+	}
+	if len(m.Questions) != 1 {
+		t.Errorf("got the questions %v, want one", m.Questions)
 	}
 	var addresses []string
 	for _, r := range m.Answers {
@@ -131,7 +137,7 @@ func TestDeniedNamesStayHere(t *testing.T) {
 		t.Error("it is reachable")
 	}
 	if e.Denials.Count() != 2 {
-		t.Errorf("%d denials", e.Denials.Count())
+		t.Errorf("%d denials, want 2", e.Denials.Count())
 	}
 }
 
@@ -149,8 +155,11 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		var m dnsmessage.Message
-		if err := m.Unpack(answer); err != nil || !m.Response || len(answer) > 512 || m.ID != uint16(query[0])<<8|uint16(query[1]) {
-			t.Errorf("%v: %x", err, answer)
+		if err := m.Unpack(answer); err != nil || len(answer) > 512 {
+			t.Errorf("got %d bytes, %v, want a message of at most 512: %x", len(answer), err, answer)
+		}
+		if id := uint16(query[0])<<8 | uint16(query[1]); !m.Response || m.ID != id {
+			t.Errorf("got %+v, want an answer to query %d", m.Header, id)
 		}
 		for _, r := range m.Answers {
 			if a := netip.AddrFrom4(r.Body.(*dnsmessage.AResource).A); a.IsLoopback() {

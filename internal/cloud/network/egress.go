@@ -155,7 +155,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 func (e *Egress) judge(a netip.Addr) (string, error) {
 	own, err := e.Dialer.ownAddresses()
 	if err != nil {
-		return "", fmt.Errorf("network: which addresses this machine has: %w", err)
+		return "", fmt.Errorf("network: list the addresses of this machine: %w", err)
 	}
 	return e.Dialer.Policy.check(a, e.Rules, false, own), nil
 }

@@ -91,12 +91,25 @@ func TestRules(t *testing.T) {
 			_ = conn.Close()
 		}
 		denied, _ := errors.AsType[*DeniedError](err)
-		if tt.rule == "" && err != nil || tt.rule != "" && (denied == nil || denied.Rule != tt.rule) {
-			t.Errorf("%+v: %v", tt, err)
+		switch {
+		case tt.rule == "" && err != nil:
+			t.Errorf("%+v: got %v, want no error", tt, err)
+		case tt.rule != "" && (denied == nil || denied.Rule != tt.rule):
+			t.Errorf("%+v: got %v, want a denial by %q", tt, err, tt.rule)
 		}
 	}
-	if !mustRules(t, false, "", "").closed() || mustRules(t, false, "10.0.0.1", "").closed() || mustRules(t, true, "", "10.0.0.0/8").closed() || (*Rules)(nil).closed() {
-		t.Error("closed is not what it says")
+	for _, rules := range []struct {
+		*Rules
+		closed bool
+	}{
+		{mustRules(t, false, "", ""), true},
+		{mustRules(t, false, "10.0.0.1", ""), false},
+		{mustRules(t, true, "", "10.0.0.0/8"), false},
+		{nil, false},
+	} {
+		if got := rules.Rules.closed(); got != rules.closed {
+			t.Errorf("%+v: closed = %v, want %v", rules.Rules, got, rules.closed)
+		}
 	}
 }
 
@@ -114,11 +127,11 @@ func TestRebinding(t *testing.T) {
 	dialled := recording(d)
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	if got := ask(t, e, "rebinding.test", 1); !slices.Equal(got, []string{"203.0.113.5"}) {
-		t.Errorf("first %v", got)
+		t.Errorf("first %v, want %v", got, []string{"203.0.113.5"})
 	}
 	_, err := e.Dial(t.Context(), "rebinding.test", 80)
 	if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Rule != ruleLoopback || len(*dialled) > 0 {
-		t.Errorf("%v, dialled %v", err, *dialled)
+		t.Errorf("%v, dialled %v, want a *DeniedError of the rule %v and none", err, *dialled, ruleLoopback)
 	}
 }
 
@@ -138,7 +151,7 @@ func TestDenialsAreBounded(t *testing.T) {
 		}
 	}
 	if d.Count() != 9*maxDenials || len(told) != maxDenials {
-		t.Errorf("%d counted, %d told", d.Count(), len(told))
+		t.Errorf("%d counted, %d told, want %d and %d", d.Count(), len(told), 9*maxDenials, maxDenials)
 	}
 }
 
@@ -197,7 +210,7 @@ func TestConnect(t *testing.T) {
 			defer resp.Body.Close()
 			body, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "no connection to "+host) {
-				t.Errorf("%d %q", resp.StatusCode, body)
+				t.Errorf("got %d %q, want status http.StatusForbidden and %q in it", resp.StatusCode, body, "no connection to "+host)
 			}
 		}
 	}
@@ -264,10 +277,10 @@ func TestConnect(t *testing.T) {
 			})
 			<-ended
 			if reached != tt.reached || (err == nil) != (tt.reached != "") {
-				t.Errorf("reached %q, %v", reached, err)
+				t.Errorf("reached %q, %v, want %q, and an error where that is empty", reached, err, tt.reached)
 			}
 			if (denials.Count() > 0) != (tt.reached == "") {
-				t.Errorf("%d denials", denials.Count())
+				t.Errorf("%d denials, want some: %v", denials.Count(), tt.reached == "")
 			}
 			if strings.HasPrefix(tt.name, "host") && tt.reached != "" && !strings.HasPrefix(got.String(), "GET / HTTP/1.1\r\nHost: ") {
 				t.Errorf("what was read is lost: %q", got.String())
@@ -292,7 +305,7 @@ func TestConnectRefuses(t *testing.T) {
 	}
 	for _, host := range []string{"", "a b.test", "a.test\r\nX: y", "a..test", "[203.0.113.5]", strings.Repeat("a", 64) + ".test"} {
 		if _, err := e.Dial(t.Context(), host, 1); err == nil || !strings.Contains(err.Error(), "not an address") {
-			t.Errorf("%q: %v", host, err)
+			t.Errorf("%q: got %v, want an error with %q", host, err, "not an address")
 		}
 	}
 }
@@ -342,7 +355,7 @@ func TestUpstreamProxy(t *testing.T) {
 		conn, err := e.Dial(t.Context(), host, 443)
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("%s: %v", host, err)
+				t.Errorf("%s: got %v, want an error with %q and no %q in it", host, err, want, "secret")
 			}
 			continue
 		}
@@ -351,7 +364,7 @@ func TestUpstreamProxy(t *testing.T) {
 			continue
 		}
 		if got, err := io.ReadAll(conn); string(got) != "hello first" || err != nil {
-			t.Errorf("%s: %q, %v", host, got, err)
+			t.Errorf("%s: got %q, %v, want %q and no error", host, got, err, "hello first")
 		}
 		_ = conn.Close()
 	}
@@ -360,7 +373,7 @@ func TestUpstreamProxy(t *testing.T) {
 		t.Errorf("asked of the proxy (-want +got):\n%s", diff)
 	}
 	if conn, err := e.Dial(t.Context(), "public.test", 443); err != nil || len(*dialled) != 1 {
-		t.Errorf("%v, dialled %v", err, *dialled)
+		t.Errorf("%v, dialled %v, want one and no error", err, *dialled)
 	} else {
 		_ = conn.Close()
 	}
@@ -412,10 +425,10 @@ func TestNumericNames(t *testing.T) {
 		for _, host := range hosts {
 			_, err := e.Dial(t.Context(), host, 80)
 			if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Rule != ruleNumeric || denied.Host != host {
-				t.Errorf("%s: %v", host, err)
+				t.Errorf("got %v, want a denial of %s by %q", err, host, ruleNumeric)
 			}
 			if got := ask(t, e, strings.TrimSuffix(host, "."), dnsmessage.TypeA); !slices.Equal(got, []string{"RCodeNameError"}) {
-				t.Errorf("%s resolves to %v", host, got)
+				t.Errorf("%s resolves to %v, want %q", host, got, []string{"RCodeNameError"})
 			}
 			if _, err := ParseRules(true, []string{host}, []string{"0.0.0.0/0"}); err == nil && host != "127.0.0.1." {
 				t.Errorf("%s can be a rule", host)
@@ -428,14 +441,14 @@ func TestNumericNames(t *testing.T) {
 			})
 			<-ended
 			if _, ok := errors.AsType[*DeniedError](err); !ok {
-				t.Errorf("Host: %s: %v", host, err)
+				t.Errorf("Host: %s: %v, want a *DeniedError", host, err)
 			}
 		}
 		if n := e.Denials.Count(); n != 2*len(hosts) {
 			t.Errorf("%d denials were counted, want %d", n, 2*len(hosts))
 		}
 		if got := asked(); len(got) > 0 || len(*dialled) > 0 {
-			t.Errorf("the proxy was asked %v, dialled %v", got, *dialled)
+			t.Errorf("the proxy was asked %v, dialled %v, want nothing", got, *dialled)
 		}
 	}
 }
@@ -452,10 +465,12 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 		_, err := e.Dial(t.Context(), host, 443)
 		_, denied := errors.AsType[*DeniedError](err)
 		if wanted := slices.Contains([]string{"rebound.test", "own.test", "inner.test", "10.1.2.3"}, host); denied != wanted || err == nil {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("%s: got %v, want a denial: %v", host, err, wanted)
 		}
-		if !denied && (!strings.Contains(err.Error(), "it answered 403") || !strings.Contains(err.Error(), "local.WithProxyNames")) {
-			t.Errorf("%s: %v", host, err)
+		for _, want := range []string{"it answered 403", "local.WithProxyNames"} {
+			if !denied && !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("%s: got %v, want an error with %q", host, err, want)
+			}
 		}
 	}
 	want := []string{"CONNECT 203.0.113.5:443", "CONNECT 203.0.113.5:443", "CONNECT [2001:db8::5]:443", "CONNECT 203.0.113.7:443"}
@@ -510,15 +525,21 @@ func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 			denied, ok := errors.AsType[*DeniedError](err)
 			if tt.rule == "" {
 				if got := asked(); ok || !slices.Equal(got, []string{"CONNECT unknown.test:443"}) {
-					t.Errorf("%v, asked %v", err, got)
+					t.Errorf("got %v, asked %q, want no denial and %q", err, got, "CONNECT unknown.test:443")
 				}
 				return
 			}
 			if !ok || denied.Rule != tt.rule || len(asked()) > 0 {
 				t.Errorf("got %v, want %q; asked %v", err, tt.rule, asked())
 			}
-			if dns, ok := errors.AsType[*net.DNSError](err); tt.rule != ruleDenied && (!ok || !dns.IsNotFound || !strings.Contains(err.Error(), "local.WithProxyNames")) {
-				t.Errorf("it says neither why nor what to do: %v", err)
+			if tt.rule == ruleDenied {
+				return
+			}
+			if dns, ok := errors.AsType[*net.DNSError](err); !ok || !dns.IsNotFound {
+				t.Errorf("got %v, want a *net.DNSError that says not found", err)
+			}
+			if want := "local.WithProxyNames"; !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error that says what to do, with %q", err, want)
 			}
 		})
 	}
@@ -534,7 +555,7 @@ func TestEnvironmentProxy(t *testing.T) {
 	t.Setenv("NO_PROXY", "direct.test")
 	for address, want := range map[string]string{"a.test:22": "http://proxy.test:3128", "direct.test:443": "<nil>", "localhost:1": "<nil>", "127.0.0.1:1": "<nil>"} {
 		if got, err := EnvironmentProxy()(address); err != nil || fmt.Sprint(got) != want {
-			t.Errorf("%s: %v, %v", address, got, err)
+			t.Errorf("%s: got %v, %v, want %v and no error", address, got, err, want)
 		}
 	}
 }

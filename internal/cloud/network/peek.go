@@ -70,7 +70,7 @@ func serverName(ctx context.Context, from io.Reader) (string, error) {
 		},
 	}).HandshakeContext(ctx)
 	if hello == nil {
-		return "", fmt.Errorf("network: the start of TLS: %w", err)
+		return "", fmt.Errorf("network: read the start of TLS: %w", err)
 	}
 	if hello.ServerName == "" {
 		return "", errNoName
@@ -82,7 +82,7 @@ func serverName(ctx context.Context, from io.Reader) (string, error) {
 func hostHeader(from io.Reader) (string, error) {
 	r, err := http.ReadRequest(bufio.NewReader(from))
 	if err != nil {
-		return "", fmt.Errorf("network: the start of HTTP: %w", err)
+		return "", fmt.Errorf("network: read the start of HTTP: %w", err)
 	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -62,11 +62,13 @@ func TestProxyForwardsPlainHTTP(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
-	if string(body) != "allowed.test/a%2Fb?c=d;e" {
-		t.Errorf("body %q", body)
+	if want := "allowed.test/a%2Fb?c=d;e"; string(body) != want {
+		t.Errorf("body %q, want %q", body, want)
 	}
-	if header.Get("X-Hop") != "" || header.Get("Proxy-Authorization") != "" || header.Get("X-End") != "1" || header.Get("X-Forwarded-For") != "" {
-		t.Errorf("header %v", header)
+	for name, want := range map[string]string{"X-Hop": "", "Proxy-Authorization": "", "X-End": "1", "X-Forwarded-For": ""} {
+		if got := header.Get(name); got != want {
+			t.Errorf("header %s is %q, want %q", name, got, want)
+		}
 	}
 }
 
@@ -84,7 +86,7 @@ func TestProxyTunnels(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
-		t.Errorf("body %q", body)
+		t.Errorf("body %q, want %q", body, "hello")
 	}
 }
 
@@ -151,12 +153,12 @@ func TestTunnelHalfClose(t *testing.T) {
 	const established = "HTTP/1.1 200 Connection Established\r\n\r\n"
 	answer := make([]byte, len(established))
 	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != established {
-		t.Fatalf("%q, %v", answer, err)
+		t.Fatalf("got %q, %v, want %q and no error", answer, err, established)
 	}
 	_, _ = io.WriteString(conn, "late")
 	_ = conn.(*net.TCPConn).CloseWrite()
 	if answer, err := io.ReadAll(conn); string(answer) != "you said early late" || err != nil {
-		t.Errorf("%q, %v", answer, err)
+		t.Errorf("got %q, %v, want %q and no error", answer, err, "you said early late")
 	}
 }
 
@@ -167,6 +169,6 @@ func TestTunnelsAreBounded(t *testing.T) {
 	w := httptest.NewRecorder()
 	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "CONNECT", "http://a.test:1", nil))
 	if w.Code != 503 || p.tunnels.Load() != maxTunnels {
-		t.Error(w.Code, p.tunnels.Load())
+		t.Errorf("got %d, %d tunnels, want 503, %d", w.Code, p.tunnels.Load(), maxTunnels)
 	}
 }

@@ -85,7 +85,7 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 func parseNetwork(entry string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(entry); err == nil {
 		if p.Addr().Is4In6() {
-			return netip.Prefix{}, errors.New("an IPv4 network in IPv6 clothes")
+			return netip.Prefix{}, errors.New("an IPv4 network that is written as IPv6")
 		}
 		return p.Masked(), nil
 	}
@@ -94,7 +94,7 @@ func parseNetwork(entry string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	if a = a.Unmap(); a.IsUnspecified() || a.Zone() != "" {
-		return netip.Prefix{}, errors.New("not an address of anything")
+		return netip.Prefix{}, errors.New("not an address that a host can have")
 	}
 	return netip.PrefixFrom(a, a.BitLen()), nil
 }

@@ -80,7 +80,7 @@ func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address strin
 	port := proxy.Port()
 	switch {
 	case proxy.Scheme != "http" && proxy.Scheme != "https":
-		return nil, fmt.Errorf("proxies of the kind %q are not supported, http and https are", proxy.Scheme)
+		return nil, fmt.Errorf("proxies of the kind %q are not supported: only http and https are", proxy.Scheme)
 	case port == "" && proxy.Scheme == "https":
 		port = "443"
 	case port == "":

@@ -109,7 +109,7 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	}
 	found := &interpreter{}
 	if err := json.Unmarshal(bytes.TrimSpace(output), found); err != nil {
-		return nil, fmt.Errorf("%s answers what no Python does: %w", path, err)
+		return nil, fmt.Errorf("%s does not answer as Python does: %w", path, err)
 	}
 	return found, found.check()
 }
@@ -129,7 +129,7 @@ func (i *interpreter) check() error {
 	}
 	for _, tree := range i.trees() {
 		if tree == "/" || below(home, tree) {
-			return fmt.Errorf("%s is installed into %s itself, which a sandbox is not shown; install it into a directory of its own", i.Executable, tree)
+			return fmt.Errorf("%s is installed into %s itself, which sandboxes cannot see; install it into a directory of its own", i.Executable, tree)
 		}
 	}
 	return nil

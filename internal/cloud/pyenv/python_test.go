@@ -131,7 +131,7 @@ func TestEnsureReplacesHalfMade(t *testing.T) {
 		t.Errorf("Ensure again: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := os.Stat(ruin); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the half-made environment was built upon: %v", err)
+		t.Errorf("the half-made environment was built upon: %v, want os.ErrNotExist", err)
 	}
 	if content, _ := os.ReadFile(runs); string(content) != "run\nrun\n" {
 		t.Errorf("pip ran %q, want twice", content)
@@ -152,7 +152,7 @@ func TestEnsureStepsDown(t *testing.T) {
 		t.Errorf("progress = %q; want pip's complaint without the password", text)
 	}
 	if left := environments(t, cache); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("left behind: %q, want none", left)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestEnsureCancelled(t *testing.T) {
 		t.Errorf("Ensure = %+v, %v; want context.Canceled", env, err)
 	}
 	if left := environments(t, cache); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("left behind: %q, want none", left)
 	}
 }
 

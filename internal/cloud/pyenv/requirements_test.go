@@ -56,7 +56,7 @@ func TestApplies(t *testing.T) {
 	for _, test := range tests {
 		for i, minor := range []int{9, 10, 13} {
 			if got := applies(test.marker, minor); got != test.minors[i] {
-				t.Errorf("applies(%q, %d) = %v", test.marker, minor, got)
+				t.Errorf("applies(%q, %d) = %v, want %v", test.marker, minor, got, test.minors[i])
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func TestTail(t *testing.T) {
 	t.Parallel()
 	var kept tail
 	if got := kept.suffix(); got != "" {
-		t.Errorf("suffix of nothing = %q", got)
+		t.Errorf("suffix of nothing = %q, want nothing", got)
 	}
 	for range 1000 {
 		kept.Write([]byte("https://user:pa55@host/\n"))
@@ -81,7 +81,7 @@ func TestTail(t *testing.T) {
 	}
 	kept.Write([]byte("no end: https://user:pa55" + strings.Repeat("5", 2*tailSize) + "@host"))
 	if got := kept.suffix(); got != "" {
-		t.Errorf("suffix of the end of one long line = %q", got)
+		t.Errorf("suffix of the end of one long line = %q, want nothing", got)
 	}
 }
 

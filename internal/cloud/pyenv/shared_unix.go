@@ -103,7 +103,7 @@ func checkOwn(path string) error {
 }
 
 // unreachable reports whether directory is inside one that only its owner can
-// enter, who is this user or root. The path must contain no symbolic links.
+// enter, and that this user or root owns. The path must contain no symbolic links.
 func unreachable(directory string) bool {
 	for {
 		info, err := os.Lstat(directory)

@@ -45,7 +45,7 @@ func TestEnsureUnderUmask000(t *testing.T) {
 		t.Error(err)
 	}
 	if found := writable(t, cache); len(found) > 0 {
-		t.Errorf("others can write to %q", found)
+		t.Errorf("others can write to %q, want none", found)
 	}
 	want := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -151,7 +151,7 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 				t.Errorf("pip ran %q, want twice", content)
 			}
 			if found := writable(t, cache); len(found) > 0 {
-				t.Errorf("others can write to %q", found)
+				t.Errorf("others can write to %q, want none", found)
 			}
 		})
 	}

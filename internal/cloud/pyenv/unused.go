@@ -43,7 +43,7 @@ func removeUnused(report *reporter) {
 			continue
 		}
 		directory := filepath.Dir(name)
-		report.line("removing the Python environment %s, which nobody has used since %s", directory, info.ModTime().Format(time.DateOnly))
+		report.line("removing the Python environment %s, unused since %s", directory, info.ModTime().Format(time.DateOnly))
 		// The marker is removed first: if this is interrupted, the rest counts as a
 		// ruin.
 		err = os.Remove(name)

@@ -43,7 +43,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(progress.String(), "removing the Python environment "+unused) {
-		t.Errorf("the unused one: %v\n%s", err, progress.String())
+		t.Errorf("the unused one: %v\n%s, want fs.ErrNotExist and %q in it", err, progress.String(), "removing the Python environment "+unused)
 	}
 	for _, directory := range stay {
 		if _, err := os.Stat(filepath.Join(directory, "lib")); err != nil {
@@ -62,7 +62,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := use(); err != nil || got.Python != env.Python {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("got %+v, %v, want the Python %s and no error", got, err, env.Python)
 		}
 		if info, err := os.Stat(own); err != nil || info.ModTime().Before(recent) {
 			t.Errorf("its use is not noted: %v", err)

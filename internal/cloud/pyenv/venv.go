@@ -109,7 +109,7 @@ func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 	defer func() { _ = lock.Close() }() // the file holds nothing
 	switch env, err := findVenv(ctx); {
 	case errors.Is(err, errRefused):
-		report.line("%v; another one is made", err)
+		report.line("%v; making another one", err)
 	case env != nil || err != nil:
 		return env, err
 	}
@@ -154,7 +154,7 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 			}
 			return got.file, nil
 		case <-waiting.C:
-			report.line("another process makes the Python environment; waiting for it")
+			report.line("another process is making the Python environment; waiting for it")
 		case <-ctx.Done():
 			go func() {
 				if got := <-locked; got.err == nil {

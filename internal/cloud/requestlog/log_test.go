@@ -38,7 +38,7 @@ func TestEntries(t *testing.T) {
 	got := l.Entries()
 	for i := range got {
 		if got[i].Time.IsZero() || got[i].Duration < 0 {
-			t.Errorf("%+v", got[i])
+			t.Errorf("got %+v, want a time and a duration", got[i])
 		}
 		got[i].Time, got[i].Duration = time.Time{}, 0
 	}
@@ -68,10 +68,10 @@ func TestBounds(t *testing.T) {
 	}
 	got := l.Entries()
 	if len(got) != size || got[0].Path != "/3" || got[size-1].Path != fmt.Sprintf("/%d", size+2) {
-		t.Errorf("%d entries from %s to %s", len(got), got[0].Path, got[len(got)-1].Path)
+		t.Errorf("%d entries from %s to %s, want %d from %q to %q", len(got), got[0].Path, got[len(got)-1].Path, size, "/3", fmt.Sprintf("/%d", size+2))
 	}
 	if len(got[0].Ignored) != maxIgnored || len(got[0].Ignored[0]) != maxText {
-		t.Errorf("%d fields of %d bytes", len(got[0].Ignored), len(got[0].Ignored[0]))
+		t.Errorf("%d fields of %d bytes, want %d of %d", len(got[0].Ignored), len(got[0].Ignored[0]), maxIgnored, maxText)
 	}
 }
 

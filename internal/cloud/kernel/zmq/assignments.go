@@ -60,7 +60,7 @@ func assignments(language string, env, environ map[string]string) (before, after
 	}
 	code, ok := environmentOf[language]
 	if !ok {
-		return "", "", fmt.Errorf("environment variables for one execution are not supported in %.40q; give them to the sandbox", language)
+		return "", "", fmt.Errorf("environment variables for one execution are not supported in %.40q; set them for the whole sandbox", language)
 	}
 	var set, reset []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {

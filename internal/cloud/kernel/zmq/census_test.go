@@ -26,6 +26,6 @@ func TestCensus(t *testing.T) {
 		c.note(fmt.Sprintf("p%d_1", i))
 	}
 	if len(c) > maxNumberings {
-		t.Errorf("%d numberings are kept", len(c))
+		t.Errorf("%d numberings are kept, want at most %v", len(c), maxNumberings)
 	}
 }

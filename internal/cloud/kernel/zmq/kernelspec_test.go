@@ -49,25 +49,28 @@ func TestKernelspecs(t *testing.T) {
 		}
 	}
 	if _, err := specs.Find("nobody"); !errors.Is(err, ErrNotInstalled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ErrNotInstalled", err)
 	}
 	spec, err := specs.Find("MINE")
-	if err != nil || spec.Dir != mine || spec.Name != "mine" || spec.InterruptMode != "signal" {
-		t.Fatalf("%+v, %v", spec, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.Dir != mine || spec.Name != "mine" || spec.InterruptMode != "signal" {
+		t.Fatalf("got %+v, want %q in %s, interrupted by signal", spec, "mine", mine)
 	}
 	environ := spec.environ([]string{"B=b", "PATH=/nowhere:" + home})
 	if !slices.Contains(environ, "A=bc${UNKNOWN}$B") {
-		t.Errorf("%q", environ)
+		t.Errorf("got %q, want %q in it", environ, "A=bc${UNKNOWN}$B")
 	}
 	if _, err := spec.command(environ, "/c"); err == nil {
-		t.Error("a program that is not there was found")
+		t.Error("a program that is not there was found, want an error")
 	}
 	if err := os.WriteFile(filepath.Join(home, "x"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	argv, err := spec.command(environ, "/c")
 	if want := []string{filepath.Join(home, "x"), "/c", mine + "/y"}; err != nil || !slices.Equal(argv, want) {
-		t.Errorf("%q, %v", argv, err)
+		t.Errorf("got %q, %v, want %q and no error", argv, err, want)
 	}
 	var names []string
 	for _, spec := range specs.All() {
@@ -76,6 +79,6 @@ func TestKernelspecs(t *testing.T) {
 		}
 	}
 	if !slices.Equal(names, []string{"mine", "other"}) {
-		t.Errorf("%q", names)
+		t.Errorf("got %q, want %q", names, []string{"mine", "other"})
 	}
 }

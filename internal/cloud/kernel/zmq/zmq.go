@@ -502,7 +502,7 @@ func (l *Link) proceed() error {
 	l.talk = nil
 	if lost > 0 {
 		notice := jupyter.StreamContent{Name: "stderr", Text: fmt.Sprintf(
-			"[%d messages of the kernel are missing: it drops what is not taken in time]\n", lost)}
+			"[%d messages of the kernel are missing: it drops what is not read in time]\n", lost)}
 		if err := l.take(&link.Message{Type: "stream", Content: jupyter.Encode(notice)}); err != nil {
 			return err
 		}

@@ -97,13 +97,13 @@ func TestZMTPSpeaksToItself(t *testing.T) {
 	x, err := openZMTP(ours, "DEALER", "me")
 	y := <-opened
 	if err != nil || y == nil {
-		t.Fatal(err)
+		t.Fatalf("got %v, want a socket and no error", err)
 	}
 	sent := [][]byte{{}, bytes.Repeat([]byte("a"), 255), bytes.Repeat([]byte("b"), 256), bytes.Repeat([]byte("c"), 1<<20)}
 	go func() { _ = x.writeMessage(sent...) }()
 	got, err := y.readMessage()
 	if err != nil || len(got) != len(sent) {
-		t.Fatal(len(got), err)
+		t.Fatalf("got %d parts, %v, want %d and no error", len(got), err, len(sent))
 	}
 	for i := range sent {
 		if !bytes.Equal(got[i], sent[i]) {

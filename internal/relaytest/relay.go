@@ -1,0 +1,126 @@
+// Package relaytest provides tests with a TCP relay whose connections they can
+// cut.
+package relaytest
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// A Relay passes connections on to a server until they are cut.
+type Relay struct {
+	listener net.Listener
+	to       string
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	shut  bool
+	again chan struct{} // closed when a connection is passed on after Shut
+}
+
+// New starts a relay to the server of a URL. It ends with the test.
+func New(t testing.TB, to string) *Relay {
+	t.Helper()
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Relay{listener: listener, to: target.Host, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
+	r.work.Go(r.serve)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.Shut()
+		r.work.Wait()
+	})
+	return r
+}
+
+// URL returns the address of the relay, for clients.
+func (r *Relay) URL() string { return "http://" + r.listener.Addr().String() }
+
+// Cut ends all connections. New ones are passed on.
+func (r *Relay) Cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}
+
+// Shut ends all connections, and every new one until Reopen is called.
+func (r *Relay) Shut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+	r.shut, r.again = true, make(chan struct{})
+}
+
+// Reopen lets connections pass again. The channel is closed when the first one
+// does.
+func (r *Relay) Reopen() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shut = false
+	return r.again
+}
+
+// end closes all connections; the caller holds mu.
+func (r *Relay) end() {
+	for c := range r.conns {
+		c.Close()
+	}
+}
+
+func (r *Relay) serve() {
+	for {
+		from, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := new(net.Dialer).Dial("tcp", r.to)
+		if err != nil {
+			from.Close()
+			continue
+		}
+		r.begin(from, to)
+	}
+}
+
+// begin passes bytes between two connections, or closes them if the relay is
+// shut.
+func (r *Relay) begin(from, to net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shut {
+		from.Close()
+		to.Close()
+		return
+	}
+	r.conns[from], r.conns[to] = struct{}{}, struct{}{}
+	select {
+	case <-r.again:
+	default:
+		close(r.again)
+	}
+	r.pass(from, to)
+	r.pass(to, from)
+}
+
+// pass copies bytes until one of the connections ends, and then closes both.
+func (r *Relay) pass(from, to net.Conn) {
+	r.work.Go(func() {
+		_, _ = io.Copy(to, from)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, c := range []net.Conn{from, to} {
+			c.Close()
+			delete(r.conns, c)
+		}
+	})
+}
