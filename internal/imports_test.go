@@ -27,9 +27,9 @@ var imports = map[string]string{
 
 	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/httpwait internal/jupyter internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
+		" internal/httpwait internal/jupyter internal/kernelconn internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
 		" internal/runhost",
-	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/lazyregexp internal/pip" +
+	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine/room internal/cloud/network internal/cloud/pyenv" +
@@ -73,11 +73,12 @@ var imports = map[string]string{
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
 	"internal/jupyter":                          "internal/boundjson",
+	"internal/kernelconn":                       "internal/jupyter",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
-	"internal/runhost":                          "internal/jupyter",
+	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine/room" +

@@ -11,7 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // CodeTransport is how code reaches the kernel.
@@ -183,7 +183,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		return r.overHTTP(ctx, code, p, c)
 	}
 	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
-	handler := executionHandler{Handler: runhost.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
+	handler := executionHandler{Handler: kernelconn.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
 	for attempt := 1; ; attempt++ {
 		k, err := r.kernel(ctx, p.Context, p.Language)
 		if r.choose(ctx, err) == CodeTransportHTTP {
@@ -229,7 +229,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 // when ctx ends it returns at once while the code is interrupted. It does not
 // look at the reply's status. It fails if the [CodeTransport] is not the
 // websocket.
-func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return jupyter.ExecuteReply{}, err

@@ -18,7 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // answering serves executions one after another, each with f.
@@ -744,7 +744,7 @@ func TestExecute(t *testing.T) {
 		k.status(m, "idle")
 	})
 	var kinds []string
-	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, runhost.Handler{
+	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, kernelconn.Handler{
 		Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
 	})
 	if err != nil || reply.Status != "ok" || string(reply.UserExpressions["v"].Data["text/plain"]) != `"1"` {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // mortalKernels are contexts behind an interpreter and a Jupyter server like
@@ -261,7 +261,7 @@ func TestDeadContextHasNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"python-0", made.ID} {
-		within := runhost.WithWaiting(t.Context(), sb.ID(), id)
+		within := kernelconn.WithWaiting(t.Context(), sb.ID(), id)
 		for _, code := range []string{"die", "x"} {
 			if _, err := sb.RunCode(t.Context(), code, &RunCodeParams{Context: id}); code == "x" && err != nil {
 				t.Fatalf("%s: %v", id, err)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 var (
@@ -38,7 +38,7 @@ var (
 	// ErrSameContext is returned by a call that needs a context whose code is
 	// waiting for that same call, as a tool of package agent may make: use another
 	// context or sandbox.
-	ErrSameContext = runhost.ErrSameContext
+	ErrSameContext = kernelconn.ErrSameContext
 	// ErrNeedsWebsocket: the call requires the kernel's websocket, which this
 	// sandbox does not have or which [WithCodeTransport] disabled.
 	ErrNeedsWebsocket = errors.New("this needs the kernel's websocket (port 8888), which is not to be had or not used here")

@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
-	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 // codeRunner runs code in a sandbox's kernels.
@@ -31,7 +31,7 @@ type codeRunner struct {
 	envs   map[string]string // of the sandbox; nil when this handle does not know them
 
 	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
-	moment, grace         time.Duration // cancelGrace and runhost.LimitGrace
+	moment, grace         time.Duration // cancelGrace and kernelconn.LimitGrace
 
 	opening chan struct{} // held by the call that opens a connection or looks up a context
 
@@ -52,7 +52,7 @@ type codeRunner struct {
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: runhost.LimitGrace,
+		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: kernelconn.LimitGrace,
 		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},

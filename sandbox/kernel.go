@@ -13,7 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 const (
@@ -137,7 +137,7 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 }
 
 var (
-	errNotSent = runhost.ErrNotSent
+	errNotSent = kernelconn.ErrNotSent
 	// errStale: the connection had already closed; retry on a new one.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
 	// errTooBig: the server closed the connection because of the message.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // interruptible serves a kernel whose code "hang" ends with a traceback when it
@@ -53,9 +53,9 @@ var errOverLimit = errors.New("over the limit")
 
 // overLimit handles an execution whose limit is reached with its first
 // output.
-func overLimit() runhost.Handler {
+func overLimit() kernelconn.Handler {
 	reached := make(chan struct{}, 1)
-	return runhost.Handler{
+	return kernelconn.Handler{
 		Message: func(m *jupyter.Message) error {
 			if m.Header.MsgType == "stream" && len(reached) == 0 {
 				reached <- struct{}{}

@@ -9,13 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // executionHandler receives what an execution sends, and before that how it
 // waits.
 type executionHandler struct {
-	runhost.Handler
+	kernelconn.Handler
 
 	// ready is called when the execution's turn comes, before anything is sent; its
 	// error is returned. May be nil.
@@ -33,7 +33,7 @@ type executionHandler struct {
 // behind another client's failure, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	for _, name := range k.runner.names(k.id) {
-		if err := runhost.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
+		if err := kernelconn.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
 			return jupyter.ExecuteReply{}, err
 		}
 	}
@@ -193,7 +193,7 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		steps = append(steps, replaceEnvs(envs))
 	}
 	for _, code := range steps {
-		e, err := k.once(ctx, silently(code), executionHandler{Handler: runhost.Handler{Message: func(m *jupyter.Message) error {
+		e, err := k.once(ctx, silently(code), executionHandler{Handler: kernelconn.Handler{Message: func(m *jupyter.Message) error {
 			if h.Message == nil || m.Header.MsgType != queuedMessage {
 				return nil
 			}

@@ -1,0 +1,35 @@
+package kernelconn
+
+import (
+	"context"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// LimitGrace is how long the output of code that is over its limit is still read.
+const LimitGrace = 2 * time.Second
+
+// Handler receives what an execution produces, in order, from the goroutine that
+// executes. If any of its functions returns an error, the execution is interrupted and
+// the error is returned.
+type Handler struct {
+	// Message receives every iopub message of the execution, and its
+	// requests for input. May be nil.
+	Message func(*jupyter.Message) error
+	// Input answers a request for input; it may outlive the execution if it
+	// ignores ctx. Nil means that the code cannot ask for input.
+	Input func(ctx context.Context, prompt string, password bool) (string, error)
+	// Limit returns the context within which the code runs; it is called when the
+	// code is sent. If that context ends before ctx, the code is interrupted, and has
+	// [LimitGrace] to say where it was. May be nil.
+	Limit func(ctx context.Context) (context.Context, context.CancelFunc)
+}
+
+// Within returns the context within which the code runs.
+func (h Handler) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.Limit == nil {
+		return ctx, func() {}
+	}
+	return h.Limit(ctx)
+}
