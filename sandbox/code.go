@@ -185,7 +185,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
 	handler := executionHandler{Handler: kernelconn.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
 	for attempt := 1; ; attempt++ {
-		k, err := r.kernel(ctx, p.Context, p.Language)
+		k, err := r.kernels.Open(ctx, p.Context, p.Language)
 		if r.choose(ctx, err) == CodeTransportHTTP {
 			return r.overHTTP(ctx, code, p, c)
 		}
@@ -193,8 +193,8 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 			return false, err
 		}
 		// An earlier call that was given up may cost the kernel while this one waits.
-		handler.ready = func() error { return r.restarted(k.id) }
-		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
+		handler.ready = func() error { return r.kernels.Loss(k.id) }
+		if r.kernels.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
 			if err := handler.ready(); err != nil {
 				return false, err
 			}
@@ -241,7 +241,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 		if k, err = sb.code.websocket(ctx, contextID); err == nil {
 			h := executionHandler{Handler: handler}
 			h.ready = func() error {
-				lost := sb.code.restarted(k.id)
+				lost := sb.code.kernels.Loss(k.id)
 				if request.Silent {
 					return nil // the caller finds out from the state of the kernel
 				}

@@ -259,7 +259,7 @@ func TestRunCodeKernelDies(t *testing.T) {
 		if state == "dead" {
 			eventually(t, "the connection is seen to have ended", func() bool {
 				select {
-				case <-sb.code.open("python").done:
+				case <-sb.code.kernels.Opened("python").done:
 					return true
 				default:
 					return false
@@ -342,7 +342,7 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 		k.status(m, "idle")
 	})
 	sb := s.sandbox()
-	sb.code.pause = 50 * time.Millisecond
+	sb.code.kernels.Timings.InterruptPause = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
 	_, err := sb.RunCode(ctx, "while True: pass", nil)
@@ -632,7 +632,7 @@ func TestRunCodeContexts(t *testing.T) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if n := len(sb.code.kernels); n != 2 {
+	if n := len(sb.code.kernels.open); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "../x"}); !errors.Is(err, api.ErrNotFound) {
@@ -662,7 +662,7 @@ func TestLanguageNames(t *testing.T) {
 			t.Errorf("%q: %v", language, err)
 		}
 	}
-	if n := len(sb.code.kernels); n != 2 {
+	if n := len(sb.code.kernels.open); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	for short, long := range map[string]string{"JS": "javascript", "ts": "typescript"} {
@@ -697,7 +697,7 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := sb.code.defaults["r"]; got == beside.ID || len(made) != 2 {
+	if got := sb.code.kernels.Default("r"); got == beside.ID || len(made) != 2 {
 		t.Errorf("the default is %q, %q was asked for, and there are %q", got, beside.ID, made)
 	}
 }

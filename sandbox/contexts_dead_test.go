@@ -157,9 +157,9 @@ func (m *mortalKernels) ran(id string) []string {
 func hearOfLoss(t *testing.T, sb *Sandbox) {
 	t.Helper()
 	eventually(t, "the loss is noticed", func() bool {
-		sb.code.mu.Lock()
-		defer sb.code.mu.Unlock()
-		return len(sb.code.lost) > 0
+		sb.code.kernels.mu.Lock()
+		defer sb.code.kernels.mu.Unlock()
+		return len(sb.code.kernels.lost) > 0
 	})
 }
 
@@ -482,9 +482,9 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 					t.Errorf("call %d: %v, want %v", i, got[i], want)
 				}
 			}
-			sb.code.mu.Lock()
-			clear(sb.code.lost) // a context that is gone is reported in another way
-			sb.code.mu.Unlock()
+			sb.code.kernels.mu.Lock()
+			clear(sb.code.kernels.lost) // a context that is gone is reported in another way
+			sb.code.kernels.mu.Unlock()
 		})
 	}
 	if diff := cmp.Diff([]string{"python-0", "javascript-0", made.ID}, contextIDs(t, sb)); diff != "" {

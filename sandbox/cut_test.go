@@ -323,9 +323,9 @@ func testCut(t *testing.T, server *cuttingServer) {
 	s := newService(t)
 	s.socket, s.rest = server.ServeHTTP, server.interrupt
 	sb := s.sandbox()
-	sb.code.again = time.Millisecond
+	sb.code.kernels.Timings.AnswerAgain = time.Millisecond
 	if server.asks && server.keeping != keepsAll { // a question may be lost
-		sb.code.silence, sb.code.pause = 5*time.Millisecond, 100*time.Millisecond
+		sb.code.kernels.Timings.Silence, sb.code.kernels.Timings.InterruptPause = 5*time.Millisecond, 100*time.Millisecond
 	}
 	var written strings.Builder
 	told := 0

@@ -100,14 +100,6 @@ func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string
 	return true, ErrKernelLost
 }
 
-// prime lets the interpreter set the sandbox's environment in a context, which it
-// does with the first code that it runs there: how depends on the language.
-func (r *codeRunner) prime(ctx context.Context, id string) error {
-	nothing := &RunCodeParams{Context: id}
-	_, err := r.overHTTP(ctx, "", nothing, newCollector(nothing))
-	return err
-}
-
 // wholeLines is like bufio.ScanLines, but omits the incomplete line that remains
 // when the input is cut off.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {

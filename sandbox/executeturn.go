@@ -38,12 +38,12 @@ type requestTurn struct {
 // takeRequestTurn waits for the turn of a request. queued is called with the
 // number of requests ahead, if there are any.
 func (r *codeRunner) takeRequestTurn(ctx context.Context, p *RunCodeParams, queued func(int) error) (*requestTurn, error) {
-	r.mu.Lock()
 	key := p.Context
 	if key == "" || key == defaultContext {
 		language := cmp.Or(p.Language, defaultLanguage)
-		key = cmp.Or(r.defaults[language], language)
+		key = cmp.Or(r.kernels.Default(language), language)
 	}
+	r.mu.Lock()
 	turn := r.requests[key]
 	if turn == nil {
 		turn = &requestTurn{key: key, held: make(chan struct{}, 1)}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -17,33 +16,19 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // codeRunner runs code in a sandbox's kernels.
 type codeRunner struct {
-	sb     *Sandbox
-	dialer *websocket.Dialer
-	envs   map[string]string // of the sandbox; nil when this handle does not know them
-
-	silence, pause, again time.Duration // maxSilence, interruptPause and answerAgain
-	moment, grace         time.Duration // cancelGrace and kernelconn.LimitGrace
-
-	opening chan struct{} // held by the call that opens a connection or looks up a context
+	sb      *Sandbox
+	dialer  *websocket.Dialer
+	kernels *kernels
 
 	mu        sync.Mutex
 	transport CodeTransport
-	kernels   map[string]*kernel  // by context
-	defaults  map[string]string   // context by language
-	languages map[string]string   // by context
-	beside    map[string]struct{} // contexts that were created on request: no language's default
-	dead      map[string]deadContext
-	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
-	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn // over HTTP, by context or language
 
 	overtake, begin time.Duration // interruptOvertake and beginPatience
@@ -52,15 +37,13 @@ type codeRunner struct {
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	r := &codeRunner{
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		silence: maxSilence, pause: interruptPause, again: answerAgain, moment: cancelGrace, grace: kernelconn.LimitGrace,
-		opening: make(chan struct{}, 1), kernels: map[string]*kernel{},
-		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
-		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
 		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
 	}
+	options := kernelOptions{SandboxID: sb.ID(), Server: codeServer{r}, Logger: sb.client.api.Logger(), Background: sb.background}
 	if sb.created {
-		r.envs = merge(nil, cfg.envs)
+		options.Envs = merge(nil, cfg.envs)
 	}
+	r.kernels = newKernels(options)
 	return r
 }
 
@@ -113,126 +96,13 @@ func (r *codeRunner) websocket(ctx context.Context, id string) (*kernel, error) 
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket
 	}
-	k, err := r.kernel(ctx, id, "")
+	k, err := r.kernels.Open(ctx, id, "")
 	r.choose(ctx, err)
 	if err != nil && closed(err) {
 		return nil, fmt.Errorf("%w: %w", ErrNeedsWebsocket, err)
 	}
 	return k, err
 }
-
-func (r *codeRunner) languageOf(id string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.languages[id]
-}
-
-// lose records that a context has lost its variables when there was no call to
-// report it to.
-func (r *codeRunner) lose(id, why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost[r.lossOf(id)] = why
-}
-
-// noteEnd records that the kernel of a context ended.
-func (r *codeRunner) noteEnd(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.replaced[id] = true
-}
-
-// lossOf returns the key of a context in r.lost: for a default context it is the
-// language, because another context may take its place. The caller holds r.mu.
-func (r *codeRunner) lossOf(id string) string {
-	if language := r.languages[id]; r.defaults[language] == id {
-		return language
-	}
-	return id
-}
-
-// restarted returns, once, the error of a context that lost its variables between
-// two calls.
-func (r *codeRunner) restarted(id string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := r.lossOf(id)
-	why, ok := r.lost[key]
-	if !ok {
-		return nil
-	}
-	delete(r.lost, key)
-	return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
-}
-
-// kill ends the kernel of a context when nothing else could end it. The next call
-// finds that there is none, and uses what replaces it.
-func (r *codeRunner) kill(ctx context.Context, id, why string) error {
-	if err := r.control(ctx, http.MethodDelete, id, ""); err != nil {
-		return err
-	}
-	r.lose(id, why)
-	return nil
-}
-
-// control asks the kernels' server to do something with a kernel.
-func (r *codeRunner) control(ctx context.Context, method, id, verb string) error {
-	server := portClient{r.sb, protocol.PortJupyter}
-	path := "/api/kernels/" + id + verb
-	request, err := server.request(ctx, method, path, nil)
-	if err != nil {
-		return err
-	}
-	response, err := server.do(request, httpwait.Limits{Head: restHead})
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	if response.StatusCode > 299 {
-		return api.ResponseError(method, path, response.StatusCode, response.Header, body)
-	}
-	return nil
-}
-
-// close ends all connections.
-func (r *codeRunner) close() {
-	r.mu.Lock()
-	kernels := r.kernels
-	r.kernels = map[string]*kernel{}
-	r.mu.Unlock()
-	for _, k := range kernels {
-		k.close()
-	}
-}
-
-// environment returns that of the sandbox. A handle that did not create the
-// sandbox asks envd; the kernel already has what the service itself sets.
-func (r *codeRunner) environment(ctx context.Context) map[string]string {
-	if r.envs != nil {
-		return r.envs
-	}
-	var envs map[string]string
-	daemon := portClient{r.sb, protocol.PortEnvd}
-	if err := daemon.json(ctx, http.MethodGet, "/envs", nil, &envs); err != nil {
-		r.sb.client.api.Logger().DebugContext(ctx, "the sandbox's environment is not known", "sandbox", r.sb.ID(), "error", err)
-		return nil
-	}
-	for name := range envs {
-		if strings.HasPrefix(name, "E2B_") || name == "PATH" {
-			delete(envs, name)
-		}
-	}
-	return envs
-}
-
-const (
-	// defaultLanguage is the language of code when none is named.
-	defaultLanguage = "python"
-	// defaultContext is the service's other name for the first context of that
-	// language.
-	defaultContext = "default"
-)
 
 // normalLanguage returns the service's name of a language.
 func normalLanguage(name string) string {
@@ -245,152 +115,6 @@ func normalLanguage(name string) string {
 	return name
 }
 
-// lookup returns the context to use: the one named, or the first one of the
-// language, which is created if there is none.
-func (r *codeRunner) lookup(ctx context.Context, id, language string) (string, error) {
-	if id == defaultContext {
-		id = ""
-	}
-	if language == "" {
-		language = defaultLanguage
-	}
-	r.mu.Lock()
-	id, language = r.heirOf(id, language)
-	known := r.defaults[language]
-	_, named := r.languages[id]
-	r.mu.Unlock()
-	switch {
-	case id != "" && named:
-		return id, nil
-	case id == "" && known != "":
-		return known, nil
-	}
-	contexts, err := r.contexts(ctx)
-	if err != nil {
-		return "", fmt.Errorf("list contexts: %w", err)
-	}
-	r.mu.Lock()
-	for _, c := range contexts {
-		r.languages[c.ID] = c.Language
-		if _, beside := r.beside[c.ID]; !beside && r.defaults[c.Language] == "" {
-			r.defaults[c.Language] = c.ID
-		}
-	}
-	known = r.defaults[language]
-	_, named = r.languages[id]
-	r.mu.Unlock()
-	switch {
-	case id != "" && !named:
-		return r.replace(ctx, id)
-	case id != "":
-		return id, nil
-	case known != "":
-		return known, nil
-	}
-	made, err := r.create(ctx, CodeContext{Language: language})
-	if err != nil {
-		return "", fmt.Errorf("create a context for %s: %w", clip.Text(language, 64), err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.defaults[language] = made.ID
-	return made.ID, nil
-}
-
-// validContext refuses an id that would change the path of a request.
-func validContext(id string) bool {
-	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
-}
-
-// maxLookups is how many contexts that turn out to have no kernel are tried for a
-// call: the known one may be gone, and the next may be dead.
-const maxLookups = 3
-
-// exclusively waits until no other call opens a connection or looks up a context.
-func (r *codeRunner) exclusively(ctx context.Context) (release func(), err error) {
-	select {
-	case r.opening <- struct{}{}:
-		return func() { <-r.opening }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// kernel returns the connection to a context's kernel, and opens it if there is
-// none. A default context without a kernel is replaced.
-func (r *codeRunner) kernel(ctx context.Context, id, language string) (*kernel, error) {
-	release, err := r.exclusively(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	for range maxLookups {
-		at, err := r.lookup(ctx, id, language)
-		if err != nil {
-			return nil, err
-		}
-		r.mu.Lock()
-		k := r.kernels[at]
-		r.mu.Unlock()
-		if k != nil {
-			select {
-			case <-k.done:
-				k.close()
-			default:
-				return k, nil
-			}
-		}
-		session := jupyter.NewID()
-		conn, err := r.dial(ctx, at, session)
-		if err == nil {
-			r.mu.Lock()
-			k = newKernel(r, at, session, conn, r.replaced[at])
-			delete(r.replaced, at)
-			r.kernels[at] = k
-			r.mu.Unlock()
-			return k, nil
-		}
-		if refused, ok := errors.AsType[*jupyter.DialError](err); !ok || refused.StatusCode != http.StatusNotFound {
-			return nil, err
-		}
-		if found, why := r.bury(ctx); why != nil {
-			return nil, why
-		} else if !found {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
-}
-
-// dial opens a websocket to a kernel. The server sends what it kept for the
-// session since the session's last websocket was cut.
-func (r *codeRunner) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
-	server := portClient{r.sb, protocol.PortJupyter}
-	address := "ws" + strings.TrimPrefix(r.sb.baseURL(protocol.PortJupyter), "http") + "/api/kernels/" + id + "/channels?session_id=" + session
-	header := http.Header{}
-	server.header(header)
-	conn, err := jupyter.Dial(ctx, r.dialer, address, header)
-	if err != nil {
-		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusBadGateway {
-			if routed := server.routed(refused.Body); routed != nil {
-				return nil, routed
-			}
-		} else if !ok {
-			err = api.NewError(http.MethodGet, "/api/kernels/"+id+"/channels", err)
-		}
-		return nil, err
-	}
-	return conn, nil
-}
-
-// open returns the connection to the default context of a language, if there is
-// one.
-func (r *codeRunner) open(language string) *kernel {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.kernels[r.defaults[language]]
-}
-
 // closed reports whether an error means that this sandbox has no websocket,
 // rather than that something failed.
 func closed(err error) bool {
@@ -401,7 +125,44 @@ func closed(err error) bool {
 	return ok && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden || refused.StatusCode == http.StatusNotFound)
 }
 
-// json makes a request with a JSON answer.
+// codeServer carries the requests of kernels.
+type codeServer struct{ r *codeRunner }
+
+func (s codeServer) JSON(ctx context.Context, port int, method, path string, in, out any) error {
+	return portClient{s.r.sb, port}.json(ctx, method, path, in, out)
+}
+
+func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
+	server := portClient{s.r.sb, protocol.PortJupyter}
+	header := http.Header{}
+	server.header(header)
+	conn, err := jupyter.Dial(ctx, s.r.dialer, "ws"+strings.TrimPrefix(s.r.sb.baseURL(protocol.PortJupyter), "http")+path, header)
+	if err != nil {
+		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusBadGateway {
+			if routed := server.routed(refused.Body); routed != nil {
+				return nil, routed
+			}
+		} else if !ok {
+			path, _, _ = strings.Cut(path, "?")
+			err = api.NewError(http.MethodGet, path, err)
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (s codeServer) Gone(err error) bool { return errors.Is(err, ErrGone) }
+
+// Prime makes the interpreter set the sandbox's environment, which it does with
+// the first code that it runs in a context: how depends on the language.
+func (s codeServer) Prime(ctx context.Context, contextID string) error {
+	nothing := &RunCodeParams{Context: contextID}
+	_, err := s.r.overHTTP(ctx, "", nothing, newCollector(nothing))
+	return err
+}
+
+// json makes a request with a JSON answer. If out is nil, any answer with a status
+// below 300 will do.
 func (p portClient) json(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -427,7 +188,10 @@ func (p portClient) json(ctx context.Context, method, path string, in, out any) 
 	if err != nil {
 		return api.NewError(method, path, err)
 	}
-	if response.StatusCode != http.StatusOK {
+	switch {
+	case out == nil && response.StatusCode < 300:
+		return nil
+	case response.StatusCode != http.StatusOK:
 		return api.ResponseError(method, path, response.StatusCode, response.Header, text)
 	}
 	if err := json.Unmarshal(text, out); err != nil {

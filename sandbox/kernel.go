@@ -31,7 +31,7 @@ const (
 // at a time, so that an interrupt never hits another one of ours. If it is cut
 // during an execution, it continues over another websocket of the same session.
 type kernel struct {
-	runner  *codeRunner
+	kernels *kernels
 	id      string // the kernel's, which is also the context's
 	session string
 	turn    chan struct{} // held by the running call
@@ -66,9 +66,9 @@ type kernel struct {
 
 // newKernel makes a connection of a websocket. fresh says that its kernel took the
 // place of one that ended.
-func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn, fresh bool) *kernel {
+func newKernel(kernels *kernels, id, session string, conn *jupyter.Conn, fresh bool) *kernel {
 	k := &kernel{
-		runner: runner, id: id, session: session, conn: conn, unproven: fresh,
+		kernels: kernels, id: id, session: session, conn: conn, unproven: fresh,
 		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
@@ -202,9 +202,9 @@ func (k *kernel) unread(m *jupyter.Message) {
 	if doomed {
 		return // a waiting call must not move to another websocket before replace has recorded why
 	}
-	k.runner.noteEnd(k.id)
+	k.kernels.noteEnd(k.id)
 	if used {
-		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
+		k.kernels.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}
 	k.hangUp()
 }
@@ -221,14 +221,14 @@ func (k *kernel) resume(ctx context.Context, e *execution) error {
 	}
 	k.hangUp()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		conn, err := k.runner.dial(ctx, k.id, k.session)
+		conn, err := k.kernels.dial(ctx, k.id, k.session)
 		if err == nil {
 			return k.goOn(conn, e)
 		}
 		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
 			return fmt.Errorf("%w: the sandbox does not have it any more", ErrKernelDied)
 		}
-		if k.life.Err() != nil || errors.Is(err, ErrGone) {
+		if k.life.Err() != nil || k.kernels.Server.Gone(err) {
 			return fmt.Errorf("%w: %w", ErrKernelLost, err)
 		}
 		timer := time.NewTimer(wait)
@@ -258,7 +258,7 @@ func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
 	header := jupyter.NewHeader("kernel_info_request", k.session, username)
 	k.conn, k.broken, e.resumed = conn, false, true
 	k.seen.resume()
-	fenced := k.runner.languageOf(k.id) == defaultLanguage
+	fenced := k.kernels.languageOf(k.id) == defaultLanguage
 	if fenced {
 		e.fence = header.MsgID
 	}

@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// Code whose time is up is interrupted, and its reaction is waited for: the
-// traceback of where it was.
-const (
-	// cancelGrace is for a caller whose ctx has ended: its call returns within 100
-	// ms.
-	cancelGrace = 50 * time.Millisecond
-)
-
 // cut interrupts an execution because bounded, the context that limits it, has
 // ended, and listens for a while to what it sends then. The caller's own context
 // may have ended, too, or may end meanwhile. If the execution is not over after
@@ -23,9 +15,9 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 	if !e.busy && !e.resumed {
 		return err // another client's code runs
 	}
-	grace, gone := k.runner.grace, caller.Done()
+	grace, gone := k.kernels.Timings.LimitGrace, caller.Done()
 	if caller.Err() != nil {
-		grace, gone = k.runner.moment, nil
+		grace, gone = k.kernels.Timings.CancelGrace, nil
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -45,7 +37,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 			if e.note(m) != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
-					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
 					k.hangUp()
 				}
 				return err
@@ -67,7 +59,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
-	k.runner.sb.background(ctx, func(ctx context.Context) {
+	k.kernels.Background(ctx, func(ctx context.Context) {
 		defer close(sent)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -83,7 +83,7 @@ func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
 	s := newService(t)
 	interruptible(s, func() {})
 	sb := s.sandbox()
-	sb.code.moment = time.Minute // for a slow machine
+	sb.code.kernels.Timings.CancelGrace = time.Minute // for a slow machine
 	ctx, p := cancelling(t)
 	execution, err := sb.RunCode(ctx, "hang", p)
 	if !errors.Is(err, context.Canceled) || execution == nil || execution.Stdout != "so far, cleaned up" {
@@ -125,7 +125,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		s := newService(t)
 		interruptible(s, func() {})
 		sb := s.sandbox()
-		sb.code.grace = time.Minute
+		sb.code.kernels.Timings.LimitGrace = time.Minute
 		reply, err := sb.execute(t.Context(), "", hang, overLimit())
 		interrupted, ok := errors.AsType[*InterruptedError](err)
 		if !ok || !interrupted.Ended || !errors.Is(err, errOverLimit) || reply.Status != "error" {
@@ -138,7 +138,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		interruptible(s, func() { cancel(); <-ctx.Done(); <-s.t.Context().Done() })
 		sb := s.sandbox()
-		sb.code.grace = time.Hour
+		sb.code.kernels.Timings.LimitGrace = time.Hour
 		_, err := sb.execute(ctx, "", hang, overLimit())
 		if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || interrupted.Ended {
 			t.Error(err)
@@ -159,7 +159,7 @@ func TestInterruptThatIsLate(t *testing.T) {
 		close(struck)
 	}
 	sb := s.sandbox()
-	sb.code.moment = time.Minute
+	sb.code.kernels.Timings.CancelGrace = time.Minute
 	ctx, p := cancelling(t)
 	if execution, err := sb.RunCode(ctx, "hang", p); !errors.Is(err, context.Canceled) || execution.Error == nil {
 		t.Fatalf("%+v, %v", execution, err)
@@ -203,7 +203,7 @@ func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
 		k.status(m, "idle")
 	})
 	sb := s.sandbox()
-	sb.code.pause = time.Millisecond
+	sb.code.kernels.Timings.InterruptPause = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
 	if _, err := sb.RunCode(ctx, "hang", nil); !errors.Is(err, context.Canceled) {

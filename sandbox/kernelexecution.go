@@ -23,15 +23,9 @@ const (
 	otherHalf = 10 * time.Second
 	// lastWords is how long to wait for a kernel that died to say why.
 	lastWords = 250 * time.Millisecond
-	// maxSilence is how long a kernel may be silent before the server is asked
-	// whether the kernel is still busy.
-	maxSilence = 30 * time.Second
 	// maxSilences is how many silences in a row after a cut end code that may ask
 	// for input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
-	// answerAgain is how long after a cut an answer to the code that may not have
-	// arrived is sent again: by then the server has sent the messages it kept.
-	answerAgain = time.Second
 )
 
 // execution is a request in progress.
@@ -104,7 +98,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 	defer unbind()
 	questions := newQuestions(h.Input)
 	defer questions.drop()
-	quiet := time.NewTicker(k.runner.silence)
+	quiet := time.NewTicker(k.kernels.Timings.Silence)
 	defer quiet.Stop()
 	var heard bool
 	var half, again <-chan time.Time
@@ -142,7 +136,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 					return err
 				}
 				if given != nil {
-					again = time.After(k.runner.again)
+					again = time.After(k.kernels.Timings.AnswerAgain)
 				}
 				continue
 			}
@@ -303,8 +297,7 @@ func (k *kernel) state(ctx context.Context) string {
 	var model struct {
 		State string `json:"execution_state"`
 	}
-	server := portClient{k.runner.sb, protocol.PortJupyter}
-	if err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
+	if err := k.kernels.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
 		return "dead"
 	}
 	return model.State

@@ -14,7 +14,6 @@ import (
 // then the kernel is restarted, and then it is ended.
 const (
 	interruptTries = 3
-	interruptPause = 2 * time.Second
 	restartTime    = 20 * time.Second
 	killTime       = 5 * time.Second
 )
@@ -41,7 +40,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	if e.interrupts > 0 {
-		tick.Reset(time.Until(e.interruptedAt.Add(k.runner.pause)))
+		tick.Reset(time.Until(e.interruptedAt.Add(k.kernels.Timings.InterruptPause)))
 	}
 	looked := time.Now()
 	for !e.over {
@@ -61,18 +60,18 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
-					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
 					k.hangUp()
 				}
 				return true
 			}
 		case <-tick.C:
 			if !e.busy && !e.resumed {
-				tick.Reset(k.runner.pause / 50)
+				tick.Reset(k.kernels.Timings.InterruptPause / 50)
 				// The code waits for another client's, unless the server also reports the
 				// kernel as idle: then the code has begun, and since then keeps Python from
 				// reporting it.
-				if time.Since(looked) < k.runner.pause {
+				if time.Since(looked) < k.kernels.Timings.InterruptPause {
 					continue
 				}
 				looked = time.Now()
@@ -80,7 +79,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 					continue
 				}
 			}
-			tick.Reset(k.runner.pause)
+			tick.Reset(k.kernels.Timings.InterruptPause)
 			if e.interrupts++; e.interrupts > interruptTries {
 				return false
 			}
@@ -103,23 +102,23 @@ func (k *kernel) replace(ctx context.Context) {
 	defer context.AfterFunc(k.life, cancel)()
 	restart, cancelRestart := context.WithTimeout(ctx, restartTime)
 	defer cancelRestart()
-	err := k.runner.control(restart, http.MethodPost, k.id, "/restart")
+	err := k.kernels.control(restart, http.MethodPost, k.id, "/restart")
 	k.logStep(ctx, slog.LevelWarn, "restarting a kernel that heeds no interrupt", err)
 	if err == nil {
-		k.runner.noteEnd(k.id)
-		k.runner.lose(k.id, why+"restarted")
+		k.kernels.noteEnd(k.id)
+		k.kernels.lose(k.id, why+"restarted")
 		return
 	}
-	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
+	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.kernels.kill(ctx, k.id, why+"ended"))
 }
 
 // logStep logs one step of ending code.
 func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
-	about := []any{"sandbox", k.runner.sb.ID(), "context", k.id}
+	about := []any{"sandbox", k.kernels.SandboxID, "context", k.id}
 	if err != nil {
 		level, step, about = slog.LevelWarn, step+": failed", append(about, "error", err)
 	}
-	k.runner.sb.client.api.Logger().Log(ctx, level, step, about...)
+	k.kernels.Logger.Log(ctx, level, step, about...)
 }
 
 // interrupt uses a request, which works for every kernel, or a message, which
@@ -128,7 +127,7 @@ func (k *kernel) interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)
 	}
-	err := k.runner.control(ctx, http.MethodPost, k.id, "/interrupt")
+	err := k.kernels.control(ctx, http.MethodPost, k.id, "/interrupt")
 	if err == nil {
 		return nil
 	}

@@ -32,8 +32,8 @@ type executionHandler struct {
 // If the kernel drops it without running it, as it does with requests that wait
 // behind another client's failure, it is sent once more.
 func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
-	for _, name := range k.runner.names(k.id) {
-		if err := kernelconn.CheckNotWaiting(ctx, k.runner.sb.ID(), name); err != nil {
+	for _, name := range k.kernels.names(k.id) {
+		if err := kernelconn.CheckNotWaiting(ctx, k.kernels.SandboxID, name); err != nil {
 			return jupyter.ExecuteReply{}, err
 		}
 	}
@@ -140,7 +140,7 @@ func (k *kernel) settle(ctx context.Context, envs bool) {
 		k.release()
 		return
 	}
-	k.runner.sb.background(ctx, func(ctx context.Context) {
+	k.kernels.Background(ctx, func(ctx context.Context) {
 		defer k.release()
 		if e != nil {
 			k.stop(ctx, e)
@@ -178,13 +178,13 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		return err
 	}
 	if !k.primed.Swap(true) {
-		common := k.runner.environment(ctx)
+		common := k.kernels.environment(ctx)
 		switch {
 		case len(common) == 0:
-		case k.runner.languageOf(k.id) == defaultLanguage:
+		case k.kernels.languageOf(k.id) == defaultLanguage:
 			steps = append(steps, completeEnvs(common))
 		default:
-			if err := k.runner.prime(ctx, k.id); err != nil {
+			if err := k.kernels.Server.Prime(ctx, k.id); err != nil {
 				return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
 			}
 		}
@@ -251,7 +251,7 @@ func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h exe
 			k.leave(e)
 		}
 		if errors.Is(err, ErrKernelDied) {
-			k.runner.noteEnd(k.id)
+			k.kernels.noteEnd(k.id)
 			k.hangUp()
 		}
 	}()

@@ -140,7 +140,7 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 // it see the new ones. This is only a convenience: a context that is busy or not
 // open, or any failure, is no reason to fail.
 func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
-	k := p.sb.code.open("python")
+	k := p.sb.code.kernels.Opened("python")
 	if k == nil {
 		return nil
 	}

@@ -284,7 +284,7 @@ func TestStopEscalates(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sb.Close()
-			sb.code.pause = time.Millisecond
+			sb.code.kernels.Timings.InterruptPause = time.Millisecond
 			ctx, cancel := context.WithCancel(t.Context())
 			_, err = sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
 			if !errors.Is(err, context.Canceled) {
@@ -396,9 +396,9 @@ func TestRestartedBetweenCalls(t *testing.T) {
 	}
 	close(restart)
 	eventually(t, "the restart is seen", func() bool {
-		sb.code.mu.Lock()
-		defer sb.code.mu.Unlock()
-		return len(sb.code.lost) > 0
+		sb.code.kernels.mu.Lock()
+		defer sb.code.kernels.mu.Unlock()
+		return len(sb.code.kernels.lost) > 0
 	})
 	if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
 		t.Errorf("%v", err)
@@ -535,7 +535,7 @@ func TestSilence(t *testing.T) {
 			k.status(m, "idle")
 		})
 		sb := s.sandbox()
-		sb.code.silence = time.Millisecond
+		sb.code.kernels.Timings.Silence = time.Millisecond
 		if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", state, err, want)
 		}
@@ -560,7 +560,7 @@ func TestStaleConnection(t *testing.T) {
 		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil && !errors.Is(err, ErrKernelLost) {
 			t.Errorf("%d: %v", i, err)
 		}
-		k := sb.code.open("python")
+		k := sb.code.kernels.Opened("python")
 		eventually(t, "the end of the connection is seen", func() bool {
 			k.mu.Lock()
 			defer k.mu.Unlock()

@@ -1,0 +1,213 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// kernelServer carries requests to the services inside a sandbox.
+type kernelServer interface {
+	// JSON makes a request to a port. in is the JSON of its body, nil without one. The
+	// answer must have the status 200 and is decoded into out; if out is nil, any
+	// answer with a status below 300 will do.
+	JSON(ctx context.Context, port int, method, path string, in, out any) error
+	// Dial opens the websocket at a path of the kernels' server.
+	Dial(ctx context.Context, path string) (*jupyter.Conn, error)
+	// Gone reports whether an error of Dial means that there is no sandbox to dial any
+	// longer.
+	Gone(err error) bool
+	// Prime lets the interpreter set the sandbox's environment in a context whose
+	// language is not Python.
+	Prime(ctx context.Context, contextID string) error
+}
+
+// kernelOptions are what the kernels of a sandbox need of its handle.
+type kernelOptions struct {
+	SandboxID string
+	Server    kernelServer
+	Logger    *slog.Logger
+	// Envs is the sandbox's environment; nil means that it is not known, and envd is
+	// asked.
+	Envs map[string]string
+	// Background does work that outlives the call with that ctx. It ends the work's
+	// context when the time for it is up.
+	Background func(ctx context.Context, do func(context.Context))
+}
+
+// kernelTimings are how long the connections to kernels wait for what.
+type kernelTimings struct {
+	// Silence is how long a kernel may be silent before the server is asked whether
+	// the kernel is still busy.
+	Silence time.Duration
+	// AnswerAgain is how long after a cut an answer to the code that may not have
+	// arrived is sent again: by then the server has sent the messages it kept.
+	AnswerAgain time.Duration
+	// InterruptPause is how long an interrupt has to take effect before it is repeated.
+	InterruptPause time.Duration
+	// CancelGrace and LimitGrace are how long the reaction to an interrupt is waited
+	// for: the traceback of where the code was. The former is for a caller whose ctx
+	// has ended, because its call returns within 100 ms; the latter for code that is
+	// over its limit.
+	CancelGrace, LimitGrace time.Duration
+}
+
+// kernels are the contexts of a sandbox as its handle knows them, and the
+// connections to their kernels.
+type kernels struct {
+	kernelOptions
+	Timings kernelTimings // to be changed only before the first call
+
+	opening chan struct{} // held by the call that opens a connection or looks up a context
+
+	mu        sync.Mutex
+	open      map[string]*kernel  // by context
+	defaults  map[string]string   // context by language
+	languages map[string]string   // by context
+	beside    map[string]struct{} // contexts that were created on request: no language's default
+	dead      map[string]deadContext
+	replaced  map[string]bool   // by context: its kernel ended, and no connection was opened since
+	lost      map[string]string // why variables were lost between calls, by what lossOf returns
+}
+
+func newKernels(o kernelOptions) *kernels {
+	return &kernels{
+		kernelOptions: o,
+		Timings: kernelTimings{
+			Silence: 30 * time.Second, AnswerAgain: time.Second, InterruptPause: 2 * time.Second,
+			CancelGrace: 50 * time.Millisecond, LimitGrace: kernelconn.LimitGrace,
+		},
+		opening: make(chan struct{}, 1), open: map[string]*kernel{},
+		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
+		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
+	}
+}
+
+// maxLookups is how many contexts that turn out to have no kernel are tried for a
+// call: the known one may be gone, and the next may be dead.
+const maxLookups = 3
+
+// exclusively waits until no other call opens a connection or looks up a context.
+func (ks *kernels) exclusively(ctx context.Context) (release func(), err error) {
+	select {
+	case ks.opening <- struct{}{}:
+		return func() { <-ks.opening }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Open returns the connection to a context's kernel, and opens it if there is
+// none. A default context without a kernel is replaced.
+func (ks *kernels) Open(ctx context.Context, id, language string) (*kernel, error) {
+	release, err := ks.exclusively(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for range maxLookups {
+		at, err := ks.lookup(ctx, id, language)
+		if err != nil {
+			return nil, err
+		}
+		ks.mu.Lock()
+		k := ks.open[at]
+		ks.mu.Unlock()
+		if k != nil {
+			select {
+			case <-k.done:
+				k.close()
+			default:
+				return k, nil
+			}
+		}
+		session := jupyter.NewID()
+		conn, err := ks.dial(ctx, at, session)
+		if err == nil {
+			ks.mu.Lock()
+			k = newKernel(ks, at, session, conn, ks.replaced[at])
+			delete(ks.replaced, at)
+			ks.open[at] = k
+			ks.mu.Unlock()
+			return k, nil
+		}
+		if refused, ok := errors.AsType[*jupyter.DialError](err); !ok || refused.StatusCode != http.StatusNotFound {
+			return nil, err
+		}
+		if found, why := ks.bury(ctx); why != nil {
+			return nil, why
+		} else if !found {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
+}
+
+// Opened returns the connection to the default context of a language; nil if there
+// is none.
+func (ks *kernels) Opened(language string) *kernel {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return ks.open[ks.defaults[language]]
+}
+
+// Close ends all connections.
+func (ks *kernels) Close() {
+	ks.mu.Lock()
+	open := ks.open
+	ks.open = map[string]*kernel{}
+	ks.mu.Unlock()
+	for _, k := range open {
+		k.close()
+	}
+}
+
+// dial opens a websocket to a kernel. The server sends what it kept for the
+// session since the session's last websocket was cut.
+func (ks *kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
+	return ks.Server.Dial(ctx, "/api/kernels/"+id+"/channels?session_id="+session)
+}
+
+// control asks the kernels' server to do something with a kernel.
+func (ks *kernels) control(ctx context.Context, method, id, verb string) error {
+	return ks.Server.JSON(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
+}
+
+// kill ends the kernel of a context when nothing else could end it. The next call
+// finds that there is none, and uses what replaces it.
+func (ks *kernels) kill(ctx context.Context, id, why string) error {
+	if err := ks.control(ctx, http.MethodDelete, id, ""); err != nil {
+		return err
+	}
+	ks.lose(id, why)
+	return nil
+}
+
+// environment returns that of the sandbox. A handle that did not create the
+// sandbox asks envd; the kernel already has what the service itself sets.
+func (ks *kernels) environment(ctx context.Context) map[string]string {
+	if ks.Envs != nil {
+		return ks.Envs
+	}
+	var envs map[string]string
+	if err := ks.Server.JSON(ctx, protocol.PortEnvd, http.MethodGet, "/envs", nil, &envs); err != nil {
+		ks.Logger.DebugContext(ctx, "the sandbox's environment is not known", "sandbox", ks.SandboxID, "error", err)
+		return nil
+	}
+	for name := range envs {
+		if strings.HasPrefix(name, "E2B_") || name == "PATH" {
+			delete(envs, name)
+		}
+	}
+	return envs
+}
