@@ -173,54 +173,46 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	return &c.execution, nil
 }
 
-// maxAttempts is how many connections are tried for code that was not sent yet.
-const maxAttempts = 3
-
 // run runs code over the transport there is, which it finds out first. started
 // reports that the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	if r.way() == CodeTransportHTTP {
 		return r.overHTTP(ctx, code, p, c)
 	}
-	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
-	handler := executionHandler{Handler: kernelconn.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
-	for attempt := 1; ; attempt++ {
-		k, err := r.kernels.Open(ctx, p.Context, p.Language)
-		if r.choose(ctx, err) == CodeTransportHTTP {
-			return r.overHTTP(ctx, code, p, c)
-		}
-		if err != nil {
+	k, err := r.kernels.Open(ctx, p.Context, p.Language)
+	if r.choose(ctx, err) == CodeTransportHTTP {
+		return r.overHTTP(ctx, code, p, c)
+	}
+	if err != nil {
+		return false, err
+	}
+	if k.Language() != defaultLanguage && len(p.Envs) > 0 {
+		if err := r.kernels.Loss(k.ID()); err != nil {
 			return false, err
 		}
-		// An earlier call that was given up may cost the kernel while this one waits.
-		handler.ready = func() error { return r.kernels.Loss(k.id) }
-		if r.kernels.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
-			if err := handler.ready(); err != nil {
-				return false, err
-			}
-			// Only the interpreter knows how a language takes its environment. Its default
-			// context may be another than this handle's.
-			there := *p
-			there.Context, there.Language = k.id, ""
-			return r.overHTTP(ctx, code, &there, c)
-		}
-		reply, err := k.execute(ctx, request, handler, p.Envs)
-		if errors.Is(err, errStale) && attempt < maxAttempts && ctx.Err() == nil {
-			continue // on another connection: this one had ended before
-		}
-		if err != nil {
-			return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
-		}
-		if reply.Status != "ok" && c.execution.Error == nil {
-			// A kernel may report an exception only in the reply, and one for shells not
-			// even there.
-			if reply.Name == "" && reply.Value == "" {
-				reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
-			}
-			return true, c.failed(newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n")))
-		}
-		return true, nil
+		// Only the interpreter knows how a language takes its environment. Its default
+		// context may be another than this handle's.
+		there := *p
+		there.Context, there.Language = k.ID(), ""
+		return r.overHTTP(ctx, code, &there, c)
 	}
+	reply, err := r.kernels.Execute(ctx, Call{
+		Context: p.Context, Language: p.Language, Envs: p.Envs,
+		Request: jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory},
+		Handler: kernelconn.Handler{Queued: c.queued, Message: c.message, Input: p.Stdin},
+	})
+	if err != nil {
+		return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
+	}
+	if reply.Status != "ok" && c.execution.Error == nil {
+		// A kernel may report an exception only in the reply, and one for shells not
+		// even there.
+		if reply.Name == "" && reply.Value == "" {
+			reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
+		}
+		return true, c.failed(newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n")))
+	}
+	return true, nil
 }
 
 // execute runs a request on the kernel of a context, empty for the default one,
@@ -236,22 +228,9 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	}
 	defer end()
 	var reply jupyter.ExecuteReply
-	for attempt := 1; ; attempt++ {
-		var k *kernel
-		if k, err = sb.code.websocket(ctx, contextID); err == nil {
-			h := executionHandler{Handler: handler}
-			h.ready = func() error {
-				lost := sb.code.kernels.Loss(k.id)
-				if request.Silent {
-					return nil // the caller finds out from the state of the kernel
-				}
-				return lost
-			}
-			reply, err = k.execute(ctx, request, h, nil)
-		}
-		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
-			break
-		}
+	if _, err = sb.code.websocket(ctx, contextID); err == nil {
+		// The caller of silent code finds out about a loss from the state of the kernel.
+		reply, err = sb.code.kernels.Execute(ctx, Call{Context: contextID, Request: request, Handler: handler, IgnoreLoss: request.Silent})
 	}
 	if err != nil {
 		return reply, sb.failed(ctx, "run code", err)

@@ -257,14 +257,7 @@ func TestRunCodeKernelDies(t *testing.T) {
 			t.Errorf("%s: %+v, %v", state, ex, err)
 		}
 		if state == "dead" {
-			eventually(t, "the connection is seen to have ended", func() bool {
-				select {
-				case <-sb.code.kernels.Opened("python").done:
-					return true
-				default:
-					return false
-				}
-			})
+			<-sb.code.kernels.Opened("python").Done()
 		}
 		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
 			t.Errorf("%s, the next: %v", state, err)

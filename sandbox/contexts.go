@@ -98,7 +98,7 @@ func (c *Contexts) Interrupt(ctx context.Context, id string) error {
 	defer end()
 	k, err := sb.code.websocket(ctx, id)
 	if err == nil {
-		err = k.interrupt(ctx)
+		err = k.Interrupt(ctx)
 	}
 	if err != nil {
 		return sb.failed(ctx, "interrupt", err)

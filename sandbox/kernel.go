@@ -31,15 +31,16 @@ const (
 // at a time, so that an interrupt never hits another one of ours. If it is cut
 // during an execution, it continues over another websocket of the same session.
 type kernel struct {
-	kernels *kernels
-	id      string // the kernel's, which is also the context's
-	session string
-	turn    chan struct{} // held by the running call
-	gate    chan struct{} // held by the call ending the context: nothing begins then
-	inTurn  atomic.Int32  // calls that hold the turn or wait for it
-	primed  atomic.Bool   // the sandbox's environment is set, or being set
-	reading sync.WaitGroup
-	done    chan struct{} // closed when there is no websocket, and there will be none
+	kernels  *kernels
+	id       string // the kernel's, which is also the context's
+	language string // of its code
+	session  string
+	turn     chan struct{} // held by the running call
+	gate     chan struct{} // held by the call ending the context: nothing begins then
+	inTurn   atomic.Int32  // calls that hold the turn or wait for it
+	primed   atomic.Bool   // the sandbox's environment is set, or being set
+	reading  sync.WaitGroup
+	done     chan struct{} // closed when there is no websocket, and there will be none
 
 	// interruptSent is closed when the server has answered the last interrupt that
 	// was sent without waiting. It belongs to the holder of the turn; nil without
@@ -66,15 +67,25 @@ type kernel struct {
 
 // newKernel makes a connection of a websocket. fresh says that its kernel took the
 // place of one that ended.
-func newKernel(kernels *kernels, id, session string, conn *jupyter.Conn, fresh bool) *kernel {
+func newKernel(kernels *kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *kernel {
 	k := &kernel{
-		kernels: kernels, id: id, session: session, conn: conn, unproven: fresh,
+		kernels: kernels, id: id, language: language, session: session, conn: conn, unproven: fresh,
 		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
 	k.reading.Go(func() { k.receive(conn) })
 	return k
 }
+
+// ID returns the id of the kernel, which is also that of its context.
+func (k *kernel) ID() string { return k.id }
+
+// Language returns the language of the kernel's code.
+func (k *kernel) Language() string { return k.language }
+
+// Done returns a channel that is closed when the connection has ended and will not
+// be made again.
+func (k *kernel) Done() <-chan struct{} { return k.done }
 
 // receive passes messages to the execution that they belong to until the
 // websocket ends, and then nil.
@@ -258,7 +269,7 @@ func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
 	header := jupyter.NewHeader("kernel_info_request", k.session, username)
 	k.conn, k.broken, e.resumed = conn, false, true
 	k.seen.resume()
-	fenced := k.kernels.languageOf(k.id) == defaultLanguage
+	fenced := k.language == defaultLanguage
 	if fenced {
 		e.fence = header.MsgID
 	}

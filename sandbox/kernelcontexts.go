@@ -133,13 +133,6 @@ func (ks *kernels) lookup(ctx context.Context, id, language string) (string, err
 	return made.ID, nil
 }
 
-// languageOf returns the language of a context.
-func (ks *kernels) languageOf(id string) string {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	return ks.languages[id]
-}
-
 // Default returns the id of the default context of a language, as far as it is
 // known.
 func (ks *kernels) Default(language string) string {

@@ -64,7 +64,7 @@ func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(k.life, cancel)()
-		k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+		k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 	})
 }
 

@@ -135,7 +135,7 @@ func (ks *kernels) Open(ctx context.Context, id, language string) (*kernel, erro
 		conn, err := ks.dial(ctx, at, session)
 		if err == nil {
 			ks.mu.Lock()
-			k = newKernel(ks, at, session, conn, ks.replaced[at])
+			k = newKernel(ks, at, ks.languages[at], session, conn, ks.replaced[at])
 			delete(ks.replaced, at)
 			ks.open[at] = k
 			ks.mu.Unlock()

@@ -51,7 +51,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if m == nil {
 				if k.resume(ctx, e) != nil {
 					k.primed.Store(false)
-					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 					return true // nothing more can be done for it
 				}
 				continue
@@ -83,7 +83,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if e.interrupts++; e.interrupts > interruptTries {
 				return false
 			}
-			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 		}
 	}
 	return true
@@ -121,9 +121,9 @@ func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err
 	k.kernels.Logger.Log(ctx, level, step, about...)
 }
 
-// interrupt uses a request, which works for every kernel, or a message, which
+// Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works for every kernel, or a message, which
 // works for most: the message is for servers without the request.
-func (k *kernel) interrupt(ctx context.Context) error {
+func (k *kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)
 	}

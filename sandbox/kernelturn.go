@@ -12,58 +12,106 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// executionHandler receives what an execution sends, and before that how it
-// waits.
+// executionHandler receives what an execution sends.
 type executionHandler struct {
 	kernelconn.Handler
 
-	// ready is called when the execution's turn comes, before anything is sent; its
-	// error is returned. May be nil.
-	ready func() error
-	// queued is called with the number of executions of this handle that run first,
-	// if there are any. May be nil.
-	queued func(position int) error
 	// patience is how long after the reply the idle may arrive, or the reverse; 0
 	// means otherHalf.
 	patience time.Duration
 }
 
-// execute runs a request when its turn comes. envs are set only for this request.
-// If the kernel drops it without running it, as it does with requests that wait
-// behind another client's failure, it is sent once more.
-func (k *kernel) execute(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+// Call is a request to run code in a context.
+type Call struct {
+	// Context is the id of the context. Empty means the default context of the
+	// language, and an empty language means Python.
+	Context, Language string
+	Request           jupyter.ExecuteRequest
+	// Envs are environment variables for this call only. The language must be Python.
+	Envs    map[string]string
+	Handler kernelconn.Handler
+	// IgnoreLoss runs the code even if the context has lost its variables since the
+	// last call, instead of returning that as an error.
+	IgnoreLoss bool
+}
+
+// maxAttempts is how many connections are tried for code that was not sent yet.
+const maxAttempts = 3
+
+// Execute runs a request when its turn comes. It waits for other calls of this
+// handle, and returns at once when ctx ends, while the code is interrupted. It does
+// not look at the status of the reply. If the kernel drops the request without
+// running it, as it does with requests that wait behind another client's failure, it
+// is sent once more.
+func (ks *kernels) Execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
+	for attempt := 1; ; attempt++ {
+		k, err := ks.Open(ctx, c.Context, c.Language)
+		if err != nil {
+			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		reply, err := k.execute(ctx, c)
+		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
+			return reply, err
+		}
+		// Another connection is tried: this one had ended before.
+	}
+}
+
+// execute runs a call over one connection.
+func (k *kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
+	if err := k.takeTurn(ctx, c); err != nil {
+		return jupyter.ExecuteReply{}, err
+	}
+	return k.runInTurn(ctx, c.Request, executionHandler{Handler: c.Handler}, c.Envs)
+}
+
+// ExecuteIfFree runs a request unless another execution is under way.
+func (k *kernel) ExecuteIfFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
+	select {
+	case k.turn <- struct{}{}:
+		k.inTurn.Add(1)
+		return k.runInTurn(ctx, request, executionHandler{}, nil)
+	default:
+		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
+	}
+}
+
+// takeTurn waits until a call may use the kernel, which it then holds until settle
+// gives it back.
+func (k *kernel) takeTurn(ctx context.Context, c Call) (err error) {
 	for _, name := range k.kernels.names(k.id) {
 		if err := kernelconn.CheckNotWaiting(ctx, k.kernels.SandboxID, name); err != nil {
-			return jupyter.ExecuteReply{}, err
+			return err
 		}
 	}
 	ahead := k.inTurn.Add(1) - 1
-	if err := k.wait(ctx, int(ahead), h.queued); err != nil {
+	if err := k.wait(ctx, int(ahead), c.Handler.Queued); err != nil {
 		k.inTurn.Add(-1)
-		return jupyter.ExecuteReply{}, err
+		return err
 	}
+	defer func() {
+		if err != nil {
+			k.release()
+		}
+	}()
 	if err := k.pass(ctx); err != nil {
-		k.release()
-		return jupyter.ExecuteReply{}, err
+		return err
 	}
 	k.mu.Lock()
 	spent := k.spent
 	k.mu.Unlock()
 	if spent {
 		<-k.done // until then other calls would get this connection
-		k.release()
-		return jupyter.ExecuteReply{}, errStale
+		return errStale
 	}
-	if h.ready != nil {
-		if err := h.ready(); err != nil {
-			k.release()
-			return jupyter.ExecuteReply{}, err
-		}
+	// An earlier call that was given up may have cost the kernel while this one waited.
+	if lost := k.kernels.Loss(k.id); lost != nil && !c.IgnoreLoss {
+		return lost
 	}
 	k.mu.Lock()
 	k.used = true
 	k.mu.Unlock()
-	return k.hold(ctx, request, h, envs)
+	return nil
 }
 
 // wait waits for the turn.
@@ -102,19 +150,8 @@ func (k *kernel) pass(ctx context.Context) error {
 	}
 }
 
-// whenFree runs a request unless another execution is under way.
-func (k *kernel) whenFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
-	select {
-	case k.turn <- struct{}{}:
-		k.inTurn.Add(1)
-		return k.hold(ctx, request, executionHandler{}, nil)
-	default:
-		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
-	}
-}
-
-// hold executes a request while it holds the turn.
-func (k *kernel) hold(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+// runInTurn runs a request for the holder of the turn, and gives the turn back.
+func (k *kernel) runInTurn(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
@@ -181,7 +218,7 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		common := k.kernels.environment(ctx)
 		switch {
 		case len(common) == 0:
-		case k.kernels.languageOf(k.id) == defaultLanguage:
+		case k.language == defaultLanguage:
 			steps = append(steps, completeEnvs(common))
 		default:
 			if err := k.kernels.Server.Prime(ctx, k.id); err != nil {

@@ -145,7 +145,7 @@ func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
 		return nil
 	}
 	const modules = "modules"
-	reply, err := k.whenFree(ctx, jupyter.ExecuteRequest{
+	reply, err := k.ExecuteIfFree(ctx, jupyter.ExecuteRequest{
 		Code: "__import__('importlib').invalidate_caches()", Silent: true,
 		UserExpressions: map[string]string{modules: `','.join({m.split('.')[0] for m in __import__('sys').modules})`},
 	})

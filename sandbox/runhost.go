@@ -38,7 +38,7 @@ func (h runHost) ContextID(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", h.sb.failed(ctx, "begin a run", err)
 	}
-	return k.id, nil
+	return k.ID(), nil
 }
 
 func (h runHost) CheckPrivate(ctx context.Context) error { return h.sb.private(ctx) }

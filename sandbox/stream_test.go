@@ -561,11 +561,7 @@ func TestStaleConnection(t *testing.T) {
 			t.Errorf("%d: %v", i, err)
 		}
 		k := sb.code.kernels.Opened("python")
-		eventually(t, "the end of the connection is seen", func() bool {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			return k.broken
-		})
+		<-k.Done()
 	}
 	if runs.Load() != 20 {
 		t.Errorf("ran %d times", runs.Load())

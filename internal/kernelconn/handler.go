@@ -14,6 +14,9 @@ const LimitGrace = 2 * time.Second
 // executes. If any of its functions returns an error, the execution is interrupted and
 // the error is returned.
 type Handler struct {
+	// Queued is called with the number of executions of this handle that run first, if
+	// there are any. May be nil.
+	Queued func(position int) error
 	// Message receives every iopub message of the execution, and its
 	// requests for input. May be nil.
 	Message func(*jupyter.Message) error
