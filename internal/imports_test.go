@@ -73,6 +73,7 @@ var imports = map[string]string{
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
 	"internal/jupyter":                          "internal/boundjson",
+	"internal/jupyter/jupytertest":              "internal/jupyter",
 	"internal/kernelconn":                       "internal/jupyter",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",

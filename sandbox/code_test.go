@@ -18,38 +18,28 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
-
-// answering serves executions one after another, each with f.
-func answering(f func(k *fakeKernel, m *jupyter.Message)) func(*fakeKernel) {
-	return func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if m.Header.MsgType == "execute_request" {
-				f(k, m)
-			}
-		}
-	}
-}
 
 func TestRunCode(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.status(nil, "starting") // not ours
-		k.begin(m)
-		k.stream(m, "stdout", "one\n")
-		k.stream(m, "stderr", "two\n")
-		k.stream(m, "stdout", "three\n")
-		k.say(m, jupyter.IOPub, "display_data", map[string]any{
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Status(nil, "starting") // not ours
+		k.Begin(m)
+		k.Stream(m, "stdout", "one\n")
+		k.Stream(m, "stderr", "two\n")
+		k.Stream(m, "stdout", "three\n")
+		k.Say(m, jupyter.IOPub, "display_data", map[string]any{
 			"data":      map[string]any{"text/plain": "<p>", "image/png": "iVBO\nRw==\n", "application/json": []any{1, nil}},
 			"transient": map[string]any{"display_id": "d"},
 		})
-		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "new"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "comm_open", map[string]any{"unknown": true})
-		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "'a'", "x/y": map[string]any{"z": 1}}, "execution_count": 7})
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "new"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "comm_open", map[string]any{"unknown": true})
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "'a'", "x/y": map[string]any{"z": 1}}, "execution_count": 7})
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	var out, order bytes.Buffer
@@ -110,17 +100,17 @@ func TestRunCodeEndsWithBothHalves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
-			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-				k.begin(m)
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
 				if idleFirst {
-					k.stream(m, "stdout", "all")
-					k.status(m, "idle")
-					k.reply(m, "ok")
+					k.Stream(m, "stdout", "all")
+					k.Status(m, "idle")
+					k.Reply(m, "ok")
 					return
 				}
-				k.reply(m, "ok")
-				k.stream(m, "stdout", "all") // output after the reply is output
-				k.status(m, "idle")
+				k.Reply(m, "ok")
+				k.Stream(m, "stdout", "all") // output after the reply is output
+				k.Status(m, "idle")
 			})
 			sb := s.sandbox()
 			for range 3 {
@@ -135,14 +125,14 @@ func TestRunCodeEndsWithBothHalves(t *testing.T) {
 func TestRunCodeException(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.stream(m, "stdout", "before\n")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Stream(m, "stdout", "before\n")
 		e := map[string]any{"ename": "NameError", "evalue": "name 'x' is not defined", "traceback": []string{"\x1b[0;31mNameError\x1b[0m", "Cell In[7], line 3", "\x1b[1;32m----> 3\x1b[0m x"}}
-		k.say(m, jupyter.IOPub, "error", e)
+		k.Say(m, jupyter.IOPub, "error", e)
 		e["status"] = "error"
-		k.say(m, jupyter.Shell, "execute_reply", e)
-		k.status(m, "idle")
+		k.Say(m, jupyter.Shell, "execute_reply", e)
+		k.Status(m, "idle")
 	})
 	ex, err := s.sandbox().RunCode(t.Context(), "x", nil)
 	want := &ExecutionError{Name: "NameError", Value: "name 'x' is not defined", Traceback: "NameError\nCell In[7], line 3\n----> 3 x", Line: 3}
@@ -202,15 +192,15 @@ func TestRunCodeAborted(t *testing.T) {
 	}{"once": {1, true}, "always": {99, false}} {
 		s := newService(t)
 		var calls atomic.Int32
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.status(m, "busy")
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Status(m, "busy")
 			if calls.Add(1) <= test.aborts {
-				k.reply(m, "aborted")
+				k.Reply(m, "aborted")
 			} else {
-				k.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{})
-				k.reply(m, "ok")
+				k.Say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{})
+				k.Reply(m, "ok")
 			}
-			k.status(m, "idle")
+			k.Status(m, "idle")
 		})
 		_, err := s.sandbox().RunCode(t.Context(), "x", nil)
 		if (err == nil) != test.ok || calls.Load() != 2 || err != nil && !errors.Is(err, api.ErrRetryable) {
@@ -221,11 +211,11 @@ func TestRunCodeAborted(t *testing.T) {
 	// client: it must not run again.
 	s := newService(t)
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		calls.Add(1)
-		k.begin(m)
-		k.reply(m, "abort")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "abort")
+		k.Status(m, "idle")
 	})
 	_, err := s.sandbox().RunCode(t.Context(), "x", nil)
 	if failed, ok := errors.AsType[*ExecutionError](err); !ok || failed.Name != "ExecutionAborted" || calls.Load() != 1 {
@@ -238,18 +228,18 @@ func TestRunCodeKernelDies(t *testing.T) {
 	for _, state := range []string{"restarting", "dead"} {
 		s := newService(t)
 		var died atomic.Bool
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.begin(m)
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
 			if died.CompareAndSwap(false, true) {
-				k.stream(m, "stdout", "so far")
-				k.status(nil, state)
+				k.Stream(m, "stdout", "so far")
+				k.Status(nil, state)
 				if state == "dead" {
-					k.socket.Close()
+					k.Socket.Close()
 				}
 				return
 			}
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		})
 		sb := s.sandbox()
 		ex, err := sb.RunCode(t.Context(), "x", nil)
@@ -277,16 +267,16 @@ func TestRunCodeCancelled(t *testing.T) {
 		interrupted <- struct{}{}
 	}
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		if calls.Add(1) == 1 {
-			k.stream(m, "stdout", "so far")
+			k.Stream(m, "stdout", "so far")
 			<-interrupted
-			k.reply(m, "error")
+			k.Reply(m, "error")
 		} else {
-			k.reply(m, "ok")
+			k.Reply(m, "ok")
 		}
-		k.status(m, "idle")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -318,21 +308,21 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 		interrupted <- struct{}{}
 	}
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		if calls.Add(1) == 1 {
 			close(sent)
 			<-begin
 			if len(interrupted) > 0 {
 				t.Error("interrupted before it began")
 			}
-			k.begin(m)
+			k.Begin(m)
 			<-interrupted
-			k.reply(m, "error")
+			k.Reply(m, "error")
 		} else {
-			k.begin(m)
-			k.reply(m, "ok")
+			k.Begin(m)
+			k.Reply(m, "ok")
 		}
-		k.status(m, "idle")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	sb.code.kernels.Timings.InterruptPause = 50 * time.Millisecond
@@ -355,17 +345,17 @@ func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
 	s := newService(t)
 	s.rest = http.NotFound
 	interrupted := make(chan struct{})
-	s.kernel = func(k *fakeKernel) {
-		m := k.next()
-		k.begin(m)
-		k.stream(m, "stdout", "x")
-		if i := k.next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
+	s.kernel = func(k *jupytertest.Kernel) {
+		m := k.Next()
+		k.Begin(m)
+		k.Stream(m, "stdout", "x")
+		if i := k.Next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
 			t.Errorf("got %+v", i)
 		}
 		close(interrupted)
-		k.reply(m, "error")
-		k.status(m, "idle")
-		k.next()
+		k.Reply(m, "error")
+		k.Status(m, "idle")
+		k.Next()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.sandbox().RunCode(ctx, "x", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
@@ -379,13 +369,13 @@ func TestRunCodeStdin(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var got atomic.Value
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		var r jupyter.ExecuteRequest
 		_ = json.Unmarshal(m.Content, &r)
-		k.begin(m)
+		k.Begin(m)
 		if r.AllowStdin {
-			k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name? ", Password: true})
-			answer := k.next()
+			k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name? ", Password: true})
+			answer := k.Next()
 			if answer == nil { // interrupted
 				return
 			}
@@ -398,8 +388,8 @@ func TestRunCodeStdin(t *testing.T) {
 		} else {
 			got.Store("not allowed")
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	for _, test := range []struct {
@@ -423,15 +413,15 @@ func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
 	s := newService(t)
 	interrupted, release := make(chan struct{}, 8), make(chan struct{})
 	s.rest = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); interrupted <- struct{}{} }
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{})
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{})
 		select {
 		case <-interrupted:
 		case <-release:
 		}
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 	mine := errors.New("mine")
 	sb := s.sandbox()
@@ -456,13 +446,13 @@ func TestRunCodeEnvs(t *testing.T) {
 	s := newService(t)
 	var mu sync.Mutex
 	var codes []string
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		mu.Lock()
-		codes = append(codes, code(m))
+		codes = append(codes, jupytertest.Code(m))
 		mu.Unlock()
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox(WithEnvs(map[string]string{"ALWAYS": "here"}))
 	for range 2 {
@@ -482,15 +472,15 @@ func TestRunCodeTakesTurns(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var running atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		if running.Add(1) != 1 {
 			t.Error("two executions at once")
 		}
-		k.begin(m)
-		k.stream(m, "stdout", code(m))
+		k.Begin(m)
+		k.Stream(m, "stdout", jupytertest.Code(m))
 		running.Add(-1)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	var calls sync.WaitGroup
@@ -618,7 +608,7 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 func TestRunCodeContexts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
 	sb := s.sandbox()
 	for _, p := range []*RunCodeParams{nil, {Context: testContext}, {Language: "python"}, {Language: "bash"}, {Context: "b0b"}} {
 		if _, err := sb.RunCode(t.Context(), "x", p); err != nil {
@@ -648,7 +638,7 @@ func TestRunCodeContexts(t *testing.T) {
 func TestLanguageNames(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
 	sb := s.sandbox()
 	for _, language := range []string{"bash", "Bash", " BASH\n", "python", "Python", "", " "} {
 		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: language}); err != nil {
@@ -670,7 +660,7 @@ func TestLanguageNames(t *testing.T) {
 func TestCreatedContextIsNoDefault(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
 	var made []string
 	s.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -707,11 +697,11 @@ func TestEnvsOfOtherLanguages(t *testing.T) {
 		sent = append(sent, body)
 		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		sent = append(sent, code(m))
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		sent = append(sent, jupytertest.Code(m))
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
 	for _, p := range []*RunCodeParams{{Language: "bash"}, {Context: "b0b"}, {Language: "bash", Envs: map[string]string{"C": "d"}}} {
@@ -731,10 +721,10 @@ func TestEnvsOfOtherLanguages(t *testing.T) {
 func TestExecute(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{"v": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "1"}}}})
-		k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{"v": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "1"}}}})
+		k.Status(m, "idle")
 	})
 	var kinds []string
 	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, kernelconn.Handler{
@@ -753,13 +743,13 @@ func TestRunCodeMuchOutput(t *testing.T) {
 	s := newService(t)
 	chunk := strings.Repeat("0123456789abcdef", 4096)
 	const chunks = 256 // 16 MiB
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		for range chunks {
-			k.stream(m, "stdout", chunk)
+			k.Stream(m, "stdout", chunk)
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	var n int64
 	ex, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{MaxOutput: 1024, Stdout: writerFunc(func(p []byte) (int, error) { n += int64(len(p)); return len(p), nil })})

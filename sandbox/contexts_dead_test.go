@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
@@ -30,13 +30,13 @@ type mortalKernels struct {
 	mu       sync.Mutex
 	contexts []CodeContext
 	dead     map[string]bool
-	sockets  map[string][]*fakeKernel
+	sockets  map[string][]*jupytertest.Kernel
 	runs     map[string][]string // code by context
 }
 
 func newMortalKernels(t *testing.T) *mortalKernels {
 	m := &mortalKernels{
-		service: newService(t), dead: map[string]bool{}, sockets: map[string][]*fakeKernel{}, runs: map[string][]string{},
+		service: newService(t), dead: map[string]bool{}, sockets: map[string][]*jupytertest.Kernel{}, runs: map[string][]string{},
 		contexts: []CodeContext{{ID: "python-0", Language: "python", Cwd: "/home/user"}, {ID: "javascript-0", Language: "javascript", Cwd: "/home/user"}},
 	}
 	m.service.contexts, m.rest, m.socket = m.serveContexts, m.serveKernels, m.serveSocket
@@ -73,7 +73,7 @@ func (m *mortalKernels) serveContexts(w http.ResponseWriter, r *http.Request) {
 // say makes a kernel tell all clients that it was asked to shut down.
 func (m *mortalKernels) say(id string, restart bool) {
 	for _, k := range m.sockets[id] {
-		k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": restart})
+		k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": restart})
 	}
 }
 
@@ -106,43 +106,41 @@ func (m *mortalKernels) serveSocket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Kernel does not exist: "+id, http.StatusNotFound)
 		return
 	}
-	upgrader := websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
-	socket, err := upgrader.Upgrade(w, r, nil)
+	k, err := jupytertest.Upgrade(m.t, w, r)
 	if err != nil {
 		m.t.Error(err)
 		return
 	}
-	defer socket.Close()
-	k := &fakeKernel{service: m.service, socket: socket}
+	defer k.Socket.Close()
 	m.mu.Lock()
 	m.sockets[id] = append(m.sockets[id], k)
 	m.mu.Unlock()
-	for request := k.next(); request != nil; request = k.next() {
+	for request := k.Next(); request != nil; request = k.Next() {
 		m.execute(id, k, request)
 	}
 }
 
-func (m *mortalKernels) execute(id string, k *fakeKernel, request *jupyter.Message) {
+func (m *mortalKernels) execute(id string, k *jupytertest.Kernel, request *jupyter.Message) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead[id] {
 		return
 	}
-	m.runs[id] = append(m.runs[id], code(request))
-	k.begin(request)
-	if code(request) == "die" {
+	m.runs[id] = append(m.runs[id], jupytertest.Code(request))
+	k.Begin(request)
+	if jupytertest.Code(request) == "die" {
 		m.die(id)
 		return
 	}
-	k.reply(request, "ok")
-	k.status(request, "idle")
+	k.Reply(request, "ok")
+	k.Status(request, "idle")
 }
 
 // die ends a kernel for good.
 func (m *mortalKernels) die(id string) {
 	m.dead[id] = true
 	for _, k := range m.sockets[id] {
-		k.status(nil, "dead")
+		k.Status(nil, "dead")
 	}
 }
 
@@ -379,39 +377,39 @@ func TestAllContextsAreDead(t *testing.T) {
 // Code that a client ends together with its kernel is not merely interrupted.
 func TestRestartedByAnotherClient(t *testing.T) {
 	t.Parallel()
-	interrupt := func(k *fakeKernel, m *jupyter.Message) {
-		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "KeyboardInterrupt"})
-		k.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "error", "ename": "KeyboardInterrupt"})
-		k.status(m, "idle")
+	interrupt := func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "KeyboardInterrupt"})
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "error", "ename": "KeyboardInterrupt"})
+		k.Status(m, "idle")
 	}
 	for name, test := range map[string]struct {
-		last func(k *fakeKernel, m *jupyter.Message)
+		last func(k *jupytertest.Kernel, m *jupyter.Message)
 		want error
 		why  string
 	}{
-		"restarted, said first": {func(k *fakeKernel, m *jupyter.Message) {
-			k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		"restarted, said first": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
 			interrupt(k, m)
 		}, ErrKernelDied, "a client restarted its context"},
-		"restarted, said last": {func(k *fakeKernel, m *jupyter.Message) {
+		"restarted, said last": {func(k *jupytertest.Kernel, m *jupyter.Message) {
 			interrupt(k, m)
-			k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
 		}, ErrKernelDied, "a client restarted its context"},
-		"removed": {func(k *fakeKernel, m *jupyter.Message) {
-			k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": false})
+		"removed": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": false})
 			interrupt(k, m)
 		}, ErrKernelDied, "a client removed its context"},
-		"heeding no interrupt": {func(k *fakeKernel, _ *jupyter.Message) {
-			k.say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		"heeding no interrupt": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
 		}, ErrKernelDied, "a client restarted its context"},
 		"interrupted": {interrupt, nil, "KeyboardInterrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
-			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-				k.begin(m)
-				k.stream(m, "stdout", "so far")
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
+				k.Stream(m, "stdout", "so far")
 				test.last(k, m)
 			})
 			ctx, cancel := context.WithCancel(t.Context())

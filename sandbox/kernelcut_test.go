@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
@@ -20,14 +21,14 @@ func interruptible(s *service, meanwhile func()) {
 		interrupted <- struct{}{}
 		w.WriteHeader(http.StatusNoContent)
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		if code(m) != "hang" {
-			k.reply(m, "ok")
-			k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) != "hang" {
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 			return
 		}
-		k.stream(m, "stdout", "so far")
+		k.Stream(m, "stdout", "so far")
 		select {
 		case <-interrupted:
 		case <-s.t.Context().Done(): // the test is over
@@ -35,10 +36,10 @@ func interruptible(s *service, meanwhile func()) {
 		}
 		meanwhile()
 		where := jupyter.ErrorContent{Name: "KeyboardInterrupt", Traceback: []string{"Cell In[7], line 3", "----> 3 time.sleep(600)"}}
-		k.stream(m, "stdout", ", cleaned up")
-		k.say(m, jupyter.IOPub, "error", where)
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Stream(m, "stdout", ", cleaned up")
+		k.Say(m, jupyter.IOPub, "error", where)
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 }
 
@@ -193,14 +194,14 @@ func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		if code(m) == "hang" {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		if jupytertest.Code(m) == "hang" {
 			close(sent)
 			return
 		}
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	sb.code.kernels.Timings.InterruptPause = time.Millisecond

@@ -2,29 +2,14 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
-
-// ask sends a request for input as code of parent.
-func (k *fakeKernel) ask(parent *jupyter.Message, prompt string) {
-	k.say(parent, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: prompt})
-}
-
-// answer reads the value of an input_reply.
-func (k *fakeKernel) answer() string {
-	m := k.next()
-	var reply jupyter.InputReply
-	if m == nil || m.Header.MsgType != "input_reply" || json.Unmarshal(m.Content, &reply) != nil {
-		return fmt.Sprintf("%+v", m)
-	}
-	return reply.Value
-}
 
 // A thread may ask when its cell has ended, or when another cell runs: it is told
 // that there is no answer, or gets its answer.
@@ -32,19 +17,19 @@ func TestQuestionsOfThreads(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	late := make(chan string, 1)
-	s.kernel = func(k *fakeKernel) {
-		first := k.next()
-		k.begin(first)
-		k.reply(first, "ok")
-		k.status(first, "idle")
-		k.ask(first, "when nothing runs")
-		late <- k.answer()
-		for m := k.next(); m != nil; m = k.next() {
-			k.begin(m)
-			k.ask(first, "of the first cell")
-			k.stream(m, "stdout", k.answer())
-			k.reply(m, "ok")
-			k.status(m, "idle")
+	s.kernel = func(k *jupytertest.Kernel) {
+		first := k.Next()
+		k.Begin(first)
+		k.Reply(first, "ok")
+		k.Status(first, "idle")
+		k.Ask(first, "when nothing runs")
+		late <- k.Answer()
+		for m := k.Next(); m != nil; m = k.Next() {
+			k.Begin(m)
+			k.Ask(first, "of the first cell")
+			k.Stream(m, "stdout", k.Answer())
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()
@@ -70,16 +55,16 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	s := newService(t)
 	const questions = 1000
 	began := make(chan struct{})
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.ask(m, "0")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Ask(m, "0")
 		<-began
 		for i := range questions {
-			k.ask(m, fmt.Sprint(i+1))
+			k.Ask(m, fmt.Sprint(i+1))
 		}
-		k.stream(m, "stdout", k.answer())
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Stream(m, "stdout", k.Answer())
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	running, calls := make(chan struct{}, 1), 0
 	execution, err := s.sandbox().RunCode(t.Context(), "", &RunCodeParams{Stdin: func(ctx context.Context, prompt string, _ bool) (string, error) {
@@ -109,20 +94,20 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	asked, got := make(chan struct{}), make(chan string, 1)
-	s.kernel = func(k *fakeKernel) {
-		first := k.next()
-		k.begin(first)
-		k.ask(first, "of a thread")
+	s.kernel = func(k *jupytertest.Kernel) {
+		first := k.Next()
+		k.Begin(first)
+		k.Ask(first, "of a thread")
 		<-asked
-		k.reply(first, "ok")
-		k.status(first, "idle")
-		got <- k.answer()
-		for m := k.next(); m != nil; m = k.next() {
-			k.begin(m)
-			k.ask(m, "of the cell")
-			k.stream(m, "stdout", k.answer())
-			k.reply(m, "ok")
-			k.status(m, "idle")
+		k.Reply(first, "ok")
+		k.Status(first, "idle")
+		got <- k.Answer()
+		for m := k.Next(); m != nil; m = k.Next() {
+			k.Begin(m)
+			k.Ask(m, "of the cell")
+			k.Stream(m, "stdout", k.Answer())
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 // A fresh kernel drops what it says on iopub until it has heard of the websocket
@@ -13,21 +14,21 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	deaf := 0 // requests of which the answer on iopub does not come
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		switch {
-		case code(m) == "die":
+		case jupytertest.Code(m) == "die":
 			deaf = 2
-			k.begin(m)
-			k.status(nil, "restarting")
+			k.Begin(m)
+			k.Status(nil, "restarting")
 			return
 		case deaf > 0:
 			deaf--
 		default:
-			k.begin(m)
-			k.stream(m, "stdout", "ran "+code(m))
-			defer k.status(m, "idle")
+			k.Begin(m)
+			k.Stream(m, "stdout", "ran "+jupytertest.Code(m))
+			defer k.Status(m, "idle")
 		}
-		k.reply(m, "ok")
+		k.Reply(m, "ok")
 	})
 	sb := s.sandbox()
 	if _, err := sb.RunCode(t.Context(), "die", nil); !errors.Is(err, ErrKernelDied) {

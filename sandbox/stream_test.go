@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 // eventName names the kind of an event for tests.
@@ -49,21 +50,21 @@ func eventName(e CodeEvent) string {
 func TestStreamCode(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.stream(m, "stdout", "out")
-		k.stream(m, "stderr", "err")
-		k.say(m, jupyter.IOPub, "display_data", map[string]any{"data": map[string]any{"text/plain": "a"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "b"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "clear_output", map[string]any{"wait": true})
-		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name?"})
-		if answer := k.next(); answer == nil || answer.Header.MsgType != "input_reply" {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Stream(m, "stdout", "out")
+		k.Stream(m, "stderr", "err")
+		k.Say(m, jupyter.IOPub, "display_data", map[string]any{"data": map[string]any{"text/plain": "a"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "b"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "clear_output", map[string]any{"wait": true})
+		k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name?"})
+		if answer := k.Next(); answer == nil || answer.Header.MsgType != "input_reply" {
 			t.Errorf("got %+v", answer)
 		}
-		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "c"}})
-		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "E", Value: "v"})
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "c"}})
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "E", Value: "v"})
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 	var got []string
 	var last error
@@ -103,19 +104,19 @@ func heeding(s *service) (interrupts *atomic.Int32) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		status := "ok"
-		if code(m) == "hang" {
-			k.stream(m, "stdout", "so far")
+		if jupytertest.Code(m) == "hang" {
+			k.Stream(m, "stdout", "so far")
 			select {
 			case <-interrupted:
 			case <-s.t.Context().Done(): // the test is over
 			}
 			status = "error"
 		}
-		k.reply(m, status)
-		k.status(m, "idle")
+		k.Reply(m, status)
+		k.Status(m, "idle")
 	})
 	return interrupts
 }
@@ -182,13 +183,13 @@ func TestQueuePosition(t *testing.T) {
 func TestQueuePositionBehindOthers(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		for _, position := range []int{2, 1} {
-			k.say(m, jupyter.IOPub, "queued", map[string]int{"position": position})
+			k.Say(m, jupyter.IOPub, "queued", map[string]int{"position": position})
 		}
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	var got []string
 	for event := range s.sandbox().StreamCode(t.Context(), "x", nil) {
@@ -246,7 +247,7 @@ func TestStopEscalates(t *testing.T) {
 			s := newService(t)
 			var mu sync.Mutex
 			var steps []string
-			hanging, ran := make(chan *fakeKernel, 1), make(chan struct{}, 2)
+			hanging, ran := make(chan *jupytertest.Kernel, 1), make(chan struct{}, 2)
 			s.rest = func(w http.ResponseWriter, r *http.Request) {
 				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 				if r.Method == http.MethodDelete {
@@ -256,7 +257,7 @@ func TestStopEscalates(t *testing.T) {
 				steps = append(steps, step)
 				mu.Unlock()
 				if step == "restart" {
-					(<-hanging).status(nil, "restarting")
+					(<-hanging).Status(nil, "restarting")
 					select {
 					case <-ran: // too early: it has not been reported yet
 					case <-time.After(100 * time.Millisecond):
@@ -266,16 +267,16 @@ func TestStopEscalates(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusNoContent)
 			}
-			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-				k.begin(m)
-				if code(m) == "hang" {
-					k.stream(m, "stdout", "x")
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
+				if jupytertest.Code(m) == "hang" {
+					k.Stream(m, "stdout", "x")
 					hanging <- k
 					return
 				}
 				ran <- struct{}{}
-				k.reply(m, "ok")
-				k.status(m, "idle")
+				k.Reply(m, "ok")
+				k.Status(m, "idle")
 			})
 			var log lockedBuffer
 			c := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -320,17 +321,17 @@ func TestStopThatKills(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 		interrupted <- struct{}{}
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		if code(m) == "hang" {
-			k.stream(m, "stdout", "x")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) == "hang" {
+			k.Stream(m, "stdout", "x")
 			<-interrupted
 			<-waiting
-			k.status(nil, "restarting")
+			k.Status(nil, "restarting")
 			return
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -376,17 +377,17 @@ func TestRestartedBetweenCalls(t *testing.T) {
 	s := newService(t)
 	restart := make(chan struct{})
 	var environments atomic.Int32
-	s.kernel = func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if strings.HasPrefix(code(m), "exec(") {
+	s.kernel = func(k *jupytertest.Kernel) {
+		for m := k.Next(); m != nil; m = k.Next() {
+			if strings.HasPrefix(jupytertest.Code(m), "exec(") {
 				environments.Add(1)
 			}
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
-			if code(m) == "last" {
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+			if jupytertest.Code(m) == "last" {
 				<-restart
-				k.status(nil, "restarting")
+				k.Status(nil, "restarting")
 			}
 		}
 	}
@@ -416,28 +417,28 @@ func TestRestartedBetweenCalls(t *testing.T) {
 func TestRestartContextWhileCodeWaits(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	old := make(chan *fakeKernel, 1)
+	old := make(chan *jupytertest.Kernel, 1)
 	ran, ended := make(chan struct{}), make(chan struct{})
-	s.kernel = func(k *fakeKernel) {
-		m := k.next()
-		k.begin(m)
-		if code(m) == "first" {
+	s.kernel = func(k *jupytertest.Kernel) {
+		m := k.Next()
+		k.Begin(m)
+		if jupytertest.Code(m) == "first" {
 			old <- k
 			close(ran)
-			if m := k.next(); m != nil {
-				t.Errorf("the old kernel got %q", code(m))
+			if m := k.Next(); m != nil {
+				t.Errorf("the old kernel got %q", jupytertest.Code(m))
 			}
 			return
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	}
 	s.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
 			return
 		}
-		(<-old).status(nil, "restarting")
+		(<-old).Status(nil, "restarting")
 		<-ended // the first call
 		_, _ = io.WriteString(w, "null")
 	}
@@ -472,15 +473,15 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 func TestCodeThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if code(m) == "large" {
-				_ = k.socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseMessageTooBig, ""), time.Now().Add(time.Second))
+	s.kernel = func(k *jupytertest.Kernel) {
+		for m := k.Next(); m != nil; m = k.Next() {
+			if jupytertest.Code(m) == "large" {
+				_ = k.Socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseMessageTooBig, ""), time.Now().Add(time.Second))
 				return
 			}
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()
@@ -496,10 +497,10 @@ func TestCodeThatIsTooLarge(t *testing.T) {
 func TestKernelDiedSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.status(nil, "restarting")
-		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "ContextRestarting", Value: "out of memory: the limit is 512 MiB"})
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Status(nil, "restarting")
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "ContextRestarting", Value: "out of memory: the limit is 512 MiB"})
 	})
 	if _, err := s.sandbox().RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelDied) || !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("%v", err)
@@ -523,16 +524,16 @@ func TestSilence(t *testing.T) {
 			}
 			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
 		}
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.begin(m)
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
 			if state != "busy" {
 				return
 			}
 			for range 3 {
 				<-asked
 			}
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		})
 		sb := s.sandbox()
 		sb.code.kernels.Timings.Silence = time.Millisecond
@@ -547,12 +548,12 @@ func TestStaleConnection(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var runs atomic.Int32
-	s.kernel = func(k *fakeKernel) {
-		if m := k.next(); m != nil {
+	s.kernel = func(k *jupytertest.Kernel) {
+		if m := k.Next(); m != nil {
 			runs.Add(1)
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()
@@ -611,13 +612,13 @@ func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var got atomic.Value
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		var r jupyter.ExecuteRequest
 		_ = json.Unmarshal(m.Content, &r)
 		got.Store([2]bool{r.Silent, r.StoreHistory})
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	for p, want := range map[*RunCodeParams][2]bool{{}: {false, true}, {Silent: true}: {true, false}, {NoHistory: true}: {false, false}} {
