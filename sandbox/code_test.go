@@ -608,14 +608,16 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 func TestRunCodeContexts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	var connections atomic.Int32
+	answer := jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	s.kernel = func(k *jupytertest.Kernel) { connections.Add(1); answer(k) }
 	sb := s.sandbox()
 	for _, p := range []*RunCodeParams{nil, {Context: testContext}, {Language: "python"}, {Language: "bash"}, {Context: "b0b"}} {
 		if _, err := sb.RunCode(t.Context(), "x", p); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if n := len(sb.code.kernels.open); n != 2 {
+	if n := connections.Load(); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "../x"}); !errors.Is(err, api.ErrNotFound) {
@@ -638,14 +640,16 @@ func TestRunCodeContexts(t *testing.T) {
 func TestLanguageNames(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	var connections atomic.Int32
+	answer := jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	s.kernel = func(k *jupytertest.Kernel) { connections.Add(1); answer(k) }
 	sb := s.sandbox()
 	for _, language := range []string{"bash", "Bash", " BASH\n", "python", "Python", "", " "} {
 		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: language}); err != nil {
 			t.Errorf("%q: %v", language, err)
 		}
 	}
-	if n := len(sb.code.kernels.open); n != 2 {
+	if n := connections.Load(); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	for short, long := range map[string]string{"JS": "javascript", "ts": "typescript"} {

@@ -118,6 +118,9 @@ func (m *mortalKernels) serveSocket(w http.ResponseWriter, r *http.Request) {
 	for request := k.Next(); request != nil; request = k.Next() {
 		m.execute(id, k, request)
 	}
+	m.mu.Lock()
+	m.sockets[id] = slices.DeleteFunc(m.sockets[id], func(other *jupytertest.Kernel) bool { return other == k })
+	m.mu.Unlock()
 }
 
 func (m *mortalKernels) execute(id string, k *jupytertest.Kernel, request *jupyter.Message) {
@@ -151,13 +154,14 @@ func (m *mortalKernels) ran(id string) []string {
 	return slices.Clone(m.runs[id])
 }
 
-// hearOfLoss waits until the handle knows that a context lost its variables.
-func hearOfLoss(t *testing.T, sb *Sandbox) {
+// hearOfLoss waits until all clients know that a context lost its variables: then
+// they have ended their connections.
+func (m *mortalKernels) hearOfLoss(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, "the loss is noticed", func() bool {
-		sb.code.kernels.mu.Lock()
-		defer sb.code.kernels.mu.Unlock()
-		return len(sb.code.kernels.lost) > 0
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.sockets[id]) == 0
 	})
 }
 
@@ -237,7 +241,7 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 			m.mu.Lock()
 			m.die(at)
 			m.mu.Unlock()
-			hearOfLoss(t, sb)
+			m.hearOfLoss(t, at)
 			if execution, err := sb.RunCode(t.Context(), "x", in); !errors.Is(err, ErrKernelRestarted) || execution != nil {
 				t.Errorf("the next: %v", err)
 			}
@@ -292,9 +296,10 @@ func TestEndDeadContext(t *testing.T) {
 				}
 			} else {
 				m.mu.Lock()
-				m.die(m.contexts[len(m.contexts)-1].ID)
+				last := m.contexts[len(m.contexts)-1].ID
+				m.die(last)
 				m.mu.Unlock()
-				hearOfLoss(t, sb)
+				m.hearOfLoss(t, last)
 			}
 			if err := sb.Contexts.Restart(t.Context(), in.Context); err != nil {
 				t.Errorf("restart %q: %v", in.Context, err)
@@ -469,7 +474,7 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 			if err := test.end(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			hearOfLoss(t, sb)
+			m.hearOfLoss(t, id)
 			var got []error
 			for range test.then {
 				_, err := sb.RunCode(t.Context(), "x", in)
@@ -480,9 +485,6 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 					t.Errorf("call %d: %v, want %v", i, got[i], want)
 				}
 			}
-			sb.code.kernels.mu.Lock()
-			clear(sb.code.kernels.lost) // a context that is gone is reported in another way
-			sb.code.kernels.mu.Unlock()
 		})
 	}
 	if diff := cmp.Diff([]string{"python-0", "javascript-0", made.ID}, contextIDs(t, sb)); diff != "" {

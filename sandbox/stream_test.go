@@ -375,7 +375,7 @@ func (b *lockedBuffer) String() string {
 func TestRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	restart := make(chan struct{})
+	restart, hungUp := make(chan struct{}), make(chan struct{}, 2)
 	var environments atomic.Int32
 	s.kernel = func(k *jupytertest.Kernel) {
 		for m := k.Next(); m != nil; m = k.Next() {
@@ -390,17 +390,14 @@ func TestRestartedBetweenCalls(t *testing.T) {
 				k.Status(nil, "restarting")
 			}
 		}
+		hungUp <- struct{}{}
 	}
 	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
 	if _, err := sb.RunCode(t.Context(), "last", nil); err != nil {
 		t.Fatal(err)
 	}
 	close(restart)
-	eventually(t, "the restart is seen", func() bool {
-		sb.code.kernels.mu.Lock()
-		defer sb.code.kernels.mu.Unlock()
-		return len(sb.code.kernels.lost) > 0
-	})
+	<-hungUp // the restart was seen
 	if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
 		t.Errorf("%v", err)
 	}
