@@ -74,7 +74,7 @@ var imports = map[string]string{
 	"internal/httpwait":                         "",
 	"internal/jupyter":                          "internal/boundjson",
 	"internal/jupyter/jupytertest":              "internal/jupyter",
-	"internal/kernelconn":                       "internal/jupyter",
+	"internal/kernelconn":                       "api internal/boundjson internal/clip internal/jupyter internal/protocol",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/protocol":                         "",

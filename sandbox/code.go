@@ -186,7 +186,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	if err != nil {
 		return false, err
 	}
-	if k.Language() != defaultLanguage && len(p.Envs) > 0 {
+	if k.Language() != kernelconn.DefaultLanguage && len(p.Envs) > 0 {
 		if err := r.kernels.Loss(k.ID()); err != nil {
 			return false, err
 		}
@@ -196,13 +196,13 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		there.Context, there.Language = k.ID(), ""
 		return r.overHTTP(ctx, code, &there, c)
 	}
-	reply, err := r.kernels.Execute(ctx, Call{
+	reply, err := r.kernels.Execute(ctx, kernelconn.Call{
 		Context: p.Context, Language: p.Language, Envs: p.Envs,
 		Request: jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory},
 		Handler: kernelconn.Handler{Queued: c.queued, Message: c.message, Input: p.Stdin},
 	})
 	if err != nil {
-		return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
+		return !errors.Is(err, kernelconn.ErrNotSent) && !errors.Is(err, kernelconn.ErrRestarted), err
 	}
 	if reply.Status != "ok" && c.execution.Error == nil {
 		// A kernel may report an exception only in the reply, and one for shells not
@@ -230,7 +230,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	var reply jupyter.ExecuteReply
 	if _, err = sb.code.websocket(ctx, contextID); err == nil {
 		// The caller of silent code finds out about a loss from the state of the kernel.
-		reply, err = sb.code.kernels.Execute(ctx, Call{Context: contextID, Request: request, Handler: handler, IgnoreLoss: request.Silent})
+		reply, err = sb.code.kernels.Execute(ctx, kernelconn.Call{Context: contextID, Request: request, Handler: handler, IgnoreLoss: request.Silent})
 	}
 	if err != nil {
 		return reply, sb.failed(ctx, "run code", err)

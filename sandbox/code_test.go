@@ -441,33 +441,6 @@ func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
 	close(release)
 }
 
-func TestRunCodeEnvs(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	var mu sync.Mutex
-	var codes []string
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		mu.Lock()
-		codes = append(codes, jupytertest.Code(m))
-		mu.Unlock()
-		k.Begin(m)
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
-	sb := s.sandbox(WithEnvs(map[string]string{"ALWAYS": "here"}))
-	for range 2 {
-		if _, err := sb.RunCode(t.Context(), "user", &RunCodeParams{Envs: map[string]string{"K": "'\"; import os"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "everything is restored", func() bool { mu.Lock(); defer mu.Unlock(); return len(codes) == 7 })
-	set := replaceEnvs(map[string]string{"K": "'\"; import os"})
-	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
-	if diff := cmp.Diff(want, codes); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestRunCodeTakesTurns(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

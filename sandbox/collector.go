@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
@@ -67,10 +68,6 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
-// queuedMessage is the type of a message that only the local cloud sends: how
-// many executions of the kernel run first.
-const queuedMessage = "queued"
-
 // queued is called with the number of executions that run first.
 func (c *collector) queued(position int) error {
 	return c.tell(StatusEvent{State: CodeQueued, Position: position})
@@ -126,7 +123,7 @@ func (c *collector) message(m *jupyter.Message) error {
 			return err
 		}
 		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
-	case queuedMessage:
+	case kernelconn.MessageQueued:
 		var at struct {
 			Position int `json:"position"`
 		}
@@ -135,7 +132,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		}
 		return c.queued(at.Position)
 	case "status":
-		switch statusOf(m).ExecutionState {
+		switch m.Status().ExecutionState {
 		case "busy":
 			return c.started()
 		case "idle":
@@ -307,7 +304,7 @@ func (c *collector) line(text []byte) error {
 	case "error":
 		switch {
 		case l.Traceback == "" && l.Name == "ContextRestarting":
-			return died(l.Value)
+			return kernelconn.Died(l.Value)
 		case l.Traceback == "" && (l.Name == "WebSocketError" || l.Name == "UnexpectedEndOfExecution"):
 			return fmt.Errorf("%w: %s", ErrKernelLost, clip.Text(l.Value, 256))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // Contexts are the contexts of a sandbox's code, each with a kernel and variables
@@ -45,11 +46,11 @@ func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeConte
 		return nil, err
 	}
 	defer end()
-	made, err := sb.code.kernels.Create(ctx, CodeContext{Language: cmp.Or(normalLanguage(p.Language), defaultLanguage), Cwd: p.Cwd})
+	made, err := sb.code.kernels.Create(ctx, kernelconn.Context{Language: cmp.Or(normalLanguage(p.Language), kernelconn.DefaultLanguage), Cwd: p.Cwd})
 	if err != nil {
 		return nil, sb.failed(ctx, "create a context", err)
 	}
-	return made, nil
+	return (*CodeContext)(made), nil
 }
 
 // List returns the contexts in the order in which they were created. The
@@ -62,9 +63,13 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 		return nil, err
 	}
 	defer end()
-	contexts, err := sb.code.kernels.Contexts(ctx)
+	listed, err := sb.code.kernels.Contexts(ctx)
 	if err != nil {
 		return nil, sb.failed(ctx, "list contexts", err)
+	}
+	var contexts []CodeContext
+	for _, c := range listed {
+		contexts = append(contexts, CodeContext(c))
 	}
 	return contexts, nil
 }
@@ -75,14 +80,14 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 // for its turn runs in the fresh kernel. It also works after the kernel died for
 // good; see [ErrKernelDied].
 func (c *Contexts) Restart(ctx context.Context, id string) error {
-	return c.end(ctx, "restart", cmp.Or(id, defaultContext), (*kernels).Restart)
+	return c.end(ctx, "restart", cmp.Or(id, kernelconn.DefaultContext), (*kernelconn.Kernels).Restart)
 }
 
 // Remove ends a context. Code that runs in it fails in the same way as
 // when the context is restarted; code that waits for its turn finds no context,
 // or the fresh default one.
 func (c *Contexts) Remove(ctx context.Context, id string) error {
-	return c.end(ctx, "remove", id, (*kernels).Remove)
+	return c.end(ctx, "remove", id, (*kernelconn.Kernels).Remove)
 }
 
 // Interrupt interrupts the code that runs in a context, no matter which client
@@ -106,9 +111,9 @@ func (c *Contexts) Interrupt(ctx context.Context, id string) error {
 	return nil
 }
 
-func (c *Contexts) end(ctx context.Context, verb, id string, do func(*kernels, context.Context, string) error) error {
+func (c *Contexts) end(ctx context.Context, verb, id string, do func(*kernelconn.Kernels, context.Context, string) error) error {
 	sb := c.sb
-	if !validContext(id) {
+	if !kernelconn.ValidID(id) {
 		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, clip.Text(id, 64), api.ErrInvalidArgument)
 	}
 	ctx, end, err := sb.begin(ctx)

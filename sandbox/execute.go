@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -68,7 +69,7 @@ func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string
 	if response.StatusCode != http.StatusOK {
 		whole = true
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-		return false, unknownLanguage(api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text))
+		return false, kernelconn.UnknownLanguage(api.ResponseError(request.Method, "/execute", response.StatusCode, response.Header, text))
 	}
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, jupyter.MaxMessage)
@@ -88,7 +89,7 @@ func (r *codeRunner) request(ctx context.Context, turn *requestTurn, code string
 		}
 	}
 	if ctx.Err() != nil {
-		interrupted := &InterruptedError{Context: p.Context, Cause: context.Cause(ctx)}
+		interrupted := &kernelconn.InterruptedError{Context: p.Context, Cause: context.Cause(ctx)}
 		if began := c.execution.Timing.Started; !began.IsZero() {
 			interrupted.Ran = time.Since(began)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // The interpreter interrupts the code of a request that was cut, but sends the
@@ -39,8 +40,8 @@ type requestTurn struct {
 // number of requests ahead, if there are any.
 func (r *codeRunner) takeRequestTurn(ctx context.Context, p *RunCodeParams, queued func(int) error) (*requestTurn, error) {
 	key := p.Context
-	if key == "" || key == defaultContext {
-		language := cmp.Or(p.Language, defaultLanguage)
+	if key == "" || key == kernelconn.DefaultContext {
+		language := cmp.Or(p.Language, kernelconn.DefaultLanguage)
 		key = cmp.Or(r.kernels.Default(language), language)
 	}
 	r.mu.Lock()
@@ -59,14 +60,14 @@ func (r *codeRunner) takeRequestTurn(ctx context.Context, p *RunCodeParams, queu
 	}
 	if err := queued(max(ahead, 1)); err != nil {
 		r.leaveRequestTurn(turn)
-		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+		return nil, fmt.Errorf("%w: %w", kernelconn.ErrNotSent, err)
 	}
 	select {
 	case turn.held <- struct{}{}:
 		return turn, nil
 	case <-ctx.Done():
 		r.leaveRequestTurn(turn)
-		return nil, fmt.Errorf("%w, for other code of its context runs: %w", errNotSent, context.Cause(ctx))
+		return nil, fmt.Errorf("%w, for other code of its context runs: %w", kernelconn.ErrNotSent, context.Cause(ctx))
 	}
 }
 
@@ -93,14 +94,14 @@ func (r *codeRunner) settleRequests(ctx context.Context, turn *requestTurn, p *R
 		if attempt > beginAttempts {
 			return fmt.Errorf("%w: after an earlier call was given up, its context began no other code within %v: "+
 				"what runs there heeds no interrupt, or is another client's; wait, or end it with Contexts.Restart: %w",
-				errNotSent, beginAttempts*r.begin, api.ErrRetryable)
+				kernelconn.ErrNotSent, beginAttempts*r.begin, api.ErrRetryable)
 		}
 		timer := time.NewTimer(time.Until(turn.cut.Add(r.overtake)))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w, for code that was given up before is being interrupted: %w", errNotSent, context.Cause(ctx))
+			return fmt.Errorf("%w, for code that was given up before is being interrupted: %w", kernelconn.ErrNotSent, context.Cause(ctx))
 		}
 		turn.cut = time.Time{}
 		asking, cancel := context.WithTimeout(ctx, r.begin)
@@ -109,7 +110,7 @@ func (r *codeRunner) settleRequests(ctx context.Context, turn *requestTurn, p *R
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w, for code that was given up before is being interrupted: %w", errNotSent, context.Cause(ctx))
+			return fmt.Errorf("%w, for code that was given up before is being interrupted: %w", kernelconn.ErrNotSent, context.Cause(ctx))
 		case err == nil:
 			return nil
 		case !unanswered:

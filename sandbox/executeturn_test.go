@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // overHTTP returns a sandbox whose interpreter answers with these in turn, and
@@ -100,7 +101,7 @@ func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	sb.code.overtake, sb.code.begin = time.Millisecond, 20*time.Millisecond
 	giveUp(t, sb)
 	ex, err := sb.RunCode(t.Context(), "x", nil)
-	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, errNotSent) || !strings.Contains(err.Error(), "Contexts.Restart") || ex != nil {
+	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, kernelconn.ErrNotSent) || !strings.Contains(err.Error(), "Contexts.Restart") || ex != nil {
 		t.Errorf("%+v, %v", ex, err)
 	}
 	// Another context is not affected, and the end of the caller's context comes

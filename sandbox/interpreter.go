@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -25,7 +26,7 @@ import (
 type codeRunner struct {
 	sb      *Sandbox
 	dialer  *websocket.Dialer
-	kernels *kernels
+	kernels *kernelconn.Kernels
 
 	mu        sync.Mutex
 	transport CodeTransport
@@ -39,11 +40,11 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
 		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
 	}
-	options := kernelOptions{SandboxID: sb.ID(), Server: codeServer{r}, Logger: sb.client.api.Logger(), Background: sb.background}
+	options := kernelconn.Options{SandboxID: sb.ID(), Server: codeServer{r}, Logger: sb.client.api.Logger(), Background: sb.background}
 	if sb.created {
 		options.Envs = merge(nil, cfg.envs)
 	}
-	r.kernels = newKernels(options)
+	r.kernels = kernelconn.New(options)
 	return r
 }
 
@@ -92,7 +93,7 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 
 // websocket returns the connection to a context's kernel, or the error that there
 // can be none.
-func (r *codeRunner) websocket(ctx context.Context, id string) (*kernel, error) {
+func (r *codeRunner) websocket(ctx context.Context, id string) (*kernelconn.Kernel, error) {
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket
 	}

@@ -36,14 +36,14 @@ func TestQuestionsOfThreads(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "", nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-late; got != endOfInput {
+	if got := <-late; got != "\x04" {
 		t.Errorf("when nothing ran it got %q", got)
 	}
 	execution, err := sb.RunCode(t.Context(), "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
 	if err != nil || execution.Stdout != "of the first cell" {
 		t.Errorf("%+v, %v", execution, err)
 	}
-	if execution, err = sb.RunCode(t.Context(), "", nil); err != nil || execution.Stdout != endOfInput {
+	if execution, err = sb.RunCode(t.Context(), "", nil); err != nil || execution.Stdout != "\x04" {
 		t.Errorf("without a handler: %+v, %v", execution, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	execution, err := sb.RunCode(ctx, "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
-	if answer := <-got; answer != endOfInput {
+	if answer := <-got; answer != "\x04" {
 		t.Errorf("the thread got %q", answer)
 	}
 	if err != nil || execution.Stdout != "of the cell" {

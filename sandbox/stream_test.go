@@ -316,7 +316,7 @@ func TestStopEscalates(t *testing.T) {
 func TestStopThatKills(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
+	interrupted, waiting := make(chan struct{}, 3), make(chan struct{})
 	s.rest = func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		interrupted <- struct{}{}

@@ -10,6 +10,10 @@ import (
 // LimitGrace is how long the output of code that is over its limit is still read.
 const LimitGrace = 2 * time.Second
 
+// MessageQueued is the type of a message that only the local cloud sends: how many
+// executions of the kernel run first.
+const MessageQueued = "queued"
+
 // Handler receives what an execution produces, in order, from the goroutine that
 // executes. If any of its functions returns an error, the execution is interrupted and
 // the error is returned.
@@ -27,6 +31,10 @@ type Handler struct {
 	// code is sent. If that context ends before ctx, the code is interrupted, and has
 	// [LimitGrace] to say where it was. May be nil.
 	Limit func(ctx context.Context) (context.Context, context.CancelFunc)
+
+	// patience is how long after the reply the idle may arrive, or the reverse; 0
+	// means otherHalf.
+	patience time.Duration
 }
 
 // Within returns the context within which the code runs.

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (f fate) deadly() bool { return f.restarted || f.ended }
 func fateOf(m *jupyter.Message) fate {
 	switch {
 	case m.Header.MsgType == "status":
-		status := statusOf(m)
+		status := m.Status()
 		return fate{restarted: status.ExecutionState == "restarting", ended: status.ExecutionState == "dead", reason: status.Reason}
 	case m.Header.MsgType == "shutdown_reply" && m.Channel == jupyter.IOPub:
 		var reply struct {
@@ -52,13 +52,13 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died returns ErrKernelDied with what is known about the reason.
-func died(why string) error {
+// Died returns ErrDied with what is known about the reason.
+func Died(why string) error {
 	// Every server's message begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
-		return ErrKernelDied
+		return ErrDied
 	}
-	return fmt.Errorf("%w: %s", ErrKernelDied, clip.Text(why, 256))
+	return fmt.Errorf("%w: %s", ErrDied, clip.Text(why, 256))
 }
 
 // epitaph adds to an error what a kernel that died said about why.
@@ -79,16 +79,16 @@ func (e *execution) epitaph(err error) error {
 			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
 				var why jupyter.ErrorContent
 				_ = json.Unmarshal(m.Content, &why) // a malformed one gives no reason
-				return died(why.Value)
+				return Died(why.Value)
 			}
 		}
 	}
 }
 
 // afterwards is called when an execution is over. If the execution was
-// interrupted, and not through this handle, it returns [ErrKernelDied] if the
+// interrupted, and not through this handle, it returns [ErrDied] if the
 // interrupt was the beginning of a restart of the context by a client.
-func (k *kernel) afterwards(ctx context.Context, e *execution) error {
+func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	if !e.wasInterrupted() || e.interrupting.Load() {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (k *kernel) afterwards(ctx context.Context, e *execution) error {
 				return nil
 			}
 			if fate := fateOf(m); fate.deadly() {
-				return died(fate.reason)
+				return Died(fate.reason)
 			}
 			k.turnDown(m)
 		}

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // ended, and listens for a while to what it sends then. The caller's own context
 // may have ended, too, or may end meanwhile. If the execution is not over after
 // that, settle ends it.
-func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionHandler) error {
+func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
 	err := e.interrupted(bounded, k.id)
 	if !e.busy && !e.resumed {
 		return err // another client's code runs
@@ -56,10 +56,10 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 // interruptAside sends the first interrupt while the caller continues. settle
 // waits for the server's answer: a late interrupt would hit the code that
 // follows.
-func (k *kernel) interruptAside(ctx context.Context, e *execution) {
+func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
-	k.kernels.Background(ctx, func(ctx context.Context) {
+	k.kernels.options.Background(ctx, func(ctx context.Context) {
 		defer close(sent)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -70,7 +70,7 @@ func (k *kernel) interruptAside(ctx context.Context, e *execution) {
 
 // settled reports whether the server has answered the interrupt that
 // interruptAside sent, or none was sent.
-func (k *kernel) settled() bool {
+func (k *Kernel) settled() bool {
 	if k.interruptSent == nil {
 		return true
 	}

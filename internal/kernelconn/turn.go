@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -9,17 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
-
-// executionHandler receives what an execution sends.
-type executionHandler struct {
-	kernelconn.Handler
-
-	// patience is how long after the reply the idle may arrive, or the reverse; 0
-	// means otherHalf.
-	patience time.Duration
-}
 
 // Call is a request to run code in a context.
 type Call struct {
@@ -29,7 +19,7 @@ type Call struct {
 	Request           jupyter.ExecuteRequest
 	// Envs are environment variables for this call only. The language must be Python.
 	Envs    map[string]string
-	Handler kernelconn.Handler
+	Handler Handler
 	// IgnoreLoss runs the code even if the context has lost its variables since the
 	// last call, instead of returning that as an error.
 	IgnoreLoss bool
@@ -43,11 +33,11 @@ const maxAttempts = 3
 // not look at the status of the reply. If the kernel drops the request without
 // running it, as it does with requests that wait behind another client's failure, it
 // is sent once more.
-func (ks *kernels) Execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
+func (ks *Kernels) Execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
 	for attempt := 1; ; attempt++ {
 		k, err := ks.Open(ctx, c.Context, c.Language)
 		if err != nil {
-			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", errNotSent, err)
+			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 		reply, err := k.execute(ctx, c)
 		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
@@ -58,19 +48,19 @@ func (ks *kernels) Execute(ctx context.Context, c Call) (jupyter.ExecuteReply, e
 }
 
 // execute runs a call over one connection.
-func (k *kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
+func (k *Kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
 	if err := k.takeTurn(ctx, c); err != nil {
 		return jupyter.ExecuteReply{}, err
 	}
-	return k.runInTurn(ctx, c.Request, executionHandler{Handler: c.Handler}, c.Envs)
+	return k.runInTurn(ctx, c.Request, c.Handler, c.Envs)
 }
 
 // ExecuteIfFree runs a request unless another execution is under way.
-func (k *kernel) ExecuteIfFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
+func (k *Kernel) ExecuteIfFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
 	select {
 	case k.turn <- struct{}{}:
 		k.inTurn.Add(1)
-		return k.runInTurn(ctx, request, executionHandler{}, nil)
+		return k.runInTurn(ctx, request, Handler{}, nil)
 	default:
 		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
 	}
@@ -78,9 +68,9 @@ func (k *kernel) ExecuteIfFree(ctx context.Context, request jupyter.ExecuteReque
 
 // takeTurn waits until a call may use the kernel, which it then holds until settle
 // gives it back.
-func (k *kernel) takeTurn(ctx context.Context, c Call) (err error) {
+func (k *Kernel) takeTurn(ctx context.Context, c Call) (err error) {
 	for _, name := range k.kernels.names(k.id) {
-		if err := kernelconn.CheckNotWaiting(ctx, k.kernels.SandboxID, name); err != nil {
+		if err := CheckNotWaiting(ctx, k.kernels.options.SandboxID, name); err != nil {
 			return err
 		}
 	}
@@ -115,7 +105,7 @@ func (k *kernel) takeTurn(ctx context.Context, c Call) (err error) {
 }
 
 // wait waits for the turn.
-func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) error {
+func (k *Kernel) wait(ctx context.Context, ahead int, queued func(int) error) error {
 	select {
 	case k.turn <- struct{}{}:
 		return nil
@@ -123,14 +113,14 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 	}
 	if queued != nil {
 		if err := queued(max(ahead, 1)); err != nil {
-			return fmt.Errorf("%w: %w", errNotSent, err)
+			return fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 	}
 	select {
 	case k.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w, for other code of its context runs: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w, for other code of its context runs: %w", ErrNotSent, context.Cause(ctx))
 	case <-k.done:
 		return errStale
 	}
@@ -138,20 +128,20 @@ func (k *kernel) wait(ctx context.Context, ahead int, queued func(int) error) er
 
 // pass waits while the context is being ended: a kernel that is about to end
 // would take what is sent with it.
-func (k *kernel) pass(ctx context.Context) error {
+func (k *Kernel) pass(ctx context.Context) error {
 	select {
 	case k.gate <- struct{}{}:
 		<-k.gate
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w, for its context is being ended: %w", errNotSent, context.Cause(ctx))
+		return fmt.Errorf("%w, for its context is being ended: %w", ErrNotSent, context.Cause(ctx))
 	case <-k.done:
 		return errStale
 	}
 }
 
 // runInTurn runs a request for the holder of the turn, and gives the turn back.
-func (k *kernel) runInTurn(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler, envs map[string]string) (jupyter.ExecuteReply, error) {
+func (k *Kernel) runInTurn(ctx context.Context, request jupyter.ExecuteRequest, h Handler, envs map[string]string) (jupyter.ExecuteReply, error) {
 	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
@@ -171,13 +161,13 @@ func (k *kernel) runInTurn(ctx context.Context, request jupyter.ExecuteRequest, 
 
 // settle gives the turn back once what the call left in the kernel is gone and no
 // interrupt is on its way there.
-func (k *kernel) settle(ctx context.Context, envs bool) {
+func (k *Kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {
 		k.release()
 		return
 	}
-	k.kernels.Background(ctx, func(ctx context.Context) {
+	k.kernels.options.Background(ctx, func(ctx context.Context) {
 		defer k.release()
 		if e != nil {
 			k.stop(ctx, e)
@@ -188,7 +178,7 @@ func (k *kernel) settle(ctx context.Context, envs bool) {
 		if !envs {
 			return
 		}
-		if _, err := k.once(ctx, silently(restoreEnvs), executionHandler{}); err != nil {
+		if _, err := k.once(ctx, silently(restoreEnvs), Handler{}); err != nil {
 			if e := k.unfinished(); e != nil {
 				k.stop(ctx, e)
 			}
@@ -196,7 +186,7 @@ func (k *kernel) settle(ctx context.Context, envs bool) {
 	})
 }
 
-func (k *kernel) release() {
+func (k *Kernel) release() {
 	k.inTurn.Add(-1)
 	<-k.turn
 }
@@ -204,7 +194,7 @@ func (k *kernel) release() {
 // prepare sets the environment of the sandbox, once, and that of the call. It may
 // have to wait for other clients' code, which is all that is reported to the
 // handler.
-func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executionHandler) (err error) {
+func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler) (err error) {
 	var steps []string
 	defer func() {
 		if err != nil {
@@ -218,11 +208,11 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		common := k.kernels.environment(ctx)
 		switch {
 		case len(common) == 0:
-		case k.language == defaultLanguage:
+		case k.language == DefaultLanguage:
 			steps = append(steps, completeEnvs(common))
 		default:
-			if err := k.kernels.Server.Prime(ctx, k.id); err != nil {
-				return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
+			if err := k.kernels.options.Server.Prime(ctx, k.id); err != nil {
+				return fmt.Errorf("%w: set environment variables: %w", ErrNotSent, err)
 			}
 		}
 	}
@@ -230,20 +220,20 @@ func (k *kernel) prepare(ctx context.Context, envs map[string]string, h executio
 		steps = append(steps, replaceEnvs(envs))
 	}
 	for _, code := range steps {
-		e, err := k.once(ctx, silently(code), executionHandler{Handler: kernelconn.Handler{Message: func(m *jupyter.Message) error {
-			if h.Message == nil || m.Header.MsgType != queuedMessage {
+		e, err := k.once(ctx, silently(code), Handler{Message: func(m *jupyter.Message) error {
+			if h.Message == nil || m.Header.MsgType != MessageQueued {
 				return nil
 			}
 			return h.Message(m)
-		}}})
+		}})
 		if err == nil && e.reply.Status != "ok" {
 			err = fmt.Errorf("%s: %s", e.reply.Name, clip.Text(e.reply.Value, 256))
 		}
-		if errors.Is(err, errNotSent) {
+		if errors.Is(err, ErrNotSent) {
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("%w: set environment variables: %w", errNotSent, err)
+			return fmt.Errorf("%w: set environment variables: %w", ErrNotSent, err)
 		}
 	}
 	return nil
@@ -259,15 +249,15 @@ const (
 // prove finds out whether what the kernel sends on iopub arrives. When a kernel is
 // restarted the server opens the channels of a websocket at once, but the kernel
 // drops what it sends there until it has learned of them.
-func (k *kernel) prove(ctx context.Context) error {
+func (k *Kernel) prove(ctx context.Context) error {
 	for attempt := 1; k.unproven; attempt++ {
-		_, err := k.once(ctx, silently(""), executionHandler{patience: provePatience})
+		_, err := k.once(ctx, silently(""), Handler{patience: provePatience})
 		switch {
 		case err == nil:
 			k.unproven = false
-		case errors.Is(err, ErrKernelLost) && attempt < proveAttempts && ctx.Err() == nil:
+		case errors.Is(err, ErrLost) && attempt < proveAttempts && ctx.Err() == nil:
 		default:
-			return fmt.Errorf("%w: find out whether the kernel answers: %w", errNotSent, err)
+			return fmt.Errorf("%w: find out whether the kernel answers: %w", ErrNotSent, err)
 		}
 	}
 	return nil
@@ -275,7 +265,7 @@ func (k *kernel) prove(ctx context.Context) error {
 
 // once runs a request. The execution is nil if the request was not sent; it is
 // over unless it still runs.
-func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h executionHandler) (e *execution, err error) {
+func (k *Kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h Handler) (e *execution, err error) {
 	request.AllowStdin = h.Input != nil
 	if request.UserExpressions == nil {
 		request.UserExpressions = map[string]string{}
@@ -287,7 +277,7 @@ func (k *kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h exe
 		if e.over {
 			k.leave(e)
 		}
-		if errors.Is(err, ErrKernelDied) {
+		if errors.Is(err, ErrDied) {
 			k.kernels.noteEnd(k.id)
 			k.hangUp()
 		}

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
@@ -16,35 +16,42 @@ import (
 )
 
 const (
-	// defaultLanguage is the language of code when none is named.
-	defaultLanguage = "python"
-	// defaultContext is the service's other name for the first context of that
+	// DefaultLanguage is the language of code when none is named.
+	DefaultLanguage = "python"
+	// DefaultContext is the service's other name for the first context of that
 	// language.
-	defaultContext = "default"
+	DefaultContext = "default"
 )
 
-// validContext refuses an id that would change the path of a request.
-func validContext(id string) bool {
+// Context is a kernel with its variables, as the interpreter describes it.
+type Context struct {
+	ID       string `json:"id"`
+	Language string `json:"language"`
+	Cwd      string `json:"cwd,omitempty"`
+}
+
+// ValidID refuses an id that would change the path of a request.
+func ValidID(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
 
 // Contexts asks the interpreter for its contexts. Contexts that are dead or have
 // an id that cannot be used are left out.
-func (ks *kernels) Contexts(ctx context.Context) ([]CodeContext, error) {
-	var contexts []CodeContext
-	if err := ks.Server.JSON(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
+func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
+	var contexts []Context
+	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
 		return nil, err
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	return slices.DeleteFunc(contexts, func(c CodeContext) bool {
+	return slices.DeleteFunc(contexts, func(c Context) bool {
 		_, dead := ks.dead[c.ID]
-		return dead || !validContext(c.ID)
+		return dead || !ValidID(c.ID)
 	}), nil
 }
 
-// unknownLanguage names the service's error about a kernel that is not installed.
-func unknownLanguage(err error) error {
+// UnknownLanguage names the service's error about a kernel that is not installed.
+func UnknownLanguage(err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && strings.Contains(e.Message, "kernel is not available") {
 		return fmt.Errorf("%w: %w", ErrUnknownLanguage, err)
 	}
@@ -52,7 +59,7 @@ func unknownLanguage(err error) error {
 }
 
 // Create creates a context that is no language's default.
-func (ks *kernels) Create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
+func (ks *Kernels) Create(ctx context.Context, wanted Context) (*Context, error) {
 	made, err := ks.create(ctx, wanted)
 	if err != nil {
 		return nil, err
@@ -64,14 +71,14 @@ func (ks *kernels) Create(ctx context.Context, wanted CodeContext) (*CodeContext
 }
 
 // create creates a context and remembers its language.
-func (ks *kernels) create(ctx context.Context, wanted CodeContext) (*CodeContext, error) {
-	var made CodeContext
-	if err := ks.Server.JSON(ctx, protocol.PortInterpreter, http.MethodPost, "/contexts", wanted, &made); err != nil {
-		return nil, unknownLanguage(err)
+func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error) {
+	var made Context
+	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, http.MethodPost, "/contexts", wanted, &made); err != nil {
+		return nil, UnknownLanguage(err)
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if _, dead := ks.dead[made.ID]; dead || !validContext(made.ID) {
+	if _, dead := ks.dead[made.ID]; dead || !ValidID(made.ID) {
 		return nil, errors.New("the interpreter's answer has no usable context id")
 	}
 	if made.Language == "" {
@@ -83,12 +90,12 @@ func (ks *kernels) create(ctx context.Context, wanted CodeContext) (*CodeContext
 
 // lookup returns the context to use: the one named, or the first one of the
 // language, which is created if there is none.
-func (ks *kernels) lookup(ctx context.Context, id, language string) (string, error) {
-	if id == defaultContext {
+func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, error) {
+	if id == DefaultContext {
 		id = ""
 	}
 	if language == "" {
-		language = defaultLanguage
+		language = DefaultLanguage
 	}
 	ks.mu.Lock()
 	id, language = ks.heirOf(id, language)
@@ -123,7 +130,7 @@ func (ks *kernels) lookup(ctx context.Context, id, language string) (string, err
 	case known != "":
 		return known, nil
 	}
-	made, err := ks.create(ctx, CodeContext{Language: language})
+	made, err := ks.create(ctx, Context{Language: language})
 	if err != nil {
 		return "", fmt.Errorf("create a context for %s: %w", clip.Text(language, 64), err)
 	}
@@ -135,7 +142,7 @@ func (ks *kernels) lookup(ctx context.Context, id, language string) (string, err
 
 // Default returns the id of the default context of a language, as far as it is
 // known.
-func (ks *kernels) Default(language string) string {
+func (ks *Kernels) Default(language string) string {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	return ks.defaults[language]
@@ -143,24 +150,24 @@ func (ks *kernels) Default(language string) string {
 
 // Named returns the id of the context that id means to this handle. The other
 // name of the default context may mean another one to the service.
-func (ks *kernels) Named(id string) string {
+func (ks *Kernels) Named(id string) string {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if id == defaultContext {
-		return cmp.Or(ks.defaults[defaultLanguage], id)
+	if id == DefaultContext {
+		return cmp.Or(ks.defaults[DefaultLanguage], id)
 	}
 	return ks.current(id)
 }
 
 // Restart replaces the kernel of a context with a fresh one.
-func (ks *kernels) Restart(ctx context.Context, id string) error { return ks.end(ctx, id, false) }
+func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end(ctx, id, false) }
 
 // Remove ends a context.
-func (ks *kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
+func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
 // end ends the kernel of a context and the connection to it; unless it is a
 // removal, another kernel takes its place.
-func (ks *kernels) end(ctx context.Context, id string, removal bool) error {
+func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	method, path := http.MethodPost, "/contexts/"+id+"/restart"
 	if removal {
 		method, path = http.MethodDelete, "/contexts/"+id
@@ -171,7 +178,7 @@ func (ks *kernels) end(ctx context.Context, id string, removal bool) error {
 	}
 	defer open()
 	var nothing any
-	if err := ks.Server.JSON(ctx, protocol.PortInterpreter, method, path, nil, &nothing); err != nil {
+	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, method, path, nil, &nothing); err != nil {
 		if err = ks.endDead(ctx, id, removal, err); err != nil {
 			return err
 		}
@@ -185,7 +192,7 @@ func (ks *kernels) end(ctx context.Context, id string, removal bool) error {
 
 // shut keeps code that waits for its turn in a context from starting until open
 // is called.
-func (ks *kernels) shut(ctx context.Context, id string) (open func(), err error) {
+func (ks *Kernels) shut(ctx context.Context, id string) (open func(), err error) {
 	ks.mu.Lock()
 	k := ks.open[id]
 	ks.mu.Unlock()
@@ -201,7 +208,7 @@ func (ks *kernels) shut(ctx context.Context, id string) (open func(), err error)
 }
 
 // drop forgets a context and ends the connection to its kernel.
-func (ks *kernels) drop(id string) {
+func (ks *Kernels) drop(id string) {
 	ks.mu.Lock()
 	key := ks.lossOf(ks.current(id))
 	k := ks.open[id]

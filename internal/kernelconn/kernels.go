@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -12,12 +12,11 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// kernelServer carries requests to the services inside a sandbox.
-type kernelServer interface {
+// Server carries requests to the services inside a sandbox.
+type Server interface {
 	// JSON makes a request to a port. in is the JSON of its body, nil without one. The
 	// answer must have the status 200 and is decoded into out; if out is nil, any
 	// answer with a status below 300 will do.
@@ -32,10 +31,10 @@ type kernelServer interface {
 	Prime(ctx context.Context, contextID string) error
 }
 
-// kernelOptions are what the kernels of a sandbox need of its handle.
-type kernelOptions struct {
+// Options are what the kernels of a sandbox need of its handle.
+type Options struct {
 	SandboxID string
-	Server    kernelServer
+	Server    Server
 	Logger    *slog.Logger
 	// Envs is the sandbox's environment; nil means that it is not known, and envd is
 	// asked.
@@ -45,8 +44,8 @@ type kernelOptions struct {
 	Background func(ctx context.Context, do func(context.Context))
 }
 
-// kernelTimings are how long the connections to kernels wait for what.
-type kernelTimings struct {
+// Timings are how long the connections to kernels wait for what.
+type Timings struct {
 	// Silence is how long a kernel may be silent before the server is asked whether
 	// the kernel is still busy.
 	Silence time.Duration
@@ -62,16 +61,16 @@ type kernelTimings struct {
 	CancelGrace, LimitGrace time.Duration
 }
 
-// kernels are the contexts of a sandbox as its handle knows them, and the
+// Kernels are the contexts of a sandbox as its handle knows them, and the
 // connections to their kernels.
-type kernels struct {
-	kernelOptions
-	Timings kernelTimings // to be changed only before the first call
+type Kernels struct {
+	Timings Timings // to be changed only before the first call
+	options Options
 
 	opening chan struct{} // held by the call that opens a connection or looks up a context
 
 	mu        sync.Mutex
-	open      map[string]*kernel  // by context
+	open      map[string]*Kernel  // by context
 	defaults  map[string]string   // context by language
 	languages map[string]string   // by context
 	beside    map[string]struct{} // contexts that were created on request: no language's default
@@ -80,14 +79,15 @@ type kernels struct {
 	lost      map[string]string // why variables were lost between calls, by what lossOf returns
 }
 
-func newKernels(o kernelOptions) *kernels {
-	return &kernels{
-		kernelOptions: o,
-		Timings: kernelTimings{
+// New returns the kernels of a sandbox. It opens no connection.
+func New(o Options) *Kernels {
+	return &Kernels{
+		options: o,
+		Timings: Timings{
 			Silence: 30 * time.Second, AnswerAgain: time.Second, InterruptPause: 2 * time.Second,
-			CancelGrace: 50 * time.Millisecond, LimitGrace: kernelconn.LimitGrace,
+			CancelGrace: 50 * time.Millisecond, LimitGrace: LimitGrace,
 		},
-		opening: make(chan struct{}, 1), open: map[string]*kernel{},
+		opening: make(chan struct{}, 1), open: map[string]*Kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
 	}
@@ -98,7 +98,7 @@ func newKernels(o kernelOptions) *kernels {
 const maxLookups = 3
 
 // exclusively waits until no other call opens a connection or looks up a context.
-func (ks *kernels) exclusively(ctx context.Context) (release func(), err error) {
+func (ks *Kernels) exclusively(ctx context.Context) (release func(), err error) {
 	select {
 	case ks.opening <- struct{}{}:
 		return func() { <-ks.opening }, nil
@@ -109,7 +109,7 @@ func (ks *kernels) exclusively(ctx context.Context) (release func(), err error) 
 
 // Open returns the connection to a context's kernel, and opens it if there is
 // none. A default context without a kernel is replaced.
-func (ks *kernels) Open(ctx context.Context, id, language string) (*kernel, error) {
+func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, error) {
 	release, err := ks.exclusively(ctx)
 	if err != nil {
 		return nil, err
@@ -155,17 +155,17 @@ func (ks *kernels) Open(ctx context.Context, id, language string) (*kernel, erro
 
 // Opened returns the connection to the default context of a language; nil if there
 // is none.
-func (ks *kernels) Opened(language string) *kernel {
+func (ks *Kernels) Opened(language string) *Kernel {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	return ks.open[ks.defaults[language]]
 }
 
 // Close ends all connections.
-func (ks *kernels) Close() {
+func (ks *Kernels) Close() {
 	ks.mu.Lock()
 	open := ks.open
-	ks.open = map[string]*kernel{}
+	ks.open = map[string]*Kernel{}
 	ks.mu.Unlock()
 	for _, k := range open {
 		k.close()
@@ -174,18 +174,18 @@ func (ks *kernels) Close() {
 
 // dial opens a websocket to a kernel. The server sends what it kept for the
 // session since the session's last websocket was cut.
-func (ks *kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
-	return ks.Server.Dial(ctx, "/api/kernels/"+id+"/channels?session_id="+session)
+func (ks *Kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
+	return ks.options.Server.Dial(ctx, "/api/kernels/"+id+"/channels?session_id="+session)
 }
 
 // control asks the kernels' server to do something with a kernel.
-func (ks *kernels) control(ctx context.Context, method, id, verb string) error {
-	return ks.Server.JSON(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
+func (ks *Kernels) control(ctx context.Context, method, id, verb string) error {
+	return ks.options.Server.JSON(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
 }
 
 // kill ends the kernel of a context when nothing else could end it. The next call
 // finds that there is none, and uses what replaces it.
-func (ks *kernels) kill(ctx context.Context, id, why string) error {
+func (ks *Kernels) kill(ctx context.Context, id, why string) error {
 	if err := ks.control(ctx, http.MethodDelete, id, ""); err != nil {
 		return err
 	}
@@ -195,13 +195,13 @@ func (ks *kernels) kill(ctx context.Context, id, why string) error {
 
 // environment returns that of the sandbox. A handle that did not create the
 // sandbox asks envd; the kernel already has what the service itself sets.
-func (ks *kernels) environment(ctx context.Context) map[string]string {
-	if ks.Envs != nil {
-		return ks.Envs
+func (ks *Kernels) environment(ctx context.Context) map[string]string {
+	if ks.options.Envs != nil {
+		return ks.options.Envs
 	}
 	var envs map[string]string
-	if err := ks.Server.JSON(ctx, protocol.PortEnvd, http.MethodGet, "/envs", nil, &envs); err != nil {
-		ks.Logger.DebugContext(ctx, "the sandbox's environment is not known", "sandbox", ks.SandboxID, "error", err)
+	if err := ks.options.Server.JSON(ctx, protocol.PortEnvd, http.MethodGet, "/envs", nil, &envs); err != nil {
+		ks.options.Logger.DebugContext(ctx, "the sandbox's environment is not known", "sandbox", ks.options.SandboxID, "error", err)
 		return nil
 	}
 	for name := range envs {

@@ -1,17 +1,17 @@
-package sandbox
+package kernelconn
 
 import "fmt"
 
 // lose records that a context has lost its variables when there was no call to
 // report it to.
-func (ks *kernels) lose(id, why string) {
+func (ks *Kernels) lose(id, why string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	ks.lost[ks.lossOf(id)] = why
 }
 
 // noteEnd records that the kernel of a context ended.
-func (ks *kernels) noteEnd(id string) {
+func (ks *Kernels) noteEnd(id string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	ks.replaced[id] = true
@@ -19,7 +19,7 @@ func (ks *kernels) noteEnd(id string) {
 
 // lossOf returns the key of a context in ks.lost: for a default context it is the
 // language, because another context may take its place. The caller holds ks.mu.
-func (ks *kernels) lossOf(id string) string {
+func (ks *Kernels) lossOf(id string) string {
 	if language := ks.languages[id]; ks.defaults[language] == id {
 		return language
 	}
@@ -28,7 +28,7 @@ func (ks *kernels) lossOf(id string) string {
 
 // Loss returns, once, the error of a context that lost its variables between two
 // calls.
-func (ks *kernels) Loss(id string) error {
+func (ks *Kernels) Loss(id string) error {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	key := ks.lossOf(id)
@@ -37,5 +37,5 @@ func (ks *kernels) Loss(id string) error {
 		return nil
 	}
 	delete(ks.lost, key)
-	return fmt.Errorf("%w: %s", ErrKernelRestarted, why)
+	return fmt.Errorf("%w: %s", ErrRestarted, why)
 }

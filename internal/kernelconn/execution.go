@@ -1,9 +1,8 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,7 +34,7 @@ type execution struct {
 	messages chan *jupyter.Message // nil in it: the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
-	// Guarded by kernel.mu: the websocket is not the one over which it was sent, and
+	// Guarded by Kernel.mu: the websocket is not the one over which it was sent, and
 	// a barrier request with the id fence was sent after it.
 	resumed bool
 	fence   string
@@ -76,15 +75,6 @@ func (e *execution) give(m *jupyter.Message) bool {
 	}
 }
 
-// statusOf returns the status in a message, or zero if its content is malformed.
-func statusOf(m *jupyter.Message) jupyter.StatusContent {
-	var status jupyter.StatusContent
-	if json.Unmarshal(m.Content, &status) != nil {
-		return jupyter.StatusContent{}
-	}
-	return status
-}
-
 // dropped reports whether the kernel answered without running the code.
 func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
@@ -92,7 +82,7 @@ func (e *execution) dropped() bool {
 
 // follow reads the messages of an execution until it is over, ctx ends, its limit
 // is reached or the handler fails.
-func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
+func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	caller := ctx
 	ctx, unbind := h.Within(caller)
 	defer unbind()
@@ -114,7 +104,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				return err
 			}
 			if e.silences > maxSilences && h.Input != nil {
-				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrKernelLost)
+				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrLost)
 			}
 			heard = false
 		case a := <-questions.answers:
@@ -145,7 +135,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			}
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
-				if errors.Is(err, ErrKernelDied) {
+				if errors.Is(err, ErrDied) {
 					err = e.epitaph(err)
 				}
 				return err
@@ -160,7 +150,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			}
 			if e.over {
 				if !k.complete(e) {
-					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrKernelLost, clip.Text(e.reply.Status, 16))
+					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrLost, clip.Text(e.reply.Status, 16))
 				}
 				return nil
 			}
@@ -172,7 +162,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 }
 
 // tell passes a message to the handler.
-func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, q *questions) error {
+func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *questions) error {
 	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.Message(m); err != nil {
 			return err
@@ -186,7 +176,7 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 
 // resumeOver continues over another websocket. If there is none the execution is
 // over, unless it was only given up.
-func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
+func (k *Kernel) resumeOver(ctx context.Context, e *execution) error {
 	err := k.resume(ctx, e)
 	switch {
 	case err == nil:
@@ -214,7 +204,7 @@ func (e *execution) interrupted(ctx context.Context, contextID string) *Interrup
 // lost ends an execution whose outcome is unknown.
 func (e *execution) lost(why string) error {
 	e.over = true
-	return fmt.Errorf("%w: %s", ErrKernelLost, why)
+	return fmt.Errorf("%w: %s", ErrLost, why)
 }
 
 // note reads from a message how far the execution is: it is over when both the
@@ -222,12 +212,12 @@ func (e *execution) lost(why string) error {
 func (e *execution) note(m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
-		status = statusOf(m)
+		status = m.Status()
 	}
 	state := status.ExecutionState
 	if fate := fateOf(m); fate.deadly() {
 		e.over, e.explained = true, fate.byClient
-		return died(fate.reason)
+		return Died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
 		return e.noteFence(m, state)
@@ -265,7 +255,7 @@ func (e *execution) noteFence(m *jupyter.Message, state string) error {
 
 // doubt asks the server about a kernel that has been silent for long. Its
 // websocket is alive: the pings check that.
-func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
+func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0
 		return nil
@@ -276,7 +266,7 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	switch state := k.state(ctx); {
 	case state == "dead":
 		e.over = true
-		return ErrKernelDied
+		return ErrDied
 	case state != "idle":
 		e.suspected = false
 		return nil
@@ -291,13 +281,13 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 // state asks the server for the last known state of the kernel, such as "busy" or
 // "idle". A kernel that does not exist is "dead"; empty means that the server did
 // not say.
-func (k *kernel) state(ctx context.Context) string {
+func (k *Kernel) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()
 	var model struct {
 		State string `json:"execution_state"`
 	}
-	if err := k.kernels.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
+	if err := k.kernels.options.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
 		return "dead"
 	}
 	return model.State

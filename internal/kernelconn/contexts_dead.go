@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ const maxDead = 1 << 10
 // and never answers code that is sent there. So each handle has to create another
 // context in its place.
 type deadContext struct {
-	CodeContext
+	Context
 	standard bool   // it was the default context of its language, whose heir is the next default
 	heir     string // the id of the context that replaced another; empty until one is needed
 }
@@ -34,7 +34,7 @@ var errDead = fmt.Errorf("its kernel died too often and was given up: create ano
 // bury finds out why a context has no kernel: it records which contexts are dead,
 // and forgets those that the interpreter no longer lists. found is false if what
 // listens on the port is not a kernel server.
-func (ks *kernels) bury(ctx context.Context) (found bool, err error) {
+func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	// The order matters: a context that is created in the meantime must not look
 	// dead.
 	contexts, err := ks.Contexts(ctx)
@@ -44,7 +44,7 @@ func (ks *kernels) bury(ctx context.Context) (found bool, err error) {
 	var kernels []struct {
 		ID string `json:"id"`
 	}
-	err = ks.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels", nil, &kernels)
+	err = ks.options.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels", nil, &kernels)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.StatusCode != 0 {
 		return false, nil
 	}
@@ -60,7 +60,7 @@ func (ks *kernels) bury(ctx context.Context) (found bool, err error) {
 	defer ks.mu.Unlock()
 	for _, c := range contexts {
 		if alive[c.ID] = kept[c.ID]; !kept[c.ID] && len(ks.dead) < maxDead {
-			ks.dead[c.ID] = deadContext{CodeContext: c, standard: ks.defaults[c.Language] == c.ID}
+			ks.dead[c.ID] = deadContext{Context: c, standard: ks.defaults[c.Language] == c.ID}
 		}
 	}
 	maps.DeleteFunc(ks.languages, func(id, _ string) bool { return !alive[id] })
@@ -70,7 +70,7 @@ func (ks *kernels) bury(ctx context.Context) (found bool, err error) {
 
 // heirOf returns what to use when a context or, without an id, the default
 // context of a language is asked for. The caller holds ks.mu.
-func (ks *kernels) heirOf(id, language string) (heir, ofLanguage string) {
+func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
 	dead, ok := ks.dead[id]
 	switch {
 	case ok && dead.standard:
@@ -83,13 +83,13 @@ func (ks *kernels) heirOf(id, language string) (heir, ofLanguage string) {
 
 // current returns the id of the context that replaced the given one, or else id
 // itself. The caller holds ks.mu.
-func (ks *kernels) current(id string) string {
+func (ks *Kernels) current(id string) string {
 	heir, language := ks.heirOf(id, "")
 	return cmp.Or(heir, ks.defaults[language], id)
 }
 
 // replace creates a context in place of a dead one. The caller holds ks.opening.
-func (ks *kernels) replace(ctx context.Context, id string) (heir string, err error) {
+func (ks *Kernels) replace(ctx context.Context, id string) (heir string, err error) {
 	ks.mu.Lock()
 	dead, ok := ks.dead[id]
 	_, ours := ks.beside[id]
@@ -101,7 +101,7 @@ func (ks *kernels) replace(ctx context.Context, id string) (heir string, err err
 	case !ours:
 		return "", fmt.Errorf("the context %q: %w", clip.Text(id, 64), errDead)
 	}
-	made, err := ks.create(ctx, CodeContext{Language: dead.Language, Cwd: dead.Cwd})
+	made, err := ks.create(ctx, Context{Language: dead.Language, Cwd: dead.Cwd})
 	if err != nil {
 		return "", fmt.Errorf("create a context in place of %s, whose kernel died too often: %w", id, err)
 	}
@@ -127,7 +127,7 @@ func (ks *kernels) replace(ctx context.Context, id string) (heir string, err err
 
 // names returns all ids under which code reaches a context: its own, and those of
 // the dead contexts that it replaced.
-func (ks *kernels) names(id string) []string {
+func (ks *Kernels) names(id string) []string {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	names := []string{id}
@@ -141,7 +141,7 @@ func (ks *kernels) names(id string) []string {
 
 // endDead restarts or removes a dead context after the interpreter failed to. It
 // returns failed if the failure had another reason.
-func (ks *kernels) endDead(ctx context.Context, id string, removal bool, failed error) error {
+func (ks *Kernels) endDead(ctx context.Context, id string, removal bool, failed error) error {
 	if answer, ok := errors.AsType[*api.Error](failed); !ok || answer.StatusCode < http.StatusInternalServerError {
 		return failed
 	}
@@ -156,7 +156,7 @@ func (ks *kernels) endDead(ctx context.Context, id string, removal bool, failed 
 	ks.mu.Lock()
 	dead, ok := ks.dead[id]
 	if ok && removal {
-		ks.dead[id] = deadContext{CodeContext: dead.CodeContext}
+		ks.dead[id] = deadContext{Context: dead.Context}
 	}
 	ks.mu.Unlock()
 	switch {

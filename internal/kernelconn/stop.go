@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const (
 
 // stop interrupts an execution that was given up and follows it to its end. It
 // takes as long as necessary, until the handle is closed.
-func (k *kernel) stop(ctx context.Context, e *execution) {
+func (k *Kernel) stop(ctx context.Context, e *execution) {
 	ctx = context.WithoutCancel(ctx)
 	heeded := k.interruptUntilOver(ctx, e)
 	k.leave(e)
@@ -33,7 +33,7 @@ func (k *kernel) stop(ctx context.Context, e *execution) {
 }
 
 // interruptUntilOver reports false if no interrupt had an effect.
-func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
+func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
@@ -91,7 +91,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 
 // replace gives the context a fresh kernel in place of one that ignores
 // interrupts; if that fails it ends the context.
-func (k *kernel) replace(ctx context.Context) {
+func (k *Kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)
 	k.mu.Lock()
@@ -113,17 +113,17 @@ func (k *kernel) replace(ctx context.Context) {
 }
 
 // logStep logs one step of ending code.
-func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
-	about := []any{"sandbox", k.kernels.SandboxID, "context", k.id}
+func (k *Kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
+	about := []any{"sandbox", k.kernels.options.SandboxID, "context", k.id}
 	if err != nil {
 		level, step, about = slog.LevelWarn, step+": failed", append(about, "error", err)
 	}
-	k.kernels.Logger.Log(ctx, level, step, about...)
+	k.kernels.options.Logger.Log(ctx, level, step, about...)
 }
 
 // Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works for every kernel, or a message, which
 // works for most: the message is for servers without the request.
-func (k *kernel) Interrupt(ctx context.Context) error {
+func (k *Kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)
 	}
