@@ -67,7 +67,7 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 	if err != nil {
 		return nil, sb.failed(ctx, "list contexts", err)
 	}
-	var contexts []CodeContext
+	contexts := make([]CodeContext, 0, len(listed))
 	for _, c := range listed {
 		contexts = append(contexts, CodeContext(c))
 	}

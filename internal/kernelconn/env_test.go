@@ -21,7 +21,7 @@ func TestEnvs(t *testing.T) {
 		k.Reply(m, "ok")
 		k.Status(m, "idle")
 	})
-	ks := s.kernels(map[string]string{"ALWAYS": "here"})
+	ks := s.kernelsOf(Options{Envs: map[string]string{"ALWAYS": "here"}})
 	envs := map[string]string{"K": "'\"; import os"}
 	for range 2 {
 		if _, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs}); err != nil {

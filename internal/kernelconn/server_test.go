@@ -1,9 +1,13 @@
 package kernelconn
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
@@ -25,33 +30,41 @@ const (
 	testContext = "c0ffee"
 )
 
-// server is a [Server] with one context, of Python. A test sets the parts it needs.
+// server is a [Server] over real HTTP. A test sets the parts it needs.
 type server struct {
-	t      testing.TB
-	url    string
-	kernel func(*jupytertest.Kernel)                            // serves one websocket
-	answer func(method, path string) (answer string, err error) // to a request that is not for the contexts; an empty answer is null
+	t        testing.TB
+	url      string
+	kernel   func(*jupytertest.Kernel) // serves one websocket
+	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
+	contexts http.HandlerFunc          // instead of the one that there is
+	rest     http.HandlerFunc          // of Jupyter
 }
 
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{t: t}
-	sockets := httptest.NewServer(s)
-	t.Cleanup(sockets.Close)
-	s.url = "ws" + strings.TrimPrefix(sockets.URL, "http")
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = server.URL
 	return s
 }
 
 // kernels returns the kernels of a handle that is closed at the end of the test.
-func (s *server) kernels(envs map[string]string) *Kernels {
+func (s *server) kernels() *Kernels { return s.kernelsOf(Options{}) }
+
+// kernelsOf is like kernels, with options.
+func (s *server) kernelsOf(o Options) *Kernels {
 	s.t.Helper()
 	var background sync.WaitGroup
-	ks := New(Options{
-		SandboxID: testSandbox, Server: s, Logger: slog.New(slog.DiscardHandler), Envs: envs,
-		Background: func(ctx context.Context, do func(context.Context)) {
-			background.Go(func() { do(context.WithoutCancel(ctx)) })
-		},
-	})
+	o.SandboxID, o.Server = testSandbox, s
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Envs == nil {
+		o.Envs = map[string]string{}
+	}
+	o.Background = func(ctx context.Context, do func(context.Context)) {
+		background.Go(func() { do(context.WithoutCancel(ctx)) })
+	}
+	ks := New(o)
 	s.t.Cleanup(func() {
 		ks.Close()
 		background.Wait()
@@ -60,35 +73,56 @@ func (s *server) kernels(envs map[string]string) *Kernels {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	k, err := jupytertest.Upgrade(s.t, w, r)
-	if err != nil {
-		s.t.Error(err)
-		return
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/contexts") && s.contexts != nil:
+		s.contexts(w, r)
+	case r.URL.Path == "/contexts":
+		fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
+	case !strings.HasSuffix(r.URL.Path, "/channels") && s.rest != nil:
+		s.rest(w, r)
+	case !strings.HasSuffix(r.URL.Path, "/channels"):
+		w.WriteHeader(http.StatusNoContent)
+	case s.socket != nil:
+		s.socket(w, r)
+	default:
+		k, err := jupytertest.Upgrade(s.t, w, r)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		defer k.Socket.Close()
+		s.kernel(k)
 	}
-	defer k.Socket.Close()
-	s.kernel(k)
 }
 
-func (s *server) JSON(_ context.Context, _ int, method, path string, _, out any) error {
-	var answer string
-	var err error
-	switch {
-	case path == "/contexts":
-		answer = `[{"id":"` + testContext + `","language":"python"}]`
-	case s.answer != nil:
-		answer, err = s.answer(method, path)
-	}
-	if err != nil || out == nil {
+func (s *server) JSON(ctx context.Context, _ int, method, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
 		return err
 	}
-	if answer == "" {
-		answer = "null"
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
 	}
-	return json.Unmarshal([]byte(answer), out)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return api.NewError(method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return api.NewError(method, path, err)
+	case out == nil && response.StatusCode < 300:
+		return nil
+	case response.StatusCode != http.StatusOK:
+		return api.ResponseError(method, path, response.StatusCode, response.Header, text)
+	}
+	return json.Unmarshal(text, out)
 }
 
 func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
-	return jupyter.Dial(ctx, websocket.DefaultDialer, s.url+path, nil)
+	return jupyter.Dial(ctx, websocket.DefaultDialer, "ws"+strings.TrimPrefix(s.url, "http")+path, nil)
 }
 
 func (s *server) Gone(error) bool { return false }

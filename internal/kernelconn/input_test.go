@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // that there is no answer, or gets its answer.
 func TestQuestionsOfThreads(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := newServer(t)
 	late := make(chan string, 1)
 	s.kernel = func(k *jupytertest.Kernel) {
 		first := k.Next()
@@ -32,19 +32,19 @@ func TestQuestionsOfThreads(t *testing.T) {
 			k.Status(m, "idle")
 		}
 	}
-	sb := s.sandbox()
-	if _, err := sb.RunCode(t.Context(), "", nil); err != nil {
+	ks := s.kernels()
+	if _, err := run(t.Context(), ks, "", Handler{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-late; got != "\x04" {
+	if got := <-late; got != endOfInput {
 		t.Errorf("when nothing ran it got %q", got)
 	}
-	execution, err := sb.RunCode(t.Context(), "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
-	if err != nil || execution.Stdout != "of the first cell" {
-		t.Errorf("%+v, %v", execution, err)
+	printed, err := run(t.Context(), ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+	if err != nil || printed != "of the first cell" {
+		t.Errorf("%q, %v", printed, err)
 	}
-	if execution, err = sb.RunCode(t.Context(), "", nil); err != nil || execution.Stdout != "\x04" {
-		t.Errorf("without a handler: %+v, %v", execution, err)
+	if printed, err = run(t.Context(), ks, "", Handler{}); err != nil || printed != endOfInput {
+		t.Errorf("without a handler: %q, %v", printed, err)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestQuestionsOfThreads(t *testing.T) {
 // handler ends, its answer is dropped, and there is never more than one.
 func TestQuestionsWithoutEnd(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := newServer(t)
 	const questions = 1000
 	began := make(chan struct{})
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
@@ -67,7 +67,7 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 		k.Status(m, "idle")
 	})
 	running, calls := make(chan struct{}, 1), 0
-	execution, err := s.sandbox().RunCode(t.Context(), "", &RunCodeParams{Stdin: func(ctx context.Context, prompt string, _ bool) (string, error) {
+	printed, err := run(t.Context(), s.kernels(), "", Handler{Input: func(ctx context.Context, prompt string, _ bool) (string, error) {
 		select {
 		case running <- struct{}{}:
 			defer func() { <-running }()
@@ -83,8 +83,8 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 		}
 		return "the last", nil
 	}})
-	if err != nil || execution.Stdout != "the last" {
-		t.Errorf("%+v, %v", execution, err)
+	if err != nil || printed != "the last" {
+		t.Errorf("%q, %v", printed, err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 // answer: otherwise it would wait forever, and so would the next code that asks.
 func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := newServer(t)
 	asked, got := make(chan struct{}), make(chan string, 1)
 	s.kernel = func(k *jupytertest.Kernel) {
 		first := k.Next()
@@ -110,21 +110,21 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 			k.Status(m, "idle")
 		}
 	}
-	sb := s.sandbox()
+	ks := s.kernels()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := sb.RunCode(ctx, "", &RunCodeParams{Stdin: func(ctx context.Context, _ string, _ bool) (string, error) {
+	if _, err := run(ctx, ks, "", Handler{Input: func(ctx context.Context, _ string, _ bool) (string, error) {
 		close(asked)
 		<-ctx.Done()
 		return "", ctx.Err()
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	execution, err := sb.RunCode(ctx, "", &RunCodeParams{Stdin: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
-	if answer := <-got; answer != "\x04" {
+	printed, err := run(ctx, ks, "", Handler{Input: func(_ context.Context, prompt string, _ bool) (string, error) { return prompt, nil }})
+	if answer := <-got; answer != endOfInput {
 		t.Errorf("the thread got %q", answer)
 	}
-	if err != nil || execution.Stdout != "of the cell" {
-		t.Errorf("the next cell: %+v, %v", execution, err)
+	if err != nil || printed != "of the cell" {
+		t.Errorf("the next cell: %q, %v", printed, err)
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 // that was opened while it started. No code is sent into that gap.
 func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
+	s := newServer(t)
 	deaf := 0 // requests of which the answer on iopub does not come
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		switch {
@@ -30,15 +30,15 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 		}
 		k.Reply(m, "ok")
 	})
-	sb := s.sandbox()
-	if _, err := sb.RunCode(t.Context(), "die", nil); !errors.Is(err, ErrKernelDied) {
+	ks := s.kernels()
+	if _, err := run(t.Context(), ks, "die", Handler{}); !errors.Is(err, ErrDied) {
 		t.Fatalf("code that ended its kernel: %v", err)
 	}
-	execution, err := sb.RunCode(t.Context(), "x", nil)
+	printed, err := run(t.Context(), ks, "x", Handler{})
 	if err != nil {
 		t.Fatalf("the next: %v", err)
 	}
-	if want := "ran x"; execution.Stdout != want {
-		t.Errorf("the next printed %q, want %q", execution.Stdout, want)
+	if want := "ran x"; printed != want {
+		t.Errorf("the next printed %q, want %q", printed, want)
 	}
 }
