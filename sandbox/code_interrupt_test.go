@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -178,44 +177,5 @@ func TestInterruptThatIsLate(t *testing.T) {
 				t.Error("it ran before the interrupt had struck")
 			}
 		}
-	}
-}
-
-// Code may keep its kernel from reporting that it began. What reveals it is that
-// the server takes the kernel for idle: then no other client's code is running.
-func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	sent := make(chan struct{})
-	s.rest = func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, `{"execution_state":"idle"}`)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}
-	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-		if jupytertest.Code(m) == "hang" {
-			close(sent)
-			return
-		}
-		k.Begin(m)
-		k.Reply(m, "ok")
-		k.Status(m, "idle")
-	})
-	sb := s.sandbox()
-	sb.code.kernels.Timings.InterruptPause = time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-sent; cancel() }()
-	if _, err := sb.RunCode(ctx, "hang", nil); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := sb.RunCode(ctx, "x", nil); !errors.Is(err, ErrKernelRestarted) {
-		t.Errorf("the next: %v", err)
-	}
-	if _, err := sb.RunCode(ctx, "x", nil); err != nil {
-		t.Errorf("the one after it: %v", err)
 	}
 }
