@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
@@ -174,22 +171,6 @@ func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *que
 	return nil
 }
 
-// resumeOver continues over another websocket. If there is none the execution is
-// over, unless it was only given up.
-func (k *Kernel) resumeOver(ctx context.Context, e *execution) error {
-	err := k.resume(ctx, e)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		e.messages <- nil // there is room: nothing else writes now
-		return e.interrupted(ctx, k.id)
-	}
-	e.over = true
-	k.primed.Store(false)
-	return err
-}
-
 // interrupted returns the error of an execution that is given up.
 func (e *execution) interrupted(ctx context.Context, contextID string) *InterruptedError {
 	err := &InterruptedError{Context: contextID, Cause: context.Cause(ctx)}
@@ -276,19 +257,4 @@ func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 		return nil
 	}
 	return e.lost("the server says that the kernel is idle, and its answer did not come")
-}
-
-// state asks the server for the last known state of the kernel, such as "busy" or
-// "idle". A kernel that does not exist is "dead"; empty means that the server did
-// not say.
-func (k *Kernel) state(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, otherHalf)
-	defer cancel()
-	var model struct {
-		State string `json:"execution_state"`
-	}
-	if err := k.kernels.options.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
-		return "dead"
-	}
-	return model.State
 }

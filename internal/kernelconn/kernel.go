@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,9 +19,6 @@ const (
 	// queue is how many messages of an execution wait for their reader; when it is
 	// full the connection waits, and with it the kernel.
 	queue = 64
-	// resumeTime is how long to try to reconnect after a connection was cut during
-	// an execution.
-	resumeTime = 5 * time.Second
 )
 
 // Kernel is the connection to the kernel of one context. It carries one execution
@@ -210,75 +206,11 @@ func (k *Kernel) unread(m *jupyter.Message) {
 	k.hangUp()
 }
 
-// resume opens another websocket in place of one that was cut during an
-// execution, and sends a barrier request through the same queue: a kernel that
-// answers the barrier has finished with the execution.
-func (k *Kernel) resume(ctx context.Context, e *execution) error {
-	ctx, cancel := context.WithTimeout(ctx, resumeTime)
-	defer cancel()
-	defer context.AfterFunc(k.life, cancel)()
-	if !e.busy && k.refused() {
-		return errTooBig
-	}
-	k.hangUp()
-	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		conn, err := k.kernels.dial(ctx, k.id, k.session)
-		if err == nil {
-			return k.goOn(conn, e)
-		}
-		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
-			return fmt.Errorf("%w: the sandbox does not have it any more", ErrDied)
-		}
-		if k.life.Err() != nil || k.kernels.options.Server.Gone(err) {
-			return fmt.Errorf("%w: %w", ErrLost, err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: it could not be made again: %w", ErrLost, err)
-		}
-	}
-}
-
 // refused reports whether a message was larger than the server accepts.
 func (k *Kernel) refused() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tooBig
-}
-
-func (k *Kernel) goOn(conn *jupyter.Conn, e *execution) error {
-	k.mu.Lock()
-	if k.life.Err() != nil {
-		k.mu.Unlock()
-		_ = conn.Close()
-		return ErrLost
-	}
-	header := jupyter.NewHeader("kernel_info_request", k.session, username)
-	k.conn, k.broken, e.resumed = conn, false, true
-	k.seen.resume()
-	fenced := k.language == DefaultLanguage
-	if fenced {
-		e.fence = header.MsgID
-	}
-	k.reading.Go(func() { k.receive(conn) })
-	k.mu.Unlock()
-	if !fenced {
-		return nil // kernels of some languages answer while code runs
-	}
-	// If this fails, receive notices.
-	_ = conn.Send(&jupyter.Message{Channel: jupyter.Shell, Header: header, Content: json.RawMessage("{}")})
-	return nil
-}
-
-// complete reports whether no message of the kernel was missed during an
-// execution.
-func (k *Kernel) complete(e *execution) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return !e.resumed || e.busy && k.seen.complete()
 }
 
 // unfinished returns the execution in progress.
