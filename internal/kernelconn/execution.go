@@ -17,8 +17,8 @@ const (
 	// otherHalf is how long after the reply the idle may arrive, or the reverse:
 	// they travel on different sockets behind the server.
 	otherHalf = 10 * time.Second
-	// lastWords is how long to wait for a kernel that died to say why.
-	lastWords = 250 * time.Millisecond
+	// causeTimeout is how long to wait for a kernel that died to say why.
+	causeTimeout = 250 * time.Millisecond
 	// maxSilences is how many silences in a row after a cut end code that may ask
 	// for input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
@@ -32,9 +32,9 @@ type execution struct {
 	left     chan struct{}         // closed when messages are no longer read
 
 	// Guarded by Kernel.mu: the websocket is not the one over which it was sent, and
-	// a barrier request with the id fence was sent after it.
+	// the barrier request with this id was sent after it, unless the id is empty.
 	resumed bool
-	fence   string
+	barrier string
 
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
@@ -56,7 +56,7 @@ type execution struct {
 // that end its kernel, the answers to its barrier, and questions of threads that
 // earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
-	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || fateOf(m).deadly() || asks(m)
+	return m.Parent.MsgID == e.id || e.barrier != "" && m.Parent.MsgID == e.barrier || fateOf(m).deadly() || asks(m)
 }
 
 // asks reports whether a message is a request for input.
@@ -119,7 +119,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 		case m := <-e.messages:
 			heard = true
 			if m == nil {
-				if err := k.resumeOver(ctx, e); err != nil {
+				if err := k.resume(ctx, e); err != nil {
 					return err
 				}
 				if given != nil {
@@ -133,7 +133,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
 				if errors.Is(err, ErrDied) {
-					err = e.epitaph(err)
+					err = e.withCause(err)
 				}
 				return err
 			}
@@ -201,7 +201,7 @@ func (e *execution) note(m *jupyter.Message) error {
 		return Died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
-		return e.noteFence(m, state)
+		return e.noteBarrier(m, state)
 	}
 	switch m.Header.MsgType {
 	case "execute_reply":
@@ -219,9 +219,9 @@ func (e *execution) note(m *jupyter.Message) error {
 	return nil
 }
 
-// noteFence handles an answer to the barrier that was sent after the execution:
+// noteBarrier handles an answer to the barrier that was sent after the execution:
 // on the same channel, what has not arrived before it will not arrive.
-func (e *execution) noteFence(m *jupyter.Message, state string) error {
+func (e *execution) noteBarrier(m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":
 		e.passedShell = true

@@ -61,12 +61,12 @@ func Died(why string) error {
 	return fmt.Errorf("%w: %s", ErrDied, clip.Text(why, 256))
 }
 
-// epitaph adds to an error what a kernel that died said about why.
-func (e *execution) epitaph(err error) error {
+// withCause adds to an error what a kernel that died said about why.
+func (e *execution) withCause(err error) error {
 	if e.explained {
 		return err
 	}
-	timeout := time.NewTimer(lastWords)
+	timeout := time.NewTimer(causeTimeout)
 	defer timeout.Stop()
 	for {
 		select {

@@ -15,10 +15,10 @@ import (
 // execution.
 const resumeTime = 5 * time.Second
 
-// resumeOver continues over another websocket. If there is none the execution is
+// resume continues over another websocket. If there is none the execution is
 // over, unless it was only given up.
-func (k *Kernel) resumeOver(ctx context.Context, e *execution) error {
-	err := k.resume(ctx, e)
+func (k *Kernel) resume(ctx context.Context, e *execution) error {
+	err := k.reconnect(ctx, e)
 	switch {
 	case err == nil:
 		return nil
@@ -31,10 +31,10 @@ func (k *Kernel) resumeOver(ctx context.Context, e *execution) error {
 	return err
 }
 
-// resume opens another websocket in place of one that was cut during an
+// reconnect opens another websocket in place of one that was cut during an
 // execution, and sends a barrier request through the same queue: a kernel that
 // answers the barrier has finished with the execution.
-func (k *Kernel) resume(ctx context.Context, e *execution) error {
+func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
 	ctx, cancel := context.WithTimeout(ctx, resumeTime)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
@@ -45,10 +45,10 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		conn, err := k.kernels.dial(ctx, k.id, k.session)
 		if err == nil {
-			return k.goOn(conn, e)
+			return k.continueOver(conn, e)
 		}
 		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
-			return fmt.Errorf("%w: the sandbox does not have it any more", ErrDied)
+			return fmt.Errorf("%w: the sandbox no longer has it", ErrDied)
 		}
 		if k.life.Err() != nil || k.kernels.options.Server.Gone(err) {
 			return fmt.Errorf("%w: %w", ErrLost, err)
@@ -63,8 +63,8 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	}
 }
 
-// goOn continues an execution over another websocket.
-func (k *Kernel) goOn(conn *jupyter.Conn, e *execution) error {
+// continueOver continues an execution over another websocket.
+func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution) error {
 	k.mu.Lock()
 	if k.life.Err() != nil {
 		k.mu.Unlock()
@@ -74,13 +74,13 @@ func (k *Kernel) goOn(conn *jupyter.Conn, e *execution) error {
 	header := jupyter.NewHeader("kernel_info_request", k.session, username)
 	k.conn, k.broken, e.resumed = conn, false, true
 	k.seen.resume()
-	fenced := k.language == DefaultLanguage
-	if fenced {
-		e.fence = header.MsgID
+	answersInOrder := k.language == DefaultLanguage
+	if answersInOrder {
+		e.barrier = header.MsgID
 	}
 	k.reading.Go(func() { k.receive(conn) })
 	k.mu.Unlock()
-	if !fenced {
+	if !answersInOrder {
 		return nil // kernels of some languages answer while code runs
 	}
 	// If this fails, receive notices.

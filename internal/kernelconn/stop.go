@@ -49,7 +49,7 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			return true // there is no caller left to tell
 		case m := <-e.messages:
 			if m == nil {
-				if k.resume(ctx, e) != nil {
+				if k.reconnect(ctx, e) != nil {
 					k.primed.Store(false)
 					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 					return true // nothing more can be done for it
