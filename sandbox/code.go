@@ -14,26 +14,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// CodeTransport is how code reaches the kernel.
-type CodeTransport string
-
-// The transports.
-const (
-	// CodeTransportAuto probes for the websocket and falls back to HTTP.
-	CodeTransportAuto CodeTransport = ""
-	// CodeTransportWebsocket is the kernel's own protocol: input, updates of
-	// displays and interrupts work.
-	CodeTransportWebsocket CodeTransport = "websocket"
-	// CodeTransportHTTP sends one request for each call. What it cannot do fails
-	// with [ErrNeedsWebsocket], and it does not carry updates of displays. After a
-	// call that was given up, the next call for its context waits at least half a
-	// second for the interrupt to arrive. Code that ignores interrupts keeps its
-	// context busy until Contexts.Restart: the next call then fails after half a
-	// minute with [api.ErrRetryable], and its code was not sent. If E2B's service
-	// has given up a kernel, a call for its context waits until ctx ends.
-	CodeTransportHTTP CodeTransport = "http"
-)
-
 // RunCodeParams sets how to run code. The zero value runs it in the default
 // context.
 type RunCodeParams struct {
@@ -82,6 +62,17 @@ func (p *RunCodeParams) check() error {
 		}
 	}
 	return nil
+}
+
+// normalLanguage returns the service's name of a language.
+func normalLanguage(name string) string {
+	switch name = strings.ToLower(strings.TrimSpace(name)); name {
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	}
+	return name
 }
 
 // RunCode runs code in a context of the sandbox, which has the variables of
