@@ -80,7 +80,7 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 			r.transport = CodeTransportWebsocket
 		} else if closed(err) {
 			r.transport = CodeTransportHTTP
-			r.sb.client.api.Logger().InfoContext(ctx, "code runs over HTTP: the kernels' websockets are not to be had", "sandbox", r.sb.ID(), "error", err)
+			r.sb.client.api.Logger().InfoContext(ctx, "code runs over HTTP: the kernels' websockets are unavailable", "sandbox", r.sb.ID(), "error", err)
 		}
 	}
 	return r.transport

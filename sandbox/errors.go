@@ -41,7 +41,7 @@ var (
 	ErrSameContext = kernelconn.ErrSameContext
 	// ErrNeedsWebsocket: the call requires the kernel's websocket, which this
 	// sandbox does not have or which [WithCodeTransport] disabled.
-	ErrNeedsWebsocket = errors.New("this needs the kernel's websocket (port 8888), which is not to be had or not used here")
+	ErrNeedsWebsocket = errors.New("requires the kernel's websocket (port 8888), which is unavailable or disabled")
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
 	ErrKernelLost = kernelconn.ErrLost
