@@ -25,7 +25,7 @@ var imports = map[string]string{
 	"api":   "internal/boundjson internal/clip internal/httpwait internal/protocol",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
+	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/boundproto internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
 		" internal/httpwait internal/jupyter internal/kernelconn internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
 		" internal/runhost",
@@ -65,6 +65,7 @@ var imports = map[string]string{
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
+	"internal/boundproto":                       "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",
