@@ -563,7 +563,7 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 			end(w)
 		}
 		sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
-		sb.code.overtake = 0
+		sb.code.kernels.Timings.InterruptOvertake = 0
 		for n := range len(answer) - 1 { // the last byte ends a line that is complete
 			size.Store(int64(n))
 			ex, err := sb.RunCode(t.Context(), "x", nil)
@@ -575,6 +575,20 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 				t.Errorf("%s, cut at %d: %+v", name, n, ex)
 			}
 		}
+	}
+}
+
+// An end of file that a writer reports is not the end of the execution.
+func TestRunCodeOverHTTPWriterFails(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"stdout","text":"x"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	}
+	sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
+	_, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Stdout: writerFunc(func([]byte) (int, error) { return 0, io.EOF })})
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the writer's error", err)
 	}
 }
 
@@ -657,8 +671,8 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := sb.code.kernels.Default("r"); got == beside.ID || len(made) != 2 {
-		t.Errorf("the default is %q, %q was asked for, and there are %q", got, beside.ID, made)
+	if len(made) != 2 {
+		t.Errorf("%s was asked for, and there are %q", beside.ID, made)
 	}
 }
 

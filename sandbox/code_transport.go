@@ -42,16 +42,10 @@ type codeRunner struct {
 
 	mu        sync.Mutex
 	transport CodeTransport
-	requests  map[string]*requestTurn // over HTTP, by context or language
-
-	overtake, begin time.Duration // interruptOvertake and beginPatience
 }
 
 func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
-	r := &codeRunner{
-		sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport),
-		requests: map[string]*requestTurn{}, overtake: interruptOvertake, begin: beginPatience,
-	}
+	r := &codeRunner{sb: sb, transport: cfg.code, dialer: newDialer(sb.client.http.Transport)}
 	options := kernelconn.Options{SandboxID: sb.ID(), Server: codeServer{r}, Logger: sb.client.api.Logger(), Background: sb.background}
 	if sb.created {
 		options.Envs = merge(nil, cfg.envs)
@@ -108,4 +102,22 @@ func closed(err error) bool {
 	}
 	refused, ok := errors.AsType[*jupyter.DialError](err)
 	return ok && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden || refused.StatusCode == http.StatusNotFound)
+}
+
+// overHTTP runs code with one request.
+func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
+	if p.Silent || p.NoHistory {
+		return false, fmt.Errorf("RunCodeParams.Silent and NoHistory: %w", ErrNeedsWebsocket)
+	}
+	started, err = r.kernels.ExecuteOverHTTP(ctx, kernelconn.HTTPCall{
+		Code: code, Context: p.Context, Language: p.Language, Envs: p.Envs, Queued: c.queued, Line: c.line,
+	})
+	began := c.execution.Timing.Started
+	if interrupted, ok := errors.AsType[*kernelconn.InterruptedError](err); ok && !began.IsZero() {
+		interrupted.Ran = time.Since(began)
+	}
+	if e := c.execution.Error; err == nil && p.Stdin != nil && e != nil && e.Name == "StdinNotImplementedError" {
+		err = fmt.Errorf("RunCodeParams.Stdin: %w: %w", ErrNeedsWebsocket, e)
+	}
+	return started, err
 }

@@ -39,7 +39,7 @@ func ValidID(id string) bool {
 // an id that cannot be used are left out.
 func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
 	var contexts []Context
-	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
+	if err := ks.json(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
 		return nil, err
 	}
 	ks.mu.Lock()
@@ -50,8 +50,8 @@ func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
 	}), nil
 }
 
-// UnknownLanguage names the service's error about a kernel that is not installed.
-func UnknownLanguage(err error) error {
+// unknownLanguage names the service's error about a kernel that is not installed.
+func unknownLanguage(err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && strings.Contains(e.Message, "kernel is not available") {
 		return fmt.Errorf("%w: %w", ErrUnknownLanguage, err)
 	}
@@ -73,8 +73,8 @@ func (ks *Kernels) Create(ctx context.Context, wanted Context) (*Context, error)
 // create creates a context and remembers its language.
 func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error) {
 	var made Context
-	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, http.MethodPost, "/contexts", wanted, &made); err != nil {
-		return nil, UnknownLanguage(err)
+	if err := ks.json(ctx, protocol.PortInterpreter, http.MethodPost, "/contexts", wanted, &made); err != nil {
+		return nil, unknownLanguage(err)
 	}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -140,14 +140,6 @@ func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, err
 	return made.ID, nil
 }
 
-// Default returns the id of the default context of a language, as far as it is
-// known.
-func (ks *Kernels) Default(language string) string {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	return ks.defaults[language]
-}
-
 // Named returns the id of the context that id means to this handle. The other
 // name of the default context may mean another one to the service.
 func (ks *Kernels) Named(id string) string {
@@ -178,7 +170,7 @@ func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	}
 	defer open()
 	var nothing any
-	if err := ks.options.Server.JSON(ctx, protocol.PortInterpreter, method, path, nil, &nothing); err != nil {
+	if err := ks.json(ctx, protocol.PortInterpreter, method, path, nil, &nothing); err != nil {
 		if err = ks.endDead(ctx, id, removal, err); err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	var kernels []struct {
 		ID string `json:"id"`
 	}
-	err = ks.options.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels", nil, &kernels)
+	err = ks.json(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels", nil, &kernels)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.StatusCode != 0 {
 		return false, nil
 	}

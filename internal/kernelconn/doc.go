@@ -8,5 +8,7 @@
 // the end, over another websocket if the first is cut. Code that is given up is
 // interrupted, and if that is of no use its kernel is replaced.
 //
-// Everything goes through a [Server], which knows where the sandbox is.
+// Where the sandbox has no websocket, [Kernels.ExecuteOverHTTP] sends the code to the
+// interpreter instead. Everything goes through a [Server], which knows where the sandbox
+// is.
 package kernelconn

@@ -198,7 +198,7 @@ func (e *execution) note(m *jupyter.Message) error {
 	state := status.ExecutionState
 	if fate := fateOf(m); fate.deadly() {
 		e.over, e.explained = true, fate.byClient
-		return Died(fate.reason)
+		return died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
 		return e.noteBarrier(m, state)

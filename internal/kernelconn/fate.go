@@ -52,8 +52,8 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// Died returns ErrDied with what is known about the reason.
-func Died(why string) error {
+// died returns ErrDied with what is known about the reason.
+func died(why string) error {
 	// Every server's message begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
 		return ErrDied
@@ -79,7 +79,7 @@ func (e *execution) withCause(err error) error {
 			if m.Header.MsgType == "error" || m.Header.MsgType == "execute_reply" {
 				var why jupyter.ErrorContent
 				_ = json.Unmarshal(m.Content, &why) // a malformed one gives no reason
-				return Died(why.Value)
+				return died(why.Value)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 				return nil
 			}
 			if fate := fateOf(m); fate.deadly() {
-				return Died(fate.reason)
+				return died(fate.reason)
 			}
 			k.turnDown(m)
 		}

@@ -41,6 +41,12 @@ type Timings struct {
 	// has ended, because its call returns within 100 ms; the latter for code that is
 	// over its limit.
 	CancelGrace, LimitGrace time.Duration
+	// InterruptOvertake is how long to wait, after a request over HTTP was cut, for the
+	// interrupt to arrive.
+	InterruptOvertake time.Duration
+	// BeginPatience is how long the interpreter may take after such a cut to run an
+	// empty request. It may take five seconds to notice the cut.
+	BeginPatience time.Duration
 }
 
 // Kernels are the contexts of a sandbox as its handle knows them, and the
@@ -57,8 +63,9 @@ type Kernels struct {
 	languages map[string]string   // by context
 	beside    map[string]struct{} // contexts that were created on request: no language's default
 	dead      map[string]deadContext
-	replaced  map[string]bool   // by context: its kernel ended, and no connection was opened since
-	lost      map[string]string // why variables were lost between calls, by what lossOf returns
+	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
+	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
+	requests  map[string]*requestTurn // over HTTP, by context or language
 }
 
 // New returns the kernels of a sandbox. It opens no connection.
@@ -68,10 +75,12 @@ func New(o Options) *Kernels {
 		Timings: Timings{
 			Silence: 30 * time.Second, AnswerAgain: time.Second, InterruptPause: 2 * time.Second,
 			CancelGrace: 50 * time.Millisecond, LimitGrace: LimitGrace,
+			InterruptOvertake: 500 * time.Millisecond, BeginPatience: 10 * time.Second,
 		},
 		opening: make(chan struct{}, 1), open: map[string]*Kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
+		requests: map[string]*requestTurn{},
 	}
 }
 

@@ -40,7 +40,9 @@ func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler)
 		case k.language == DefaultLanguage:
 			steps = append(steps, completeEnvs(common))
 		default:
-			if err := k.kernels.options.Server.Prime(ctx, k.id); err != nil {
+			// The interpreter sets it with the first code that it runs: how depends on the
+			// language.
+			if _, err := k.kernels.ExecuteOverHTTP(ctx, HTTPCall{Context: k.id}); err != nil {
 				return fmt.Errorf("%w: set environment variables: %w", ErrNotSent, err)
 			}
 		}

@@ -2,7 +2,10 @@ package kernelconn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -13,18 +16,45 @@ import (
 
 // Server carries requests to the services inside a sandbox.
 type Server interface {
-	// JSON makes a request to a port. in is the JSON of its body, nil without one. The
-	// answer must have the status 200 and is decoded into out; if out is nil, any
-	// answer with a status below 300 will do.
-	JSON(ctx context.Context, port int, method, path string, in, out any) error
+	// Do makes a request to a port, with a body of JSON unless body is nil. An answer
+	// that is not a stream must arrive whole, and so in a limited time.
+	Do(ctx context.Context, port int, method, path string, body []byte, stream bool) (*http.Response, error)
 	// Dial opens the websocket at a path of the kernels' server.
 	Dial(ctx context.Context, path string) (*jupyter.Conn, error)
 	// Gone reports whether an error of Dial means that there is no sandbox to dial any
 	// longer.
 	Gone(err error) bool
-	// Prime lets the interpreter set the sandbox's environment in a context whose
-	// language is not Python.
-	Prime(ctx context.Context, contextID string) error
+}
+
+// json makes a request with a JSON answer, which must have the status 200 and is
+// decoded into out. If out is nil, any answer with a status below 300 will do.
+func (ks *Kernels) json(ctx context.Context, port int, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	response, err := ks.options.Server.Do(ctx, port, method, path, body, false)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return api.NewError(method, path, err)
+	}
+	switch {
+	case out == nil && response.StatusCode < 300:
+		return nil
+	case response.StatusCode != http.StatusOK:
+		return api.ResponseError(method, path, response.StatusCode, response.Header, text)
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("%s %s: the answer is not the JSON expected: %w", method, path, err)
+	}
+	return nil
 }
 
 // dial opens a websocket to a kernel. The server sends what it kept for the
@@ -35,7 +65,7 @@ func (ks *Kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn,
 
 // control asks the kernels' server to do something with a kernel.
 func (ks *Kernels) control(ctx context.Context, method, id, verb string) error {
-	return ks.options.Server.JSON(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
+	return ks.json(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
 }
 
 // kill ends the kernel of a context when nothing else could end it. The next call
@@ -55,7 +85,7 @@ func (ks *Kernels) environment(ctx context.Context) map[string]string {
 		return ks.options.Envs
 	}
 	var envs map[string]string
-	if err := ks.options.Server.JSON(ctx, protocol.PortEnvd, http.MethodGet, "/envs", nil, &envs); err != nil {
+	if err := ks.json(ctx, protocol.PortEnvd, http.MethodGet, "/envs", nil, &envs); err != nil {
 		ks.options.Logger.DebugContext(ctx, "the sandbox's environment is not known", "sandbox", ks.options.SandboxID, "error", err)
 		return nil
 	}
@@ -76,7 +106,7 @@ func (k *Kernel) state(ctx context.Context) string {
 	var model struct {
 		State string `json:"execution_state"`
 	}
-	if err := k.kernels.options.Server.JSON(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
+	if err := k.kernels.json(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
 		return "dead"
 	}
 	return model.State

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +15,6 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
@@ -37,6 +33,7 @@ type server struct {
 	kernel   func(*jupytertest.Kernel) // serves one websocket
 	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
 	contexts http.HandlerFunc          // instead of the one that there is
+	execute  http.HandlerFunc          // of the interpreter
 	rest     http.HandlerFunc          // of Jupyter
 }
 
@@ -78,6 +75,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.contexts(w, r)
 	case r.URL.Path == "/contexts":
 		fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
+	case r.URL.Path == "/execute":
+		s.execute(w, r)
 	case !strings.HasSuffix(r.URL.Path, "/channels") && s.rest != nil:
 		s.rest(w, r)
 	case !strings.HasSuffix(r.URL.Path, "/channels"):
@@ -95,30 +94,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *server) JSON(ctx context.Context, _ int, method, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
+func (s *server) Do(ctx context.Context, _ int, method, path string, body []byte, _ bool) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return api.NewError(method, path, err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	switch {
-	case err != nil:
-		return api.NewError(method, path, err)
-	case out == nil && response.StatusCode < 300:
-		return nil
-	case response.StatusCode != http.StatusOK:
-		return api.ResponseError(method, path, response.StatusCode, response.Header, text)
-	}
-	return json.Unmarshal(text, out)
+	return http.DefaultClient.Do(r)
 }
 
 func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
@@ -126,8 +107,6 @@ func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
 }
 
 func (s *server) Gone(error) bool { return false }
-
-func (s *server) Prime(context.Context, string) error { return errors.New("it has only Python") }
 
 // run runs code in the default context and returns what it prints.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {
