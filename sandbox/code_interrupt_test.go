@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,5 +178,57 @@ func TestInterruptThatIsLate(t *testing.T) {
 				t.Error("it ran before the interrupt had struck")
 			}
 		}
+	}
+}
+
+// Code that a client ends together with its kernel is not merely interrupted.
+func TestRestartedByAnotherClient(t *testing.T) {
+	t.Parallel()
+	interrupt := func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "KeyboardInterrupt"})
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "error", "ename": "KeyboardInterrupt"})
+		k.Status(m, "idle")
+	}
+	for name, test := range map[string]struct {
+		last func(k *jupytertest.Kernel, m *jupyter.Message)
+		want error
+		why  string
+	}{
+		"restarted, said first": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+			interrupt(k, m)
+		}, ErrKernelDied, "a client restarted its context"},
+		"restarted, said last": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			interrupt(k, m)
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		}, ErrKernelDied, "a client restarted its context"},
+		"removed": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": false})
+			interrupt(k, m)
+		}, ErrKernelDied, "a client removed its context"},
+		"heeding no interrupt": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		}, ErrKernelDied, "a client restarted its context"},
+		"interrupted": {interrupt, nil, "KeyboardInterrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
+				k.Stream(m, "stdout", "so far")
+				test.last(k, m)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			execution, err := s.sandbox().RunCode(ctx, "x", nil)
+			failed, ok := errors.AsType[*ExecutionError](err)
+			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (!ok || failed.Name != "KeyboardInterrupt") || !strings.Contains(err.Error(), test.why) {
+				t.Errorf("%v", err)
+			}
+			if execution == nil || execution.Stdout != "so far" {
+				t.Errorf("%+v", execution)
+			}
+		})
 	}
 }

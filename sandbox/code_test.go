@@ -578,6 +578,35 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 	}
 }
 
+// Only a port without a kernel server decides for the other transport, not one that has
+// lost its kernels.
+func TestTransportWithoutKernels(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	made := 0
+	s.contexts = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, "[]")
+			return
+		}
+		made++
+		fmt.Fprintf(w, `{"id":"python-%d","language":"python"}`, made)
+	}
+	s.socket = http.NotFound
+	s.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrRetryable) || sb.CodeTransport() != CodeTransportAuto {
+		t.Errorf("%v, over %q", err, sb.CodeTransport())
+	}
+	s.rest = http.NotFound
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || sb.CodeTransport() != CodeTransportHTTP {
+		t.Errorf("%v, over %q", err, sb.CodeTransport())
+	}
+}
+
 // An end of file that a writer reports is not the end of the execution.
 func TestRunCodeOverHTTPWriterFails(t *testing.T) {
 	t.Parallel()

@@ -151,10 +151,11 @@ func (ks *Kernels) Named(id string) string {
 	return ks.current(id)
 }
 
-// Restart replaces the kernel of a context with a fresh one.
+// Restart replaces the kernel of a context with a fresh one. The id is one that Named
+// returned.
 func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end(ctx, id, false) }
 
-// Remove ends a context.
+// Remove ends a context. The id is one that Named returned.
 func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
 // end ends the kernel of a context and the connection to it; unless it is a
