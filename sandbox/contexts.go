@@ -80,14 +80,14 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 // for its turn runs in the fresh kernel. It also works after the kernel died for
 // good; see [ErrKernelDied].
 func (c *Contexts) Restart(ctx context.Context, id string) error {
-	return c.end(ctx, "restart", cmp.Or(id, kernelconn.DefaultContext), (*kernelconn.Kernels).Restart)
+	return c.end(ctx, "restart", cmp.Or(id, kernelconn.DefaultContext), c.sb.code.kernels.Restart)
 }
 
 // Remove ends a context. Code that runs in it fails in the same way as
 // when the context is restarted; code that waits for its turn finds no context,
 // or the fresh default one.
 func (c *Contexts) Remove(ctx context.Context, id string) error {
-	return c.end(ctx, "remove", id, (*kernelconn.Kernels).Remove)
+	return c.end(ctx, "remove", id, c.sb.code.kernels.Remove)
 }
 
 // Interrupt interrupts the code that runs in a context, no matter which client
@@ -111,7 +111,7 @@ func (c *Contexts) Interrupt(ctx context.Context, id string) error {
 	return nil
 }
 
-func (c *Contexts) end(ctx context.Context, verb, id string, do func(*kernelconn.Kernels, context.Context, string) error) error {
+func (c *Contexts) end(ctx context.Context, verb, id string, do func(context.Context, string) error) error {
 	sb := c.sb
 	if !kernelconn.ValidID(id) {
 		return fmt.Errorf("sandbox: %s context %q: not an id: %w", verb, clip.Text(id, 64), api.ErrInvalidArgument)
@@ -122,7 +122,7 @@ func (c *Contexts) end(ctx context.Context, verb, id string, do func(*kernelconn
 	}
 	defer end()
 	id = sb.code.kernels.Named(id)
-	if err := do(sb.code.kernels, ctx, id); err != nil {
+	if err := do(ctx, id); err != nil {
 		return sb.failed(ctx, verb+" context "+id, err)
 	}
 	return nil

@@ -30,7 +30,7 @@ type Context struct {
 	Cwd      string `json:"cwd,omitempty"`
 }
 
-// ValidID refuses an id that would change the path of a request.
+// ValidID reports whether an id can be part of the path of a request.
 func ValidID(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
