@@ -152,3 +152,23 @@ func TestRequestsTakeTurns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestLineError(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		name, value, traceback string
+		want                   error
+		text                   string
+	}{
+		"restarted":           {"ContextRestarting", "Context was restarted: out of memory", "", ErrDied, ": out of memory"},
+		"lost":                {"WebSocketError", "closed", "", ErrLost, ": closed"},
+		"ended":               {"UnexpectedEndOfExecution", "", "", ErrLost, ""},
+		"exception":           {"ValueError", "x", "", nil, ""},
+		"exception like ours": {"WebSocketError", "x", "Traceback", nil, ""},
+	} {
+		err := LineError(test.name, test.value, test.traceback)
+		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), test.text) {
+			t.Errorf("%s: %v, want %v%s", name, err, test.want, test.text)
+		}
+	}
+}
