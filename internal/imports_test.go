@@ -25,11 +25,11 @@ var imports = map[string]string{
 	"api":   "internal/boundjson internal/clip internal/httpwait internal/protocol",
 	"state": "internal/lazyregexp",
 
-	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/clip internal/gen/filesystem" +
+	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/boundproto internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/httpwait internal/jupyter internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
+		" internal/httpwait internal/jupyter internal/kernelconn internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
 		" internal/runhost",
-	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/lazyregexp internal/pip" +
+	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine/room internal/cloud/network internal/cloud/pyenv" +
@@ -75,6 +75,7 @@ var imports = map[string]string{
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
+	"internal/boundproto":                       "",
 	"internal/clip":                             "",
 	"internal/gen":                              "",
 	"internal/gen/filesystem":                   "",
@@ -83,12 +84,14 @@ var imports = map[string]string{
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
 	"internal/jupyter":                          "internal/boundjson",
+	"internal/jupyter/jupytertest":              "internal/jupyter",
+	"internal/kernelconn":                       "api internal/boundjson internal/clip internal/jupyter internal/protocol",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
 	"internal/relaytest":                        "",
-	"internal/runhost":                          "internal/jupyter",
+	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine/room" +

@@ -11,27 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
-)
-
-// CodeTransport is how code reaches the kernel.
-type CodeTransport string
-
-// The transports.
-const (
-	// CodeTransportAuto probes for the websocket and falls back to HTTP.
-	CodeTransportAuto CodeTransport = ""
-	// CodeTransportWebsocket is the kernel's own protocol: input, updates of
-	// displays and interrupts work.
-	CodeTransportWebsocket CodeTransport = "websocket"
-	// CodeTransportHTTP sends one request for each call. What it cannot do fails
-	// with [ErrNeedsWebsocket], and it does not carry updates of displays. After a
-	// call that was given up, the next call for its context waits at least half a
-	// second for the interrupt to arrive. Code that ignores interrupts keeps its
-	// context busy until Contexts.Restart: the next call then fails after half a
-	// minute with [api.ErrRetryable], and its code was not sent. If E2B's service
-	// has given up a kernel, a call for its context waits until ctx ends.
-	CodeTransportHTTP CodeTransport = "http"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // RunCodeParams sets how to run code. The zero value runs it in the default
@@ -82,6 +62,17 @@ func (p *RunCodeParams) check() error {
 		}
 	}
 	return nil
+}
+
+// normalLanguage returns the service's name of a language.
+func normalLanguage(name string) string {
+	switch name = strings.ToLower(strings.TrimSpace(name)); name {
+	case "js":
+		return "javascript"
+	case "ts":
+		return "typescript"
+	}
+	return name
 }
 
 // RunCode runs code in a context of the sandbox, which has the variables of
@@ -173,54 +164,46 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	return &c.execution, nil
 }
 
-// maxAttempts is how many connections are tried for code that was not sent yet.
-const maxAttempts = 3
-
 // run runs code over the transport there is, which it finds out first. started
 // reports that the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	if r.way() == CodeTransportHTTP {
 		return r.overHTTP(ctx, code, p, c)
 	}
-	request := jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory}
-	handler := executionHandler{Handler: runhost.Handler{Message: c.message, Input: p.Stdin}, queued: c.queued}
-	for attempt := 1; ; attempt++ {
-		k, err := r.kernel(ctx, p.Context, p.Language)
-		if r.choose(ctx, err) == CodeTransportHTTP {
-			return r.overHTTP(ctx, code, p, c)
-		}
-		if err != nil {
+	k, err := r.kernels.Open(ctx, p.Context, p.Language)
+	if r.choose(ctx, err) == CodeTransportHTTP {
+		return r.overHTTP(ctx, code, p, c)
+	}
+	if err != nil {
+		return false, err
+	}
+	if k.Language() != kernelconn.DefaultLanguage && len(p.Envs) > 0 {
+		if err := r.kernels.Loss(k.ID()); err != nil {
 			return false, err
 		}
-		// An earlier call that was given up may cost the kernel while this one waits.
-		handler.ready = func() error { return r.restarted(k.id) }
-		if r.languageOf(k.id) != defaultLanguage && len(p.Envs) > 0 {
-			if err := handler.ready(); err != nil {
-				return false, err
-			}
-			// Only the interpreter knows how a language takes its environment. Its default
-			// context may be another than this handle's.
-			there := *p
-			there.Context, there.Language = k.id, ""
-			return r.overHTTP(ctx, code, &there, c)
-		}
-		reply, err := k.execute(ctx, request, handler, p.Envs)
-		if errors.Is(err, errStale) && attempt < maxAttempts && ctx.Err() == nil {
-			continue // on another connection: this one had ended before
-		}
-		if err != nil {
-			return !errors.Is(err, errNotSent) && !errors.Is(err, ErrKernelRestarted), err
-		}
-		if reply.Status != "ok" && c.execution.Error == nil {
-			// A kernel may report an exception only in the reply, and one for shells not
-			// even there.
-			if reply.Name == "" && reply.Value == "" {
-				reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
-			}
-			return true, c.failed(newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n")))
-		}
-		return true, nil
+		// Only the interpreter knows how a language takes its environment. Its default
+		// context may be another than this handle's.
+		there := *p
+		there.Context, there.Language = k.ID(), ""
+		return r.overHTTP(ctx, code, &there, c)
 	}
+	reply, err := r.kernels.Execute(ctx, kernelconn.Call{
+		Context: p.Context, Language: p.Language, Envs: p.Envs,
+		Request: jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory},
+		Handler: kernelconn.Handler{Queued: c.queued, Message: c.message, Input: p.Stdin},
+	})
+	if err != nil {
+		return !errors.Is(err, kernelconn.ErrNotSent) && !errors.Is(err, kernelconn.ErrRestarted), err
+	}
+	if reply.Status != "ok" && c.execution.Error == nil {
+		// A kernel may report an exception only in the reply, and one for shells not
+		// even there.
+		if reply.Name == "" && reply.Value == "" {
+			reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
+		}
+		return true, c.failed(newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n")))
+	}
+	return true, nil
 }
 
 // execute runs a request on the kernel of a context, empty for the default one,
@@ -229,29 +212,16 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 // when ctx ends it returns at once while the code is interrupted. It does not
 // look at the reply's status. It fails if the [CodeTransport] is not the
 // websocket.
-func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return jupyter.ExecuteReply{}, err
 	}
 	defer end()
 	var reply jupyter.ExecuteReply
-	for attempt := 1; ; attempt++ {
-		var k *kernel
-		if k, err = sb.code.websocket(ctx, contextID); err == nil {
-			h := executionHandler{Handler: handler}
-			h.ready = func() error {
-				lost := sb.code.restarted(k.id)
-				if request.Silent {
-					return nil // the caller finds out from the state of the kernel
-				}
-				return lost
-			}
-			reply, err = k.execute(ctx, request, h, nil)
-		}
-		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
-			break
-		}
+	if _, err = sb.code.websocket(ctx, contextID); err == nil {
+		// The caller of silent code finds out about a loss from the state of the kernel.
+		reply, err = sb.code.kernels.Execute(ctx, kernelconn.Call{Context: contextID, Request: request, Handler: handler, IgnoreLoss: request.Silent})
 	}
 	if err != nil {
 		return reply, sb.failed(ctx, "run code", err)

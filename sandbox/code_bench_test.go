@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 // benchSandbox returns a sandbox whose kernel costs as little as possible.
@@ -26,11 +27,11 @@ func benchSandbox(b *testing.B, s *service) *Sandbox {
 // The cost of a call on this side, including the fake kernel's five messages.
 func BenchmarkRunCode(b *testing.B) {
 	s := &service{}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "2"}, "execution_count": 7})
-		k.reply(m, "ok")
-		k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "2"}, "execution_count": 7})
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := benchSandbox(b, s)
 	b.ReportAllocs()
@@ -80,12 +81,12 @@ func TestRunCodeIsOneMessage(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	messages := make(chan string, 100)
-	s.kernel = func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
+	s.kernel = func(k *jupytertest.Kernel) {
+		for m := k.Next(); m != nil; m = k.Next() {
 			messages <- m.Header.MsgType
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()

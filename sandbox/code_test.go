@@ -18,38 +18,28 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
-
-// answering serves executions one after another, each with f.
-func answering(f func(k *fakeKernel, m *jupyter.Message)) func(*fakeKernel) {
-	return func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if m.Header.MsgType == "execute_request" {
-				f(k, m)
-			}
-		}
-	}
-}
 
 func TestRunCode(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.status(nil, "starting") // not ours
-		k.begin(m)
-		k.stream(m, "stdout", "one\n")
-		k.stream(m, "stderr", "two\n")
-		k.stream(m, "stdout", "three\n")
-		k.say(m, jupyter.IOPub, "display_data", map[string]any{
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Status(nil, "starting") // not ours
+		k.Begin(m)
+		k.Stream(m, "stdout", "one\n")
+		k.Stream(m, "stderr", "two\n")
+		k.Stream(m, "stdout", "three\n")
+		k.Say(m, jupyter.IOPub, "display_data", map[string]any{
 			"data":      map[string]any{"text/plain": "<p>", "image/png": "iVBO\nRw==\n", "application/json": []any{1, nil}},
 			"transient": map[string]any{"display_id": "d"},
 		})
-		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "new"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "comm_open", map[string]any{"unknown": true})
-		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "'a'", "x/y": map[string]any{"z": 1}}, "execution_count": 7})
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "new"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "comm_open", map[string]any{"unknown": true})
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "'a'", "x/y": map[string]any{"z": 1}}, "execution_count": 7})
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	var out, order bytes.Buffer
@@ -110,17 +100,17 @@ func TestRunCodeEndsWithBothHalves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newService(t)
-			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-				k.begin(m)
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
 				if idleFirst {
-					k.stream(m, "stdout", "all")
-					k.status(m, "idle")
-					k.reply(m, "ok")
+					k.Stream(m, "stdout", "all")
+					k.Status(m, "idle")
+					k.Reply(m, "ok")
 					return
 				}
-				k.reply(m, "ok")
-				k.stream(m, "stdout", "all") // output after the reply is output
-				k.status(m, "idle")
+				k.Reply(m, "ok")
+				k.Stream(m, "stdout", "all") // output after the reply is output
+				k.Status(m, "idle")
 			})
 			sb := s.sandbox()
 			for range 3 {
@@ -135,14 +125,14 @@ func TestRunCodeEndsWithBothHalves(t *testing.T) {
 func TestRunCodeException(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.stream(m, "stdout", "before\n")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Stream(m, "stdout", "before\n")
 		e := map[string]any{"ename": "NameError", "evalue": "name 'x' is not defined", "traceback": []string{"\x1b[0;31mNameError\x1b[0m", "Cell In[7], line 3", "\x1b[1;32m----> 3\x1b[0m x"}}
-		k.say(m, jupyter.IOPub, "error", e)
+		k.Say(m, jupyter.IOPub, "error", e)
 		e["status"] = "error"
-		k.say(m, jupyter.Shell, "execute_reply", e)
-		k.status(m, "idle")
+		k.Say(m, jupyter.Shell, "execute_reply", e)
+		k.Status(m, "idle")
 	})
 	ex, err := s.sandbox().RunCode(t.Context(), "x", nil)
 	want := &ExecutionError{Name: "NameError", Value: "name 'x' is not defined", Traceback: "NameError\nCell In[7], line 3\n----> 3 x", Line: 3}
@@ -202,15 +192,15 @@ func TestRunCodeAborted(t *testing.T) {
 	}{"once": {1, true}, "always": {99, false}} {
 		s := newService(t)
 		var calls atomic.Int32
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.status(m, "busy")
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Status(m, "busy")
 			if calls.Add(1) <= test.aborts {
-				k.reply(m, "aborted")
+				k.Reply(m, "aborted")
 			} else {
-				k.say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{})
-				k.reply(m, "ok")
+				k.Say(m, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{})
+				k.Reply(m, "ok")
 			}
-			k.status(m, "idle")
+			k.Status(m, "idle")
 		})
 		_, err := s.sandbox().RunCode(t.Context(), "x", nil)
 		if (err == nil) != test.ok || calls.Load() != 2 || err != nil && !errors.Is(err, api.ErrRetryable) {
@@ -221,11 +211,11 @@ func TestRunCodeAborted(t *testing.T) {
 	// client: it must not run again.
 	s := newService(t)
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		calls.Add(1)
-		k.begin(m)
-		k.reply(m, "abort")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "abort")
+		k.Status(m, "idle")
 	})
 	_, err := s.sandbox().RunCode(t.Context(), "x", nil)
 	if failed, ok := errors.AsType[*ExecutionError](err); !ok || failed.Name != "ExecutionAborted" || calls.Load() != 1 {
@@ -238,18 +228,18 @@ func TestRunCodeKernelDies(t *testing.T) {
 	for _, state := range []string{"restarting", "dead"} {
 		s := newService(t)
 		var died atomic.Bool
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.begin(m)
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
 			if died.CompareAndSwap(false, true) {
-				k.stream(m, "stdout", "so far")
-				k.status(nil, state)
+				k.Stream(m, "stdout", "so far")
+				k.Status(nil, state)
 				if state == "dead" {
-					k.socket.Close()
+					k.Socket.Close()
 				}
 				return
 			}
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		})
 		sb := s.sandbox()
 		ex, err := sb.RunCode(t.Context(), "x", nil)
@@ -257,14 +247,7 @@ func TestRunCodeKernelDies(t *testing.T) {
 			t.Errorf("%s: %+v, %v", state, ex, err)
 		}
 		if state == "dead" {
-			eventually(t, "the connection is seen to have ended", func() bool {
-				select {
-				case <-sb.code.open("python").done:
-					return true
-				default:
-					return false
-				}
-			})
+			<-sb.code.kernels.Opened("python").Done()
 		}
 		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
 			t.Errorf("%s, the next: %v", state, err)
@@ -284,16 +267,16 @@ func TestRunCodeCancelled(t *testing.T) {
 		interrupted <- struct{}{}
 	}
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		if calls.Add(1) == 1 {
-			k.stream(m, "stdout", "so far")
+			k.Stream(m, "stdout", "so far")
 			<-interrupted
-			k.reply(m, "error")
+			k.Reply(m, "error")
 		} else {
-			k.reply(m, "ok")
+			k.Reply(m, "ok")
 		}
-		k.status(m, "idle")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -325,24 +308,24 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 		interrupted <- struct{}{}
 	}
 	var calls atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		if calls.Add(1) == 1 {
 			close(sent)
 			<-begin
 			if len(interrupted) > 0 {
 				t.Error("interrupted before it began")
 			}
-			k.begin(m)
+			k.Begin(m)
 			<-interrupted
-			k.reply(m, "error")
+			k.Reply(m, "error")
 		} else {
-			k.begin(m)
-			k.reply(m, "ok")
+			k.Begin(m)
+			k.Reply(m, "ok")
 		}
-		k.status(m, "idle")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
-	sb.code.pause = 50 * time.Millisecond
+	sb.code.kernels.Timings.InterruptPause = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
 	_, err := sb.RunCode(ctx, "while True: pass", nil)
@@ -362,17 +345,17 @@ func TestRunCodeInterruptByMessageWhereThereIsNoRequest(t *testing.T) {
 	s := newService(t)
 	s.rest = http.NotFound
 	interrupted := make(chan struct{})
-	s.kernel = func(k *fakeKernel) {
-		m := k.next()
-		k.begin(m)
-		k.stream(m, "stdout", "x")
-		if i := k.next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
+	s.kernel = func(k *jupytertest.Kernel) {
+		m := k.Next()
+		k.Begin(m)
+		k.Stream(m, "stdout", "x")
+		if i := k.Next(); i == nil || i.Header.MsgType != "interrupt_request" || i.Channel != jupyter.Control {
 			t.Errorf("got %+v", i)
 		}
 		close(interrupted)
-		k.reply(m, "error")
-		k.status(m, "idle")
-		k.next()
+		k.Reply(m, "error")
+		k.Status(m, "idle")
+		k.Next()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.sandbox().RunCode(ctx, "x", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
@@ -386,13 +369,13 @@ func TestRunCodeStdin(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var got atomic.Value
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		var r jupyter.ExecuteRequest
 		_ = json.Unmarshal(m.Content, &r)
-		k.begin(m)
+		k.Begin(m)
 		if r.AllowStdin {
-			k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name? ", Password: true})
-			answer := k.next()
+			k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name? ", Password: true})
+			answer := k.Next()
 			if answer == nil { // interrupted
 				return
 			}
@@ -405,8 +388,8 @@ func TestRunCodeStdin(t *testing.T) {
 		} else {
 			got.Store("not allowed")
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	for _, test := range []struct {
@@ -430,15 +413,15 @@ func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
 	s := newService(t)
 	interrupted, release := make(chan struct{}, 8), make(chan struct{})
 	s.rest = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); interrupted <- struct{}{} }
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{})
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{})
 		select {
 		case <-interrupted:
 		case <-release:
 		}
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 	mine := errors.New("mine")
 	sb := s.sandbox()
@@ -458,46 +441,19 @@ func TestRunCodeStdinThatFailsInterrupts(t *testing.T) {
 	close(release)
 }
 
-func TestRunCodeEnvs(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	var mu sync.Mutex
-	var codes []string
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		mu.Lock()
-		codes = append(codes, code(m))
-		mu.Unlock()
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
-	})
-	sb := s.sandbox(WithEnvs(map[string]string{"ALWAYS": "here"}))
-	for range 2 {
-		if _, err := sb.RunCode(t.Context(), "user", &RunCodeParams{Envs: map[string]string{"K": "'\"; import os"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "everything is restored", func() bool { mu.Lock(); defer mu.Unlock(); return len(codes) == 7 })
-	set := replaceEnvs(map[string]string{"K": "'\"; import os"})
-	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
-	if diff := cmp.Diff(want, codes); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestRunCodeTakesTurns(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var running atomic.Int32
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		if running.Add(1) != 1 {
 			t.Error("two executions at once")
 		}
-		k.begin(m)
-		k.stream(m, "stdout", code(m))
+		k.Begin(m)
+		k.Stream(m, "stdout", jupytertest.Code(m))
 		running.Add(-1)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	var calls sync.WaitGroup
@@ -607,7 +563,7 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 			end(w)
 		}
 		sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
-		sb.code.overtake = 0
+		sb.code.kernels.Timings.InterruptOvertake = 0
 		for n := range len(answer) - 1 { // the last byte ends a line that is complete
 			size.Store(int64(n))
 			ex, err := sb.RunCode(t.Context(), "x", nil)
@@ -622,17 +578,62 @@ func TestRunCodeOverHTTPCutAnywhere(t *testing.T) {
 	}
 }
 
+// Only a port without a kernel server decides for the other transport, not one that has
+// lost its kernels.
+func TestTransportWithoutKernels(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	made := 0
+	s.contexts = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, "[]")
+			return
+		}
+		made++
+		fmt.Fprintf(w, `{"id":"python-%d","language":"python"}`, made)
+	}
+	s.socket = http.NotFound
+	s.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
+	sb := s.sandbox()
+	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, api.ErrRetryable) || sb.CodeTransport() != CodeTransportAuto {
+		t.Errorf("%v, over %q", err, sb.CodeTransport())
+	}
+	s.rest = http.NotFound
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil || sb.CodeTransport() != CodeTransportHTTP {
+		t.Errorf("%v, over %q", err, sb.CodeTransport())
+	}
+}
+
+// An end of file that a writer reports is not the end of the execution.
+func TestRunCodeOverHTTPWriterFails(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.execute = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"type":"stdout","text":"x"}`+"\n"+`{"type":"end_of_execution"}`+"\n")
+	}
+	sb := s.sandbox(WithCodeTransport(CodeTransportHTTP))
+	_, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Stdout: writerFunc(func([]byte) (int, error) { return 0, io.EOF })})
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the writer's error", err)
+	}
+}
+
 func TestRunCodeContexts(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	var connections atomic.Int32
+	answer := jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	s.kernel = func(k *jupytertest.Kernel) { connections.Add(1); answer(k) }
 	sb := s.sandbox()
 	for _, p := range []*RunCodeParams{nil, {Context: testContext}, {Language: "python"}, {Language: "bash"}, {Context: "b0b"}} {
 		if _, err := sb.RunCode(t.Context(), "x", p); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if n := len(sb.code.kernels); n != 2 {
+	if n := connections.Load(); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Context: "../x"}); !errors.Is(err, api.ErrNotFound) {
@@ -655,14 +656,16 @@ func TestRunCodeContexts(t *testing.T) {
 func TestLanguageNames(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	var connections atomic.Int32
+	answer := jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
+	s.kernel = func(k *jupytertest.Kernel) { connections.Add(1); answer(k) }
 	sb := s.sandbox()
 	for _, language := range []string{"bash", "Bash", " BASH\n", "python", "Python", "", " "} {
 		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: language}); err != nil {
 			t.Errorf("%q: %v", language, err)
 		}
 	}
-	if n := len(sb.code.kernels); n != 2 {
+	if n := connections.Load(); n != 2 {
 		t.Errorf("%d connections to two contexts", n)
 	}
 	for short, long := range map[string]string{"JS": "javascript", "ts": "typescript"} {
@@ -677,7 +680,7 @@ func TestLanguageNames(t *testing.T) {
 func TestCreatedContextIsNoDefault(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) { k.begin(m); k.reply(m, "ok"); k.status(m, "idle") })
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) { k.Begin(m); k.Reply(m, "ok"); k.Status(m, "idle") })
 	var made []string
 	s.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -697,8 +700,8 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := sb.code.defaults["r"]; got == beside.ID || len(made) != 2 {
-		t.Errorf("the default is %q, %q was asked for, and there are %q", got, beside.ID, made)
+	if len(made) != 2 {
+		t.Errorf("%s was asked for, and there are %q", beside.ID, made)
 	}
 }
 
@@ -714,11 +717,11 @@ func TestEnvsOfOtherLanguages(t *testing.T) {
 		sent = append(sent, body)
 		_, _ = io.WriteString(w, `{"type":"end_of_execution"}`+"\n")
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		sent = append(sent, code(m))
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		sent = append(sent, jupytertest.Code(m))
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
 	for _, p := range []*RunCodeParams{{Language: "bash"}, {Context: "b0b"}, {Language: "bash", Envs: map[string]string{"C": "d"}}} {
@@ -738,13 +741,13 @@ func TestEnvsOfOtherLanguages(t *testing.T) {
 func TestExecute(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{"v": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "1"}}}})
-		k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{"v": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "1"}}}})
+		k.Status(m, "idle")
 	})
 	var kinds []string
-	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, runhost.Handler{
+	reply, err := s.sandbox().execute(t.Context(), "", jupyter.ExecuteRequest{Code: "x", Silent: true, UserExpressions: map[string]string{"v": "x"}}, kernelconn.Handler{
 		Message: func(m *jupyter.Message) error { kinds = append(kinds, m.Header.MsgType); return nil },
 	})
 	if err != nil || reply.Status != "ok" || string(reply.UserExpressions["v"].Data["text/plain"]) != `"1"` {
@@ -760,13 +763,13 @@ func TestRunCodeMuchOutput(t *testing.T) {
 	s := newService(t)
 	chunk := strings.Repeat("0123456789abcdef", 4096)
 	const chunks = 256 // 16 MiB
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		for range chunks {
-			k.stream(m, "stdout", chunk)
+			k.Stream(m, "stdout", chunk)
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	var n int64
 	ex, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{MaxOutput: 1024, Stdout: writerFunc(func(p []byte) (int, error) { n += int64(len(p)); return len(p), nil })})

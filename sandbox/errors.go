@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 var (
@@ -20,7 +20,7 @@ var (
 	// ErrUnknownLanguage: the sandbox has no kernel for a language. Python's is
 	// always there; others come with the template or are installed, for instance
 	// with the packages bash_kernel and deno.
-	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
+	ErrUnknownLanguage = kernelconn.ErrUnknownLanguage
 	// ErrKernelDied: the kernel ended in the middle of a call, by itself or because
 	// a client restarted or removed its context; the error says which. Its variables
 	// are lost; the next call uses a fresh kernel, unless the context was removed.
@@ -30,21 +30,21 @@ var (
 	// with the same language and directory, and its calls reach it under the same
 	// id. Other handles no longer find that id ([api.ErrNotFound]), and use the next
 	// context of the language as the default one.
-	ErrKernelDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
+	ErrKernelDied = kernelconn.ErrDied
 	// ErrKernelRestarted: between two calls the context got a fresh kernel: code
 	// that was given up ignored the interrupt, the kernel died, or another client
 	// restarted it. One call returns this error, and has not run its code.
-	ErrKernelRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
+	ErrKernelRestarted = kernelconn.ErrRestarted
 	// ErrSameContext is returned by a call that needs a context whose code is
 	// waiting for that same call, as a tool of package agent may make: use another
 	// context or sandbox.
-	ErrSameContext = runhost.ErrSameContext
+	ErrSameContext = kernelconn.ErrSameContext
 	// ErrNeedsWebsocket: the call requires the kernel's websocket, which this
 	// sandbox does not have or which [WithCodeTransport] disabled.
-	ErrNeedsWebsocket = errors.New("this needs the kernel's websocket (port 8888), which is not to be had or not used here")
+	ErrNeedsWebsocket = errors.New("requires the kernel's websocket (port 8888), which is unavailable or disabled")
 	// ErrKernelLost: the connection to the kernel broke in the middle of a
 	// call. The code may have run, or may still run; it is not run again.
-	ErrKernelLost = errors.New("connection to the kernel lost: the code may have run, and output may be missing")
+	ErrKernelLost = kernelconn.ErrLost
 	// ErrCommandLost: the connection to a command broke before its end. The command
 	// may still run, and is not started again; [Commands.Connect] finds it.
 	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -24,16 +25,17 @@ func (sb *Sandbox) failed(ctx context.Context, what string, err error) error {
 }
 
 func (sb *Sandbox) cause(ctx context.Context, err error) error {
-	// A call that was given up reports that, whatever else broke because of it.
-	// Close of the handle appears as ErrClosed here.
-	if ctx.Err() != nil {
-		interrupted, ok := errors.AsType[*InterruptedError](err)
-		switch sent := !errors.Is(err, errNotSent); {
-		case ok && sent:
-			return interrupted
-		case !ok && !sent && errors.Is(err, context.Cause(ctx)):
-			return err // it names what the code waited for
-		}
+	interrupted, ok := errors.AsType[*kernelconn.InterruptedError](err)
+	sent := !errors.Is(err, kernelconn.ErrNotSent)
+	switch {
+	case ok && sent:
+		return (*InterruptedError)(interrupted)
+	case ctx.Err() == nil:
+	case !ok && !sent && errors.Is(err, context.Cause(ctx)):
+		return err // it names what the code waited for
+	default:
+		// A call that was given up reports that, whatever else broke because of it.
+		// Close of the handle appears as ErrClosed here.
 		return context.Cause(ctx)
 	}
 	if gone, ok := errors.AsType[*GoneError](err); ok {

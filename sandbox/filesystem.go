@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/boundproto"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
@@ -88,7 +89,7 @@ type ListFilesParams struct {
 
 func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 	return filesystemconnect.NewFilesystemClient(rpcClient{portClient{sb, protocol.PortEnvd}}, sb.baseURL(protocol.PortEnvd),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain, boundedProto(maxListed))
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxListing), plain, boundproto.Limit(maxListed))
 }
 
 // List returns the content of a directory, ordered by name, each directory before

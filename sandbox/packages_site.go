@@ -140,12 +140,12 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 // it see the new ones. This is only a convenience: a context that is busy or not
 // open, or any failure, is no reason to fail.
 func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
-	k := p.sb.code.open("python")
+	k := p.sb.code.kernels.Opened("python")
 	if k == nil {
 		return nil
 	}
 	const modules = "modules"
-	reply, err := k.whenFree(ctx, jupyter.ExecuteRequest{
+	reply, err := k.ExecuteIfFree(ctx, jupyter.ExecuteRequest{
 		Code: "__import__('importlib').invalidate_caches()", Silent: true,
 		UserExpressions: map[string]string{modules: `','.join({m.split('.')[0] for m in __import__('sys').modules})`},
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 func TestInstall(t *testing.T) {
@@ -55,12 +56,12 @@ func TestInstall(t *testing.T) {
 		}
 		return ended(stream, 0, "exit status 0")
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "ok", "user_expressions": map[string]any{
 			"modules": map[string]any{"status": "ok", "data": map[string]any{"text/plain": "'sys,numpy,os'"}},
 		}})
-		k.status(m, "idle")
+		k.Status(m, "idle")
 	})
 	wheel := filepath.Join(t.TempDir(), "my_pkg-1.0-py3-none-any.whl")
 	if err := os.WriteFile(wheel, []byte("wheel"), 0o600); err != nil {

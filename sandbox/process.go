@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/boundproto"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -304,7 +305,7 @@ func asUser(h http.Header, user string) {
 
 func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(rpcClient{portClient{sb, protocol.PortEnvd}}, sb.baseURL(protocol.PortEnvd),
-		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundedProto(maxProcessMessages))
+		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundproto.Limit(maxProcessMessages))
 }
 
 // olderThan compares a version of the daemon; one that cannot be parsed is taken

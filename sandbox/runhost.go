@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
@@ -37,12 +38,12 @@ func (h runHost) ContextID(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", h.sb.failed(ctx, "begin a run", err)
 	}
-	return k.id, nil
+	return k.ID(), nil
 }
 
 func (h runHost) CheckPrivate(ctx context.Context) error { return h.sb.private(ctx) }
 
-func (h runHost) Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (h runHost) Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	return h.sb.execute(ctx, contextID, request, handler)
 }
 

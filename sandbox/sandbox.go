@@ -201,13 +201,13 @@ func (sb *Sandbox) close(kill bool) error {
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), err))
 		}
-		sb.code.close()
+		sb.code.kernels.Close()
 	}
 	deadline, _ := ctx.Deadline()
 	if !waitFor(&sb.running, time.Until(deadline)) {
 		failed = append(failed, fmt.Errorf("sandbox: close %s: calls in flight did not end in %v", sb.ID(), closeTimeout))
 	}
-	sb.code.close()
+	sb.code.kernels.Close()
 	if sb.ownClient {
 		failed = append(failed, sb.client.Close())
 	}

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,12 +14,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
-	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +55,7 @@ type service struct {
 	execute       http.HandlerFunc
 	contexts      http.HandlerFunc                              // instead of the two that there are
 	raw           func(http.ResponseWriter, *http.Request) bool // of the daemon, before the usual answers: it says whether it answered
-	kernel        func(k *fakeKernel)                           // serves one websocket
+	kernel        func(k *jupytertest.Kernel)                   // serves one websocket
 	socket        http.HandlerFunc                              // serves one websocket from the upgrade on; instead of kernel
 	rest          http.HandlerFunc                              // of Jupyter
 	control       http.HandlerFunc                              // of the API, before the usual answers; it may write nothing
@@ -289,74 +287,13 @@ func (s *service) jupyter(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox is running but port is not open","port":8888,"code":502}`, testID)
 		return
 	}
-	upgrader := websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
-	socket, err := upgrader.Upgrade(w, r, nil)
+	k, err := jupytertest.Upgrade(s.t, w, r)
 	if err != nil {
 		s.t.Error(err)
 		return
 	}
-	defer socket.Close()
-	s.kernel(&fakeKernel{service: s, socket: socket})
-}
-
-// fakeKernel is the server's end of a kernel's websocket.
-type fakeKernel struct {
-	service *service
-	socket  *websocket.Conn
-}
-
-// next reads a message; nil at the end of the connection.
-func (k *fakeKernel) next() *jupyter.Message {
-	_, frame, err := k.socket.ReadMessage()
-	if err != nil {
-		return nil
-	}
-	m, err := jupyter.UnmarshalV1(frame)
-	if err != nil {
-		k.service.t.Error(err)
-		return nil
-	}
-	return m
-}
-
-// say sends a message; a nil parent makes it the server's own.
-func (k *fakeKernel) say(parent *jupyter.Message, channel, kind string, content any) {
-	data, err := json.Marshal(content)
-	if err != nil {
-		k.service.t.Error(err)
-	}
-	m := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader(kind, "server", "k"), Content: data}
-	if parent != nil {
-		m.Parent = parent.Header
-	}
-	frame, err := jupyter.MarshalV1(m)
-	if err != nil {
-		k.service.t.Error(err)
-	}
-	_ = k.socket.WriteMessage(websocket.BinaryMessage, frame) // the client may be gone
-}
-
-func (k *fakeKernel) status(parent *jupyter.Message, state string) {
-	k.say(parent, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: state})
-}
-
-func (k *fakeKernel) stream(parent *jupyter.Message, name, text string) {
-	k.say(parent, jupyter.IOPub, "stream", jupyter.StreamContent{Name: name, Text: text})
-}
-
-func (k *fakeKernel) reply(parent *jupyter.Message, status string) {
-	k.say(parent, jupyter.Shell, "execute_reply", map[string]any{"status": status, "execution_count": 7})
-}
-
-func (k *fakeKernel) begin(parent *jupyter.Message) {
-	k.status(parent, "busy")
-	k.say(parent, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{Code: "x", ExecutionCount: 7})
-}
-
-func code(m *jupyter.Message) string {
-	var r jupyter.ExecuteRequest
-	_ = json.Unmarshal(m.Content, &r)
-	return r.Code
+	defer k.Socket.Close()
+	s.kernel(k)
 }
 
 // eventually waits for something to happen on another goroutine.

@@ -200,6 +200,15 @@ func Encode(content any) json.RawMessage {
 // because it stays JSON.
 const MaxMembers = 100_000
 
+// Status returns the content of a status message; zero if it is malformed.
+func (m *Message) Status() StatusContent {
+	var status StatusContent
+	if json.Unmarshal(m.Content, &status) != nil {
+		return StatusContent{}
+	}
+	return status
+}
+
 // Decode reads the content of a message into the value that to points to.
 func (m *Message) Decode(to any) error {
 	if err := boundjson.Unmarshal(m.Content, to, MaxMembers, 2); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -103,7 +103,7 @@ func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
 	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
-// input answers what the code asks for. It is the input of a runhost.Handler.
+// input answers what the code asks for. It is the input of a kernelconn.Handler.
 func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
 	question, ours := strings.CutPrefix(prompt, bridgePrefix)
 	if !ours {
@@ -433,7 +433,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 		}
 	}()
 	call := ToolCall{Run: s.bridge.run.ID, Step: s.n, Tool: t.name, Arguments: arguments}
-	ctx = runhost.WithWaiting(ctx, s.bridge.run.about.sandbox, s.bridge.run.context.id)
+	ctx = kernelconn.WithWaiting(ctx, s.bridge.run.about.sandbox, s.bridge.run.context.id)
 	if t.approve != nil {
 		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
 		switch {

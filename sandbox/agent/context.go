@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
-	"github.com/e2bctl/e2bctl/internal/runhost"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -259,7 +259,7 @@ func (c *runContext) receive(ctx context.Context, host runHost, reply answer, ea
 }
 
 func (c *runContext) install(ctx context.Context, host runHost, code string) error {
-	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{Code: code, Silent: true}, runhost.Handler{})
+	reply, err := host.execute(ctx, c.id, jupyter.ExecuteRequest{Code: code, Silent: true}, kernelconn.Handler{})
 	if err == nil && reply.Status != "ok" {
 		err = &kernelCallError{reply.Name, reply.Value}
 	}

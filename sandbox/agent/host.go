@@ -6,13 +6,14 @@ import (
 	"log/slog"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // runHost is what runs need from a sandbox.
 type runHost interface {
-	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h runhost.Handler) (jupyter.ExecuteReply, error)
+	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
 	// upload and open access files that only root may read.
 	upload(ctx context.Context, path string, r io.Reader) error
 	open(ctx context.Context, path string) (io.ReadCloser, error)
@@ -30,7 +31,7 @@ type sandboxHost struct {
 	host runhost.Host
 }
 
-func (h sandboxHost) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (h sandboxHost) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	return h.host.Execute(ctx, contextID, request, handler)
 }
 

@@ -9,8 +9,8 @@ import (
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
-	"github.com/e2bctl/e2bctl/internal/runhost"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -180,7 +180,7 @@ func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 
 // request evaluates expressions in the kernel, silently.
 func (c *runContext) request(ctx context.Context, host runHost, expressions map[string]string) (jupyter.ExecuteReply, error) {
-	return host.execute(ctx, c.id, jupyter.ExecuteRequest{Silent: true, UserExpressions: expressions}, runhost.Handler{})
+	return host.execute(ctx, c.id, jupyter.ExecuteRequest{Silent: true, UserExpressions: expressions}, kernelconn.Handler{})
 }
 
 // answered decodes what an expression evaluated to.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/internal/runhost"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -335,7 +336,7 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 
 // notBegun reports whether err means that the code did not start.
 func notBegun(err error) bool {
-	return errors.Is(err, runhost.ErrNotSent) || errors.Is(err, sandbox.ErrKernelRestarted)
+	return errors.Is(err, kernelconn.ErrNotSent) || errors.Is(err, sandbox.ErrKernelRestarted)
 }
 
 // revive prepares a new kernel for the run after its own died, or was replaced
@@ -347,7 +348,7 @@ func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	if !died {
 		switch replaced, err := r.reportCut(ctx); {
 		case err != nil:
-			return false, fmt.Errorf("%w: wait for the end of the previous step: %w", runhost.ErrNotSent, err)
+			return false, fmt.Errorf("%w: wait for the end of the previous step: %w", kernelconn.ErrNotSent, err)
 		case !replaced:
 			return false, nil
 		case !late:
@@ -355,7 +356,7 @@ func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 		}
 	}
 	if err := r.prepare(ctx); err != nil {
-		return false, fmt.Errorf("%w: begin again in another kernel: %w", runhost.ErrNotSent, err)
+		return false, fmt.Errorf("%w: begin again in another kernel: %w", kernelconn.ErrNotSent, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -419,7 +420,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	reply, err := r.host.execute(unfinished, r.context.id, jupyter.ExecuteRequest{
 		Code: code, StoreHistory: true,
 		UserExpressions: expressions,
-	}, runhost.Handler{Message: message, Input: calls.input, Limit: limit})
+	}, kernelconn.Handler{Message: message, Input: calls.input, Limit: limit})
 	err = errors.Join(err, flush())
 	records := calls.end()
 	step.Execution, step.Duration = *c.Finished().(*sandbox.Execution), time.Since(start)
@@ -480,7 +481,7 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	if s.Error != nil {
 		return
 	}
-	why := fmt.Sprintf("it did not stop within %v when it was interrupted: unless it stops soon its kernel is replaced, and all variables are lost", runhost.LimitGrace)
+	why := fmt.Sprintf("it did not stop within %v when it was interrupted: unless it stops soon its kernel is replaced, and all variables are lost", kernelconn.LimitGrace)
 	switch {
 	case interrupted == nil:
 	case interrupted.Ended:

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -96,7 +96,7 @@ var discarding = about{logger: slog.New(slog.DiscardHandler)}
 
 func (h *pythonHost) about() about { return discarding }
 
-func (h *pythonHost) execute(ctx context.Context, _ string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (h *pythonHost) execute(ctx context.Context, _ string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	if h.onSend != nil {
 		h.onSend(request)
 	}
@@ -146,7 +146,7 @@ func (h *pythonHost) execute(ctx context.Context, _ string, request jupyter.Exec
 }
 
 // answer answers a request for input.
-func (h *pythonHost) answer(ctx context.Context, content []byte, handler runhost.Handler) error {
+func (h *pythonHost) answer(ctx context.Context, content []byte, handler kernelconn.Handler) error {
 	var request jupyter.InputRequest
 	if err := json.Unmarshal(content, &request); err != nil {
 		return err
@@ -573,7 +573,7 @@ type blockingHost struct {
 	started chan struct{}
 }
 
-func (h *blockingHost) execute(ctx context.Context, id string, request jupyter.ExecuteRequest, handler runhost.Handler) (jupyter.ExecuteReply, error) {
+func (h *blockingHost) execute(ctx context.Context, id string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	if request.Code != h.code {
 		return h.pythonHost.execute(ctx, id, request, handler)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -175,7 +175,7 @@ func TestToolCalls(t *testing.T) {
 			t.Errorf("got %q, want %q", got, "[160, 2080]")
 		}
 		r.Close()
-		reply, err := h.execute(t.Context(), "kernel", mustRequest("try:\n    add(1, 2)\nexcept NameError:\n    print('gone')"), runhost.Handler{})
+		reply, err := h.execute(t.Context(), "kernel", mustRequest("try:\n    add(1, 2)\nexcept NameError:\n    print('gone')"), kernelconn.Handler{})
 		if err != nil || reply.Status != "ok" {
 			t.Errorf("after Close: %+v, %v, want reply.Status = %q and no error", reply, err, "ok")
 		}

@@ -3,13 +3,14 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
 // interruptible serves a kernel whose code "hang" ends with a traceback when it
@@ -20,14 +21,14 @@ func interruptible(s *service, meanwhile func()) {
 		interrupted <- struct{}{}
 		w.WriteHeader(http.StatusNoContent)
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		if code(m) != "hang" {
-			k.reply(m, "ok")
-			k.status(m, "idle")
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) != "hang" {
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 			return
 		}
-		k.stream(m, "stdout", "so far")
+		k.Stream(m, "stdout", "so far")
 		select {
 		case <-interrupted:
 		case <-s.t.Context().Done(): // the test is over
@@ -35,10 +36,10 @@ func interruptible(s *service, meanwhile func()) {
 		}
 		meanwhile()
 		where := jupyter.ErrorContent{Name: "KeyboardInterrupt", Traceback: []string{"Cell In[7], line 3", "----> 3 time.sleep(600)"}}
-		k.stream(m, "stdout", ", cleaned up")
-		k.say(m, jupyter.IOPub, "error", where)
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Stream(m, "stdout", ", cleaned up")
+		k.Say(m, jupyter.IOPub, "error", where)
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 }
 
@@ -53,9 +54,9 @@ var errOverLimit = errors.New("over the limit")
 
 // overLimit handles an execution whose limit is reached with its first
 // output.
-func overLimit() runhost.Handler {
+func overLimit() kernelconn.Handler {
 	reached := make(chan struct{}, 1)
-	return runhost.Handler{
+	return kernelconn.Handler{
 		Message: func(m *jupyter.Message) error {
 			if m.Header.MsgType == "stream" && len(reached) == 0 {
 				reached <- struct{}{}
@@ -83,7 +84,7 @@ func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
 	s := newService(t)
 	interruptible(s, func() {})
 	sb := s.sandbox()
-	sb.code.moment = time.Minute // for a slow machine
+	sb.code.kernels.Timings.CancelGrace = time.Minute // for a slow machine
 	ctx, p := cancelling(t)
 	execution, err := sb.RunCode(ctx, "hang", p)
 	if !errors.Is(err, context.Canceled) || execution == nil || execution.Stdout != "so far, cleaned up" {
@@ -125,7 +126,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		s := newService(t)
 		interruptible(s, func() {})
 		sb := s.sandbox()
-		sb.code.grace = time.Minute
+		sb.code.kernels.Timings.LimitGrace = time.Minute
 		reply, err := sb.execute(t.Context(), "", hang, overLimit())
 		interrupted, ok := errors.AsType[*InterruptedError](err)
 		if !ok || !interrupted.Ended || !errors.Is(err, errOverLimit) || reply.Status != "error" {
@@ -138,7 +139,7 @@ func TestCodeOverItsLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		interruptible(s, func() { cancel(); <-ctx.Done(); <-s.t.Context().Done() })
 		sb := s.sandbox()
-		sb.code.grace = time.Hour
+		sb.code.kernels.Timings.LimitGrace = time.Hour
 		_, err := sb.execute(ctx, "", hang, overLimit())
 		if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || interrupted.Ended {
 			t.Error(err)
@@ -159,7 +160,7 @@ func TestInterruptThatIsLate(t *testing.T) {
 		close(struck)
 	}
 	sb := s.sandbox()
-	sb.code.moment = time.Minute
+	sb.code.kernels.Timings.CancelGrace = time.Minute
 	ctx, p := cancelling(t)
 	if execution, err := sb.RunCode(ctx, "hang", p); !errors.Is(err, context.Canceled) || execution.Error == nil {
 		t.Fatalf("%+v, %v", execution, err)
@@ -180,41 +181,54 @@ func TestInterruptThatIsLate(t *testing.T) {
 	}
 }
 
-// Code may keep its kernel from reporting that it began. What reveals it is that
-// the server takes the kernel for idle: then no other client's code is running.
-func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
+// Code that a client ends together with its kernel is not merely interrupted.
+func TestRestartedByAnotherClient(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	sent := make(chan struct{})
-	s.rest = func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, `{"execution_state":"idle"}`)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
+	interrupt := func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "KeyboardInterrupt"})
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]any{"status": "error", "ename": "KeyboardInterrupt"})
+		k.Status(m, "idle")
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		if code(m) == "hang" {
-			close(sent)
-			return
-		}
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
-	})
-	sb := s.sandbox()
-	sb.code.pause = time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-sent; cancel() }()
-	if _, err := sb.RunCode(ctx, "hang", nil); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := sb.RunCode(ctx, "x", nil); !errors.Is(err, ErrKernelRestarted) {
-		t.Errorf("the next: %v", err)
-	}
-	if _, err := sb.RunCode(ctx, "x", nil); err != nil {
-		t.Errorf("the one after it: %v", err)
+	for name, test := range map[string]struct {
+		last func(k *jupytertest.Kernel, m *jupyter.Message)
+		want error
+		why  string
+	}{
+		"restarted, said first": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+			interrupt(k, m)
+		}, ErrKernelDied, "a client restarted its context"},
+		"restarted, said last": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			interrupt(k, m)
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		}, ErrKernelDied, "a client restarted its context"},
+		"removed": {func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": false})
+			interrupt(k, m)
+		}, ErrKernelDied, "a client removed its context"},
+		"heeding no interrupt": {func(k *jupytertest.Kernel, _ *jupyter.Message) {
+			k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": true})
+		}, ErrKernelDied, "a client restarted its context"},
+		"interrupted": {interrupt, nil, "KeyboardInterrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
+				k.Stream(m, "stdout", "so far")
+				test.last(k, m)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			execution, err := s.sandbox().RunCode(ctx, "x", nil)
+			failed, ok := errors.AsType[*ExecutionError](err)
+			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (!ok || failed.Name != "KeyboardInterrupt") || !strings.Contains(err.Error(), test.why) {
+				t.Errorf("%v", err)
+			}
+			if execution == nil || execution.Stdout != "so far" {
+				t.Errorf("%+v", execution)
+			}
+		})
 	}
 }

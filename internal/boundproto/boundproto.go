@@ -1,4 +1,6 @@
-package sandbox
+// Package boundproto reads Protocol Buffers that come from untrusted sources: two bytes
+// can hold a message that takes hundreds when it is decoded.
+package boundproto
 
 import (
 	"fmt"
@@ -9,19 +11,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// boundedProto makes a client refuse an answer with more than a number of
-// messages, including the ones inside others. Two bytes can hold a message that
-// takes hundreds when it is decoded.
-func boundedProto(messages int) connect.ClientOption {
-	return connect.WithCodec(protoCodec{messages})
+// Limit makes a client of Connect refuse an answer with more than a number of
+// messages, including the ones inside others.
+func Limit(messages int) connect.ClientOption {
+	return connect.WithCodec(codec{messages})
 }
 
-// protoCodec is the binary form of Protocol Buffers.
-type protoCodec struct{ messages int }
+// codec is the binary form of Protocol Buffers.
+type codec struct{ messages int }
 
-func (protoCodec) Name() string { return "proto" }
+func (codec) Name() string { return "proto" }
 
-func (protoCodec) Marshal(message any) ([]byte, error) {
+func (codec) Marshal(message any) ([]byte, error) {
 	m, err := protoMessage(message)
 	if err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func (protoCodec) Marshal(message any) ([]byte, error) {
 }
 
 // MarshalAppend spares Connect a copy.
-func (protoCodec) MarshalAppend(to []byte, message any) ([]byte, error) {
+func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, err := protoMessage(message)
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (protoCodec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(to, m)
 }
 
-func (c protoCodec) Unmarshal(data []byte, message any) error {
+func (c codec) Unmarshal(data []byte, message any) error {
 	m, err := protoMessage(message)
 	if err != nil {
 		return err

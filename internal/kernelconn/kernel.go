@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
 const (
@@ -22,24 +19,22 @@ const (
 	// queue is how many messages of an execution wait for their reader; when it is
 	// full the connection waits, and with it the kernel.
 	queue = 64
-	// resumeTime is how long to try to reconnect after a connection was cut during
-	// an execution.
-	resumeTime = 5 * time.Second
 )
 
-// kernel is the connection to the kernel of one context. It carries one execution
+// Kernel is the connection to the kernel of one context. It carries one execution
 // at a time, so that an interrupt never hits another one of ours. If it is cut
 // during an execution, it continues over another websocket of the same session.
-type kernel struct {
-	runner  *codeRunner
-	id      string // the kernel's, which is also the context's
-	session string
-	turn    chan struct{} // held by the running call
-	gate    chan struct{} // held by the call ending the context: nothing begins then
-	inTurn  atomic.Int32  // calls that hold the turn or wait for it
-	primed  atomic.Bool   // the sandbox's environment is set, or being set
-	reading sync.WaitGroup
-	done    chan struct{} // closed when there is no websocket, and there will be none
+type Kernel struct {
+	kernels  *Kernels
+	id       string // the kernel's, which is also the context's
+	language string // of its code
+	session  string
+	turn     chan struct{} // held by the running call
+	gate     chan struct{} // held by the call ending the context: nothing begins then
+	inTurn   atomic.Int32  // calls that hold the turn or wait for it
+	primed   atomic.Bool   // the sandbox's environment is set, or being set
+	reading  sync.WaitGroup
+	done     chan struct{} // closed when there is no websocket, and there will be none
 
 	// interruptSent is closed when the server has answered the last interrupt that
 	// was sent without waiting. It belongs to the holder of the turn; nil without
@@ -66,9 +61,9 @@ type kernel struct {
 
 // newKernel makes a connection of a websocket. fresh says that its kernel took the
 // place of one that ended.
-func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn, fresh bool) *kernel {
-	k := &kernel{
-		runner: runner, id: id, session: session, conn: conn, unproven: fresh,
+func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *Kernel {
+	k := &Kernel{
+		kernels: kernels, id: id, language: language, session: session, conn: conn, unproven: fresh,
 		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
@@ -76,9 +71,19 @@ func newKernel(runner *codeRunner, id, session string, conn *jupyter.Conn, fresh
 	return k
 }
 
+// ID returns the id of the kernel, which is also that of its context.
+func (k *Kernel) ID() string { return k.id }
+
+// Language returns the language of the kernel's code.
+func (k *Kernel) Language() string { return k.language }
+
+// Done returns a channel that is closed when the connection has ended and will not
+// be made again.
+func (k *Kernel) Done() <-chan struct{} { return k.done }
+
 // receive passes messages to the execution that they belong to until the
 // websocket ends, and then nil.
-func (k *kernel) receive(conn *jupyter.Conn) {
+func (k *Kernel) receive(conn *jupyter.Conn) {
 	for {
 		m, err := conn.Receive()
 		k.mu.Lock()
@@ -107,7 +112,7 @@ func (k *kernel) receive(conn *jupyter.Conn) {
 }
 
 // send starts an execution.
-func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
+func (k *Kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 	content, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
@@ -136,17 +141,9 @@ func (k *kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
 	return e, nil
 }
 
-var (
-	errNotSent = runhost.ErrNotSent
-	// errStale: the connection had already closed; retry on a new one.
-	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", errNotSent, api.ErrRetryable)
-	// errTooBig: the server closed the connection because of the message.
-	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", errNotSent, api.ErrInvalidArgument)
-)
-
 // hand passes a message to an execution. One that arrives while the execution
 // ends may remain unread.
-func (k *kernel) hand(e *execution, m *jupyter.Message) {
+func (k *Kernel) hand(e *execution, m *jupyter.Message) {
 	if !e.give(m) {
 		k.unread(m)
 		return
@@ -161,7 +158,7 @@ func (k *kernel) hand(e *execution, m *jupyter.Message) {
 // leave stops receive from passing messages to an execution. A question that is
 // still open comes from a thread that outlives its cell, because no handler can
 // answer it from now on.
-func (k *kernel) leave(e *execution) {
+func (k *Kernel) leave(e *execution) {
 	close(e.left)
 	k.turnDown(e.asked)
 	k.sweep(e)
@@ -174,7 +171,7 @@ func (k *kernel) leave(e *execution) {
 }
 
 // sweep discards the messages that are no longer read.
-func (k *kernel) sweep(e *execution) {
+func (k *Kernel) sweep(e *execution) {
 	for {
 		select {
 		case m := <-e.messages:
@@ -186,7 +183,7 @@ func (k *kernel) sweep(e *execution) {
 }
 
 // unread handles a message that arrived when no call was there to read it.
-func (k *kernel) unread(m *jupyter.Message) {
+func (k *Kernel) unread(m *jupyter.Message) {
 	if m == nil {
 		return
 	}
@@ -202,86 +199,22 @@ func (k *kernel) unread(m *jupyter.Message) {
 	if doomed {
 		return // a waiting call must not move to another websocket before replace has recorded why
 	}
-	k.runner.noteEnd(k.id)
+	k.kernels.noteEnd(k.id)
 	if used {
-		k.runner.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
+		k.kernels.lose(k.id, cmp.Or(fate.reason, "its kernel died"))
 	}
 	k.hangUp()
-}
-
-// resume opens another websocket in place of one that was cut during an
-// execution, and sends a barrier request through the same queue: a kernel that
-// answers the barrier has finished with the execution.
-func (k *kernel) resume(ctx context.Context, e *execution) error {
-	ctx, cancel := context.WithTimeout(ctx, resumeTime)
-	defer cancel()
-	defer context.AfterFunc(k.life, cancel)()
-	if !e.busy && k.refused() {
-		return errTooBig
-	}
-	k.hangUp()
-	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		conn, err := k.runner.dial(ctx, k.id, k.session)
-		if err == nil {
-			return k.goOn(conn, e)
-		}
-		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
-			return fmt.Errorf("%w: the sandbox does not have it any more", ErrKernelDied)
-		}
-		if k.life.Err() != nil || errors.Is(err, ErrGone) {
-			return fmt.Errorf("%w: %w", ErrKernelLost, err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: it could not be made again: %w", ErrKernelLost, err)
-		}
-	}
 }
 
 // refused reports whether a message was larger than the server accepts.
-func (k *kernel) refused() bool {
+func (k *Kernel) refused() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tooBig
 }
 
-func (k *kernel) goOn(conn *jupyter.Conn, e *execution) error {
-	k.mu.Lock()
-	if k.life.Err() != nil {
-		k.mu.Unlock()
-		_ = conn.Close()
-		return ErrKernelLost
-	}
-	header := jupyter.NewHeader("kernel_info_request", k.session, username)
-	k.conn, k.broken, e.resumed = conn, false, true
-	k.seen.resume()
-	fenced := k.runner.languageOf(k.id) == defaultLanguage
-	if fenced {
-		e.fence = header.MsgID
-	}
-	k.reading.Go(func() { k.receive(conn) })
-	k.mu.Unlock()
-	if !fenced {
-		return nil // kernels of some languages answer while code runs
-	}
-	// If this fails, receive notices.
-	_ = conn.Send(&jupyter.Message{Channel: jupyter.Shell, Header: header, Content: json.RawMessage("{}")})
-	return nil
-}
-
-// complete reports whether no message of the kernel was missed during an
-// execution.
-func (k *kernel) complete(e *execution) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return !e.resumed || e.busy && k.seen.complete()
-}
-
 // unfinished returns the execution in progress.
-func (k *kernel) unfinished() *execution {
+func (k *Kernel) unfinished() *execution {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.current
@@ -289,7 +222,7 @@ func (k *kernel) unfinished() *execution {
 
 // write sends a message that belongs to the execution in progress. A websocket
 // that fails to send is no longer of use: receive notices that it has ended.
-func (k *kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
+func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn
 	k.mu.Unlock()
@@ -304,7 +237,7 @@ func (k *kernel) write(channel, kind string, parent jupyter.Header, content json
 // next call needs another websocket: the server would still accept code for a
 // kernel that is gone, and this websocket may miss the first messages of a fresh
 // one.
-func (k *kernel) hangUp() {
+func (k *Kernel) hangUp() {
 	k.mu.Lock()
 	conn := k.conn
 	k.mu.Unlock()
@@ -312,7 +245,7 @@ func (k *kernel) hangUp() {
 }
 
 // close ends the connection and waits for the goroutine that reads it.
-func (k *kernel) close() {
+func (k *Kernel) close() {
 	k.mu.Lock()
 	k.shut()
 	conn := k.conn

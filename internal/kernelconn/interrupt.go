@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -6,26 +6,18 @@ import (
 	"time"
 )
 
-// Code whose time is up is interrupted, and its reaction is waited for: the
-// traceback of where it was.
-const (
-	// cancelGrace is for a caller whose ctx has ended: its call returns within 100
-	// ms.
-	cancelGrace = 50 * time.Millisecond
-)
-
 // cut interrupts an execution because bounded, the context that limits it, has
 // ended, and listens for a while to what it sends then. The caller's own context
 // may have ended, too, or may end meanwhile. If the execution is not over after
 // that, settle ends it.
-func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionHandler) error {
+func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
 	err := e.interrupted(bounded, k.id)
 	if !e.busy && !e.resumed {
 		return err // another client's code runs
 	}
-	grace, gone := k.runner.grace, caller.Done()
+	grace, gone := k.kernels.Timings.LimitGrace, caller.Done()
 	if caller.Err() != nil {
-		grace, gone = k.runner.moment, nil
+		grace, gone = k.kernels.Timings.CancelGrace, nil
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -45,7 +37,7 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 			if e.note(m) != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
-					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
 					k.hangUp()
 				}
 				return err
@@ -64,21 +56,21 @@ func (k *kernel) cut(caller, bounded context.Context, e *execution, h executionH
 // interruptAside sends the first interrupt while the caller continues. settle
 // waits for the server's answer: a late interrupt would hit the code that
 // follows.
-func (k *kernel) interruptAside(ctx context.Context, e *execution) {
+func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
-	k.runner.sb.background(ctx, func(ctx context.Context) {
+	k.kernels.options.Background(ctx, func(ctx context.Context) {
 		defer close(sent)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(k.life, cancel)()
-		k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+		k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 	})
 }
 
 // settled reports whether the server has answered the interrupt that
 // interruptAside sent, or none was sent.
-func (k *kernel) settled() bool {
+func (k *Kernel) settled() bool {
 	if k.interruptSent == nil {
 		return true
 	}

@@ -3,14 +3,13 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
@@ -67,10 +66,6 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
-// queuedMessage is the type of a message that only the local cloud sends: how
-// many executions of the kernel run first.
-const queuedMessage = "queued"
-
 // queued is called with the number of executions that run first.
 func (c *collector) queued(position int) error {
 	return c.tell(StatusEvent{State: CodeQueued, Position: position})
@@ -126,7 +121,7 @@ func (c *collector) message(m *jupyter.Message) error {
 			return err
 		}
 		return c.failed(newExecutionError(e.Name, e.Value, strings.Join(e.Traceback, "\n")))
-	case queuedMessage:
+	case kernelconn.MessageQueued:
 		var at struct {
 			Position int `json:"position"`
 		}
@@ -135,7 +130,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		}
 		return c.queued(at.Position)
 	case "status":
-		switch statusOf(m).ExecutionState {
+		switch m.Status().ExecutionState {
 		case "busy":
 			return c.started()
 		case "idle":
@@ -268,10 +263,8 @@ var fields = map[string]string{
 	"json": "application/json", "javascript": "application/javascript", "data": chart.MIMETypeDataFrame, "chart": chart.MIMEType,
 }
 
-// errEnd: the line that ends an execution was read.
-var errEnd = io.EOF
-
-// line handles a line of /execute; it returns errEnd for the last one.
+// line handles a line of /execute; it returns [kernelconn.ErrEnd] for the one that
+// ends the execution.
 func (c *collector) line(text []byte) error {
 	var l line
 	if err := boundjson.Unmarshal(text, &l, jupyter.MaxMembers, 2); err != nil {
@@ -305,18 +298,15 @@ func (c *collector) line(text []byte) error {
 		}
 		return c.result(r)
 	case "error":
-		switch {
-		case l.Traceback == "" && l.Name == "ContextRestarting":
-			return died(l.Value)
-		case l.Traceback == "" && (l.Name == "WebSocketError" || l.Name == "UnexpectedEndOfExecution"):
-			return fmt.Errorf("%w: %s", ErrKernelLost, clip.Text(l.Value, 256))
+		if err := kernelconn.LineError(l.Name, l.Value, l.Traceback); err != nil {
+			return err
 		}
 		return c.failed(newExecutionError(l.Name, l.Value, l.Traceback))
 	case "end_of_execution":
 		if err := c.tell(StatusEvent{State: CodeIdle}); err != nil {
 			return err
 		}
-		return errEnd
+		return kernelconn.ErrEnd
 	}
 	return nil
 }

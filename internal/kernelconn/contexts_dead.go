@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ const maxDead = 1 << 10
 // and never answers code that is sent there. So each handle has to create another
 // context in its place.
 type deadContext struct {
-	CodeContext
+	Context
 	standard bool   // it was the default context of its language, whose heir is the next default
 	heir     string // the id of the context that replaced another; empty until one is needed
 }
@@ -34,18 +34,17 @@ var errDead = fmt.Errorf("its kernel died too often and was given up: create ano
 // bury finds out why a context has no kernel: it records which contexts are dead,
 // and forgets those that the interpreter no longer lists. found is false if what
 // listens on the port is not a kernel server.
-func (r *codeRunner) bury(ctx context.Context) (found bool, err error) {
+func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	// The order matters: a context that is created in the meantime must not look
 	// dead.
-	contexts, err := r.contexts(ctx)
+	contexts, err := ks.Contexts(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list contexts: %w", err)
 	}
 	var kernels []struct {
 		ID string `json:"id"`
 	}
-	server := portClient{r.sb, protocol.PortJupyter}
-	err = server.json(ctx, http.MethodGet, "/api/kernels", nil, &kernels)
+	err = ks.json(ctx, protocol.PortJupyter, http.MethodGet, "/api/kernels", nil, &kernels)
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.StatusCode != 0 {
 		return false, nil
 	}
@@ -57,22 +56,22 @@ func (r *codeRunner) bury(ctx context.Context) (found bool, err error) {
 		kept[k.ID] = true
 	}
 	alive := map[string]bool{}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	for _, c := range contexts {
-		if alive[c.ID] = kept[c.ID]; !kept[c.ID] && len(r.dead) < maxDead {
-			r.dead[c.ID] = deadContext{CodeContext: c, standard: r.defaults[c.Language] == c.ID}
+		if alive[c.ID] = kept[c.ID]; !kept[c.ID] && len(ks.dead) < maxDead {
+			ks.dead[c.ID] = deadContext{Context: c, standard: ks.defaults[c.Language] == c.ID}
 		}
 	}
-	maps.DeleteFunc(r.languages, func(id, _ string) bool { return !alive[id] })
-	maps.DeleteFunc(r.defaults, func(_, id string) bool { return !alive[id] })
+	maps.DeleteFunc(ks.languages, func(id, _ string) bool { return !alive[id] })
+	maps.DeleteFunc(ks.defaults, func(_, id string) bool { return !alive[id] })
 	return true, nil
 }
 
 // heirOf returns what to use when a context or, without an id, the default
-// context of a language is asked for. The caller holds r.mu.
-func (r *codeRunner) heirOf(id, language string) (heir, ofLanguage string) {
-	dead, ok := r.dead[id]
+// context of a language is asked for. The caller holds ks.mu.
+func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
+	dead, ok := ks.dead[id]
 	switch {
 	case ok && dead.standard:
 		return "", dead.Language
@@ -83,57 +82,57 @@ func (r *codeRunner) heirOf(id, language string) (heir, ofLanguage string) {
 }
 
 // current returns the id of the context that replaced the given one, or else id
-// itself. The caller holds r.mu.
-func (r *codeRunner) current(id string) string {
-	heir, language := r.heirOf(id, "")
-	return cmp.Or(heir, r.defaults[language], id)
+// itself. The caller holds ks.mu.
+func (ks *Kernels) current(id string) string {
+	heir, language := ks.heirOf(id, "")
+	return cmp.Or(heir, ks.defaults[language], id)
 }
 
-// replace creates a context in place of a dead one. The caller holds r.opening.
-func (r *codeRunner) replace(ctx context.Context, id string) (heir string, err error) {
-	r.mu.Lock()
-	dead, ok := r.dead[id]
-	_, ours := r.beside[id]
-	ours = ours || dead.standard || r.kernels[id] != nil
-	r.mu.Unlock()
+// replace creates a context in place of a dead one. The caller holds ks.opening.
+func (ks *Kernels) replace(ctx context.Context, id string) (heir string, err error) {
+	ks.mu.Lock()
+	dead, ok := ks.dead[id]
+	_, ours := ks.beside[id]
+	ours = ours || dead.standard || ks.open[id] != nil
+	ks.mu.Unlock()
 	switch {
 	case !ok:
 		return "", fmt.Errorf("the sandbox has no context %q: %w", clip.Text(id, 64), api.ErrNotFound)
 	case !ours:
 		return "", fmt.Errorf("the context %q: %w", clip.Text(id, 64), errDead)
 	}
-	made, err := r.create(ctx, CodeContext{Language: dead.Language, Cwd: dead.Cwd})
+	made, err := ks.create(ctx, Context{Language: dead.Language, Cwd: dead.Cwd})
 	if err != nil {
 		return "", fmt.Errorf("create a context in place of %s, whose kernel died too often: %w", id, err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	if dead.standard {
-		r.defaults[dead.Language] = made.ID
+		ks.defaults[dead.Language] = made.ID
 		return made.ID, nil
 	}
-	r.beside[made.ID] = struct{}{}
-	for other, d := range r.dead {
+	ks.beside[made.ID] = struct{}{}
+	for other, d := range ks.dead {
 		if other == id || d.heir == id {
 			d.heir = made.ID
-			r.dead[other] = d
+			ks.dead[other] = d
 		}
 	}
-	if why, ok := r.lost[id]; ok {
-		delete(r.lost, id)
-		r.lost[made.ID] = why
+	if why, ok := ks.lost[id]; ok {
+		delete(ks.lost, id)
+		ks.lost[made.ID] = why
 	}
 	return made.ID, nil
 }
 
 // names returns all ids under which code reaches a context: its own, and those of
 // the dead contexts that it replaced.
-func (r *codeRunner) names(id string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (ks *Kernels) names(id string) []string {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
 	names := []string{id}
-	for other, dead := range r.dead {
-		if dead.heir == id || dead.standard && r.defaults[dead.Language] == id {
+	for other, dead := range ks.dead {
+		if dead.heir == id || dead.standard && ks.defaults[dead.Language] == id {
 			names = append(names, other)
 		}
 	}
@@ -142,30 +141,30 @@ func (r *codeRunner) names(id string) []string {
 
 // endDead restarts or removes a dead context after the interpreter failed to. It
 // returns failed if the failure had another reason.
-func (r *codeRunner) endDead(ctx context.Context, id, verb string, failed error) error {
+func (ks *Kernels) endDead(ctx context.Context, id string, removal bool, failed error) error {
 	if answer, ok := errors.AsType[*api.Error](failed); !ok || answer.StatusCode < http.StatusInternalServerError {
 		return failed
 	}
-	release, err := r.exclusively(ctx)
+	release, err := ks.exclusively(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if _, err := r.bury(ctx); err != nil {
+	if _, err := ks.bury(ctx); err != nil {
 		return failed
 	}
-	r.mu.Lock()
-	dead, ok := r.dead[id]
-	if ok && verb == removal {
-		r.dead[id] = deadContext{CodeContext: dead.CodeContext}
+	ks.mu.Lock()
+	dead, ok := ks.dead[id]
+	if ok && removal {
+		ks.dead[id] = deadContext{Context: dead.Context}
 	}
-	r.mu.Unlock()
+	ks.mu.Unlock()
 	switch {
 	case !ok:
 		return failed
-	case verb == removal:
+	case removal:
 		return nil
 	}
-	_, err = r.replace(ctx, id)
+	_, err = ks.replace(ctx, id)
 	return err
 }

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -14,14 +14,13 @@ import (
 // then the kernel is restarted, and then it is ended.
 const (
 	interruptTries = 3
-	interruptPause = 2 * time.Second
 	restartTime    = 20 * time.Second
 	killTime       = 5 * time.Second
 )
 
 // stop interrupts an execution that was given up and follows it to its end. It
 // takes as long as necessary, until the handle is closed.
-func (k *kernel) stop(ctx context.Context, e *execution) {
+func (k *Kernel) stop(ctx context.Context, e *execution) {
 	ctx = context.WithoutCancel(ctx)
 	heeded := k.interruptUntilOver(ctx, e)
 	k.leave(e)
@@ -34,14 +33,14 @@ func (k *kernel) stop(ctx context.Context, e *execution) {
 }
 
 // interruptUntilOver reports false if no interrupt had an effect.
-func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
+func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	if e.interrupts > 0 {
-		tick.Reset(time.Until(e.interruptedAt.Add(k.runner.pause)))
+		tick.Reset(time.Until(e.interruptedAt.Add(k.kernels.Timings.InterruptPause)))
 	}
 	looked := time.Now()
 	for !e.over {
@@ -50,9 +49,9 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			return true // there is no caller left to tell
 		case m := <-e.messages:
 			if m == nil {
-				if k.resume(ctx, e) != nil {
+				if k.reconnect(ctx, e) != nil {
 					k.primed.Store(false)
-					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 					return true // nothing more can be done for it
 				}
 				continue
@@ -61,18 +60,18 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
-					k.runner.lose(k.id, "its kernel died while its code was interrupted")
+					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
 					k.hangUp()
 				}
 				return true
 			}
 		case <-tick.C:
 			if !e.busy && !e.resumed {
-				tick.Reset(k.runner.pause / 50)
+				tick.Reset(k.kernels.Timings.InterruptPause / 50)
 				// The code waits for another client's, unless the server also reports the
 				// kernel as idle: then the code has begun, and since then keeps Python from
 				// reporting it.
-				if time.Since(looked) < k.runner.pause {
+				if time.Since(looked) < k.kernels.Timings.InterruptPause {
 					continue
 				}
 				looked = time.Now()
@@ -80,11 +79,11 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 					continue
 				}
 			}
-			tick.Reset(k.runner.pause)
+			tick.Reset(k.kernels.Timings.InterruptPause)
 			if e.interrupts++; e.interrupts > interruptTries {
 				return false
 			}
-			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.interrupt(ctx))
+			k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
 		}
 	}
 	return true
@@ -92,7 +91,7 @@ func (k *kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 
 // replace gives the context a fresh kernel in place of one that ignores
 // interrupts; if that fails it ends the context.
-func (k *kernel) replace(ctx context.Context) {
+func (k *Kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)
 	k.mu.Lock()
@@ -103,32 +102,32 @@ func (k *kernel) replace(ctx context.Context) {
 	defer context.AfterFunc(k.life, cancel)()
 	restart, cancelRestart := context.WithTimeout(ctx, restartTime)
 	defer cancelRestart()
-	err := k.runner.control(restart, http.MethodPost, k.id, "/restart")
+	err := k.kernels.control(restart, http.MethodPost, k.id, "/restart")
 	k.logStep(ctx, slog.LevelWarn, "restarting a kernel that heeds no interrupt", err)
 	if err == nil {
-		k.runner.noteEnd(k.id)
-		k.runner.lose(k.id, why+"restarted")
+		k.kernels.noteEnd(k.id)
+		k.kernels.lose(k.id, why+"restarted")
 		return
 	}
-	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.runner.kill(ctx, k.id, why+"ended"))
+	k.logStep(ctx, slog.LevelWarn, "ending a kernel that cannot be restarted", k.kernels.kill(ctx, k.id, why+"ended"))
 }
 
 // logStep logs one step of ending code.
-func (k *kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
-	about := []any{"sandbox", k.runner.sb.ID(), "context", k.id}
+func (k *Kernel) logStep(ctx context.Context, level slog.Level, step string, err error) {
+	about := []any{"sandbox", k.kernels.options.SandboxID, "context", k.id}
 	if err != nil {
 		level, step, about = slog.LevelWarn, step+": failed", append(about, "error", err)
 	}
-	k.runner.sb.client.api.Logger().Log(ctx, level, step, about...)
+	k.kernels.options.Logger.Log(ctx, level, step, about...)
 }
 
-// interrupt uses a request, which works for every kernel, or a message, which
+// Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works for every kernel, or a message, which
 // works for most: the message is for servers without the request.
-func (k *kernel) interrupt(ctx context.Context) error {
+func (k *Kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)
 	}
-	err := k.runner.control(ctx, http.MethodPost, k.id, "/interrupt")
+	err := k.kernels.control(ctx, http.MethodPost, k.id, "/interrupt")
 	if err == nil {
 		return nil
 	}

@@ -1,7 +1,8 @@
-package sandbox
+package boundproto
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -18,14 +19,14 @@ func TestForeignMessagesAreBounded(t *testing.T) { //nolint:paralleltest // it m
 	if err != nil {
 		t.Fatal(err)
 	}
-	codec := protoCodec{maxListed}
+	limited := codec{1_000_000}
 	for name, data := range map[string][]byte{
 		"entries":  bytes.Repeat(entry, size/len(entry)),
 		"metadata": bytes.Repeat(metadata, size/len(metadata)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			took := allocated(func() { err = codec.Unmarshal(data, &filesystem.ListDirResponse{}) })
+			took := allocated(func() { err = limited.Unmarshal(data, &filesystem.ListDirResponse{}) })
 			if err == nil || !strings.Contains(err.Error(), "more than") || took > 1<<20 {
 				t.Errorf("%v after %d KiB", err, took>>10)
 			}
@@ -33,33 +34,43 @@ func TestForeignMessagesAreBounded(t *testing.T) { //nolint:paralleltest // it m
 	}
 }
 
-func TestBoundedProto(t *testing.T) {
+func TestLimit(t *testing.T) {
 	t.Parallel()
 	sent := &filesystem.ListDirResponse{Entries: []*filesystem.EntryInfo{
 		{Name: "a", Path: "/a", Metadata: map[string]string{"k": "v", "l": "w"}}, {Name: "b"},
 	}}
-	codec := protoCodec{4} // two entries and two metadata
-	data, err := codec.Marshal(sent)
+	limited := codec{4} // two entries and two metadata
+	data, err := limited.Marshal(sent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	appended, err := codec.MarshalAppend([]byte("x"), sent)
+	appended, err := limited.MarshalAppend([]byte("x"), sent)
 	if err != nil || len(appended) != 1+len(data) {
 		t.Errorf("appended: %q, %v", appended, err)
 	}
 	var got filesystem.ListDirResponse
-	if err := codec.Unmarshal(data, &got); err != nil || !proto.Equal(sent, &got) {
+	if err := limited.Unmarshal(data, &got); err != nil || !proto.Equal(sent, &got) {
 		t.Errorf("%v, %v", &got, err)
 	}
-	if err := (protoCodec{3}).Unmarshal(data, &got); err == nil {
+	if err := (codec{3}).Unmarshal(data, &got); err == nil {
 		t.Error("more messages than are allowed were read")
 	}
 	for _, broken := range [][]byte{data[:len(data)-1], {0x0a}, {0x0a, 5}, {0xff}} {
-		if err := codec.Unmarshal(broken, &got); err == nil {
+		if err := limited.Unmarshal(broken, &got); err == nil {
 			t.Errorf("%x was read", broken)
 		}
 	}
-	if err := codec.Unmarshal(data, "no message"); err == nil {
+	if err := limited.Unmarshal(data, "no message"); err == nil {
 		t.Error("a string was read into")
 	}
+}
+
+// allocated returns how many bytes a call allocates. The test must not run in
+// parallel with others.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
 }

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func (q *questions) drop() {
 
 // answer sends the answer to a request for input. If the websocket is cut
 // meanwhile, the answer is sent again over the next one.
-func (k *kernel) answer(a inputAnswer) error {
+func (k *Kernel) answer(a inputAnswer) error {
 	if errors.Is(a.err, io.EOF) {
 		a.value, a.err = endOfInput, nil
 	}
@@ -98,7 +98,7 @@ func (k *kernel) answer(a inputAnswer) error {
 // left behind: unanswered, it would block the next code that asks for input
 // forever. Other messages, and nil, need no answer. An error is one of the
 // connection, which its reader notices.
-func (k *kernel) turnDown(m *jupyter.Message) {
+func (k *Kernel) turnDown(m *jupyter.Message) {
 	if m != nil && asks(m) {
 		_ = k.answer(inputAnswer{to: m.Header, err: io.EOF})
 	}

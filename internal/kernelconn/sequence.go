@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"hash/maphash"

@@ -1,4 +1,4 @@
-package sandbox
+package kernelconn
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (f fate) deadly() bool { return f.restarted || f.ended }
 func fateOf(m *jupyter.Message) fate {
 	switch {
 	case m.Header.MsgType == "status":
-		status := statusOf(m)
+		status := m.Status()
 		return fate{restarted: status.ExecutionState == "restarting", ended: status.ExecutionState == "dead", reason: status.Reason}
 	case m.Header.MsgType == "shutdown_reply" && m.Channel == jupyter.IOPub:
 		var reply struct {
@@ -52,21 +52,21 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died returns ErrKernelDied with what is known about the reason.
+// died returns ErrDied with what is known about the reason.
 func died(why string) error {
 	// Every server's message begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
-		return ErrKernelDied
+		return ErrDied
 	}
-	return fmt.Errorf("%w: %s", ErrKernelDied, clip.Text(why, 256))
+	return fmt.Errorf("%w: %s", ErrDied, clip.Text(why, 256))
 }
 
-// epitaph adds to an error what a kernel that died said about why.
-func (e *execution) epitaph(err error) error {
+// withCause adds to an error what a kernel that died said about why.
+func (e *execution) withCause(err error) error {
 	if e.explained {
 		return err
 	}
-	timeout := time.NewTimer(lastWords)
+	timeout := time.NewTimer(causeTimeout)
 	defer timeout.Stop()
 	for {
 		select {
@@ -86,9 +86,9 @@ func (e *execution) epitaph(err error) error {
 }
 
 // afterwards is called when an execution is over. If the execution was
-// interrupted, and not through this handle, it returns [ErrKernelDied] if the
+// interrupted, and not through this handle, it returns [ErrDied] if the
 // interrupt was the beginning of a restart of the context by a client.
-func (k *kernel) afterwards(ctx context.Context, e *execution) error {
+func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	if !e.wasInterrupted() || e.interrupting.Load() {
 		return nil
 	}

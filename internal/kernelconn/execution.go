@@ -1,37 +1,27 @@
-package sandbox
+package kernelconn
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
-	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const (
 	// otherHalf is how long after the reply the idle may arrive, or the reverse:
 	// they travel on different sockets behind the server.
 	otherHalf = 10 * time.Second
-	// lastWords is how long to wait for a kernel that died to say why.
-	lastWords = 250 * time.Millisecond
-	// maxSilence is how long a kernel may be silent before the server is asked
-	// whether the kernel is still busy.
-	maxSilence = 30 * time.Second
+	// causeTimeout is how long to wait for a kernel that died to say why.
+	causeTimeout = 250 * time.Millisecond
 	// maxSilences is how many silences in a row after a cut end code that may ask
 	// for input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
-	// answerAgain is how long after a cut an answer to the code that may not have
-	// arrived is sent again: by then the server has sent the messages it kept.
-	answerAgain = time.Second
 )
 
 // execution is a request in progress.
@@ -41,10 +31,10 @@ type execution struct {
 	messages chan *jupyter.Message // nil in it: the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
-	// Guarded by kernel.mu: the websocket is not the one over which it was sent, and
-	// a barrier request with the id fence was sent after it.
+	// Guarded by Kernel.mu: the websocket is not the one over which it was sent, and
+	// the barrier request with this id was sent after it, unless the id is empty.
 	resumed bool
-	fence   string
+	barrier string
 
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
@@ -66,7 +56,7 @@ type execution struct {
 // that end its kernel, the answers to its barrier, and questions of threads that
 // earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
-	return m.Parent.MsgID == e.id || e.fence != "" && m.Parent.MsgID == e.fence || fateOf(m).deadly() || asks(m)
+	return m.Parent.MsgID == e.id || e.barrier != "" && m.Parent.MsgID == e.barrier || fateOf(m).deadly() || asks(m)
 }
 
 // asks reports whether a message is a request for input.
@@ -82,15 +72,6 @@ func (e *execution) give(m *jupyter.Message) bool {
 	}
 }
 
-// statusOf returns the status in a message, or zero if its content is malformed.
-func statusOf(m *jupyter.Message) jupyter.StatusContent {
-	var status jupyter.StatusContent
-	if json.Unmarshal(m.Content, &status) != nil {
-		return jupyter.StatusContent{}
-	}
-	return status
-}
-
 // dropped reports whether the kernel answered without running the code.
 func (e *execution) dropped() bool {
 	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
@@ -98,13 +79,13 @@ func (e *execution) dropped() bool {
 
 // follow reads the messages of an execution until it is over, ctx ends, its limit
 // is reached or the handler fails.
-func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) error {
+func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	caller := ctx
 	ctx, unbind := h.Within(caller)
 	defer unbind()
 	questions := newQuestions(h.Input)
 	defer questions.drop()
-	quiet := time.NewTicker(k.runner.silence)
+	quiet := time.NewTicker(k.kernels.Timings.Silence)
 	defer quiet.Stop()
 	var heard bool
 	var half, again <-chan time.Time
@@ -120,7 +101,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 				return err
 			}
 			if e.silences > maxSilences && h.Input != nil {
-				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrKernelLost)
+				return fmt.Errorf("%w: the code has said nothing since it was cut, and may wait for an answer to a question that did not come", ErrLost)
 			}
 			heard = false
 		case a := <-questions.answers:
@@ -138,11 +119,11 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 		case m := <-e.messages:
 			heard = true
 			if m == nil {
-				if err := k.resumeOver(ctx, e); err != nil {
+				if err := k.resume(ctx, e); err != nil {
 					return err
 				}
 				if given != nil {
-					again = time.After(k.runner.again)
+					again = time.After(k.kernels.Timings.AnswerAgain)
 				}
 				continue
 			}
@@ -151,8 +132,8 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			}
 			if err := e.note(m); err != nil {
 				k.primed.Store(false)
-				if errors.Is(err, ErrKernelDied) {
-					err = e.epitaph(err)
+				if errors.Is(err, ErrDied) {
+					err = e.withCause(err)
 				}
 				return err
 			}
@@ -166,7 +147,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 			}
 			if e.over {
 				if !k.complete(e) {
-					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrKernelLost, clip.Text(e.reply.Status, 16))
+					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrLost, clip.Text(e.reply.Status, 16))
 				}
 				return nil
 			}
@@ -178,7 +159,7 @@ func (k *kernel) follow(ctx context.Context, e *execution, h executionHandler) e
 }
 
 // tell passes a message to the handler.
-func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandler, q *questions) error {
+func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *questions) error {
 	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.Message(m); err != nil {
 			return err
@@ -188,22 +169,6 @@ func (k *kernel) tell(ctx context.Context, m *jupyter.Message, h executionHandle
 		q.ask(ctx, m)
 	}
 	return nil
-}
-
-// resumeOver continues over another websocket. If there is none the execution is
-// over, unless it was only given up.
-func (k *kernel) resumeOver(ctx context.Context, e *execution) error {
-	err := k.resume(ctx, e)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		e.messages <- nil // there is room: nothing else writes now
-		return e.interrupted(ctx, k.id)
-	}
-	e.over = true
-	k.primed.Store(false)
-	return err
 }
 
 // interrupted returns the error of an execution that is given up.
@@ -220,7 +185,7 @@ func (e *execution) interrupted(ctx context.Context, contextID string) *Interrup
 // lost ends an execution whose outcome is unknown.
 func (e *execution) lost(why string) error {
 	e.over = true
-	return fmt.Errorf("%w: %s", ErrKernelLost, why)
+	return fmt.Errorf("%w: %s", ErrLost, why)
 }
 
 // note reads from a message how far the execution is: it is over when both the
@@ -228,7 +193,7 @@ func (e *execution) lost(why string) error {
 func (e *execution) note(m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
-		status = statusOf(m)
+		status = m.Status()
 	}
 	state := status.ExecutionState
 	if fate := fateOf(m); fate.deadly() {
@@ -236,7 +201,7 @@ func (e *execution) note(m *jupyter.Message) error {
 		return died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
-		return e.noteFence(m, state)
+		return e.noteBarrier(m, state)
 	}
 	switch m.Header.MsgType {
 	case "execute_reply":
@@ -254,9 +219,9 @@ func (e *execution) note(m *jupyter.Message) error {
 	return nil
 }
 
-// noteFence handles an answer to the barrier that was sent after the execution:
+// noteBarrier handles an answer to the barrier that was sent after the execution:
 // on the same channel, what has not arrived before it will not arrive.
-func (e *execution) noteFence(m *jupyter.Message, state string) error {
+func (e *execution) noteBarrier(m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":
 		e.passedShell = true
@@ -271,7 +236,7 @@ func (e *execution) noteFence(m *jupyter.Message, state string) error {
 
 // doubt asks the server about a kernel that has been silent for long. Its
 // websocket is alive: the pings check that.
-func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
+func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0
 		return nil
@@ -282,7 +247,7 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	switch state := k.state(ctx); {
 	case state == "dead":
 		e.over = true
-		return ErrKernelDied
+		return ErrDied
 	case state != "idle":
 		e.suspected = false
 		return nil
@@ -292,20 +257,4 @@ func (k *kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 		return nil
 	}
 	return e.lost("the server says that the kernel is idle, and its answer did not come")
-}
-
-// state asks the server for the last known state of the kernel, such as "busy" or
-// "idle". A kernel that does not exist is "dead"; empty means that the server did
-// not say.
-func (k *kernel) state(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, otherHalf)
-	defer cancel()
-	var model struct {
-		State string `json:"execution_state"`
-	}
-	server := portClient{k.runner.sb, protocol.PortJupyter}
-	if err := server.json(ctx, http.MethodGet, "/api/kernels/"+k.id, nil, &model); errors.Is(err, api.ErrNotFound) {
-		return "dead"
-	}
-	return model.State
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 // eventName names the kind of an event for tests.
@@ -49,21 +50,21 @@ func eventName(e CodeEvent) string {
 func TestStreamCode(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.stream(m, "stdout", "out")
-		k.stream(m, "stderr", "err")
-		k.say(m, jupyter.IOPub, "display_data", map[string]any{"data": map[string]any{"text/plain": "a"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "b"}, "transient": map[string]any{"display_id": "d"}})
-		k.say(m, jupyter.IOPub, "clear_output", map[string]any{"wait": true})
-		k.say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name?"})
-		if answer := k.next(); answer == nil || answer.Header.MsgType != "input_reply" {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Stream(m, "stdout", "out")
+		k.Stream(m, "stderr", "err")
+		k.Say(m, jupyter.IOPub, "display_data", map[string]any{"data": map[string]any{"text/plain": "a"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "update_display_data", map[string]any{"data": map[string]any{"text/plain": "b"}, "transient": map[string]any{"display_id": "d"}})
+		k.Say(m, jupyter.IOPub, "clear_output", map[string]any{"wait": true})
+		k.Say(m, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: "name?"})
+		if answer := k.Next(); answer == nil || answer.Header.MsgType != "input_reply" {
 			t.Errorf("got %+v", answer)
 		}
-		k.say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "c"}})
-		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "E", Value: "v"})
-		k.reply(m, "error")
-		k.status(m, "idle")
+		k.Say(m, jupyter.IOPub, "execute_result", map[string]any{"data": map[string]any{"text/plain": "c"}})
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "E", Value: "v"})
+		k.Reply(m, "error")
+		k.Status(m, "idle")
 	})
 	var got []string
 	var last error
@@ -103,19 +104,19 @@ func heeding(s *service) (interrupts *atomic.Int32) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
 		status := "ok"
-		if code(m) == "hang" {
-			k.stream(m, "stdout", "so far")
+		if jupytertest.Code(m) == "hang" {
+			k.Stream(m, "stdout", "so far")
 			select {
 			case <-interrupted:
 			case <-s.t.Context().Done(): // the test is over
 			}
 			status = "error"
 		}
-		k.reply(m, status)
-		k.status(m, "idle")
+		k.Reply(m, status)
+		k.Status(m, "idle")
 	})
 	return interrupts
 }
@@ -182,13 +183,13 @@ func TestQueuePosition(t *testing.T) {
 func TestQueuePositionBehindOthers(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		for _, position := range []int{2, 1} {
-			k.say(m, jupyter.IOPub, "queued", map[string]int{"position": position})
+			k.Say(m, jupyter.IOPub, "queued", map[string]int{"position": position})
 		}
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	var got []string
 	for event := range s.sandbox().StreamCode(t.Context(), "x", nil) {
@@ -230,129 +231,6 @@ func TestInterruptedError(t *testing.T) {
 	first.Wait()
 }
 
-// An interrupt without effect is followed by a restart, and that by the end of
-// the kernel; each step is logged.
-func TestStopEscalates(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		restart int
-		steps   []string
-	}{
-		"restart": {http.StatusOK, []string{"interrupt", "interrupt", "interrupt", "restart"}},
-		"kill":    {http.StatusInternalServerError, []string{"interrupt", "interrupt", "interrupt", "restart", "DELETE"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newService(t)
-			var mu sync.Mutex
-			var steps []string
-			hanging, ran := make(chan *fakeKernel, 1), make(chan struct{}, 2)
-			s.rest = func(w http.ResponseWriter, r *http.Request) {
-				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-				if r.Method == http.MethodDelete {
-					step = r.Method
-				}
-				mu.Lock()
-				steps = append(steps, step)
-				mu.Unlock()
-				if step == "restart" {
-					(<-hanging).status(nil, "restarting")
-					select {
-					case <-ran: // too early: it has not been reported yet
-					case <-time.After(100 * time.Millisecond):
-					}
-					w.WriteHeader(test.restart)
-					return
-				}
-				w.WriteHeader(http.StatusNoContent)
-			}
-			s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-				k.begin(m)
-				if code(m) == "hang" {
-					k.stream(m, "stdout", "x")
-					hanging <- k
-					return
-				}
-				ran <- struct{}{}
-				k.reply(m, "ok")
-				k.status(m, "idle")
-			})
-			var log lockedBuffer
-			c := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			sb, err := c.Create(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer sb.Close()
-			sb.code.pause = time.Millisecond
-			ctx, cancel := context.WithCancel(t.Context())
-			_, err = sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
-			if !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
-				t.Errorf("the next: %v", err)
-			}
-			if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
-				t.Errorf("the one after that: %v", err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if diff := cmp.Diff(test.steps, steps); diff != "" {
-				t.Error(diff)
-			}
-			for _, step := range []string{"interrupting code", "restarting a kernel"} {
-				if !strings.Contains(log.String(), step) {
-					t.Errorf("the log does not tell %q: %s", step, log.String())
-				}
-			}
-		})
-	}
-}
-
-// A call that waits while the one before it is interrupted learns if that cost
-// the kernel.
-func TestStopThatKills(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
-	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-		interrupted <- struct{}{}
-	}
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		if code(m) == "hang" {
-			k.stream(m, "stdout", "x")
-			<-interrupted
-			<-waiting
-			k.status(nil, "restarting")
-			return
-		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
-	})
-	sb := s.sandbox()
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	var next error
-	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
-		if status, ok := event.(StatusEvent); ok && status.State == CodeQueued {
-			close(waiting)
-		}
-		next = err
-	}
-	if !errors.Is(next, ErrKernelRestarted) {
-		t.Errorf("the next: %v", next)
-	}
-	if _, err := sb.RunCode(t.Context(), "x", nil); err != nil {
-		t.Errorf("the one after that: %v", err)
-	}
-}
-
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -374,32 +252,29 @@ func (b *lockedBuffer) String() string {
 func TestRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	restart := make(chan struct{})
+	restart, hungUp := make(chan struct{}), make(chan struct{}, 2)
 	var environments atomic.Int32
-	s.kernel = func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if strings.HasPrefix(code(m), "exec(") {
+	s.kernel = func(k *jupytertest.Kernel) {
+		for m := k.Next(); m != nil; m = k.Next() {
+			if strings.HasPrefix(jupytertest.Code(m), "exec(") {
 				environments.Add(1)
 			}
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
-			if code(m) == "last" {
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+			if jupytertest.Code(m) == "last" {
 				<-restart
-				k.status(nil, "restarting")
+				k.Status(nil, "restarting")
 			}
 		}
+		hungUp <- struct{}{}
 	}
 	sb := s.sandbox(WithEnvs(map[string]string{"A": "b"}))
 	if _, err := sb.RunCode(t.Context(), "last", nil); err != nil {
 		t.Fatal(err)
 	}
 	close(restart)
-	eventually(t, "the restart is seen", func() bool {
-		sb.code.mu.Lock()
-		defer sb.code.mu.Unlock()
-		return len(sb.code.lost) > 0
-	})
+	<-hungUp // the restart was seen
 	if ex, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelRestarted) || ex != nil {
 		t.Errorf("%v", err)
 	}
@@ -416,28 +291,28 @@ func TestRestartedBetweenCalls(t *testing.T) {
 func TestRestartContextWhileCodeWaits(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	old := make(chan *fakeKernel, 1)
+	old := make(chan *jupytertest.Kernel, 1)
 	ran, ended := make(chan struct{}), make(chan struct{})
-	s.kernel = func(k *fakeKernel) {
-		m := k.next()
-		k.begin(m)
-		if code(m) == "first" {
+	s.kernel = func(k *jupytertest.Kernel) {
+		m := k.Next()
+		k.Begin(m)
+		if jupytertest.Code(m) == "first" {
 			old <- k
 			close(ran)
-			if m := k.next(); m != nil {
-				t.Errorf("the old kernel got %q", code(m))
+			if m := k.Next(); m != nil {
+				t.Errorf("the old kernel got %q", jupytertest.Code(m))
 			}
 			return
 		}
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	}
 	s.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
 			return
 		}
-		(<-old).status(nil, "restarting")
+		(<-old).Status(nil, "restarting")
 		<-ended // the first call
 		_, _ = io.WriteString(w, "null")
 	}
@@ -472,15 +347,15 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 func TestCodeThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = func(k *fakeKernel) {
-		for m := k.next(); m != nil; m = k.next() {
-			if code(m) == "large" {
-				_ = k.socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseMessageTooBig, ""), time.Now().Add(time.Second))
+	s.kernel = func(k *jupytertest.Kernel) {
+		for m := k.Next(); m != nil; m = k.Next() {
+			if jupytertest.Code(m) == "large" {
+				_ = k.Socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseMessageTooBig, ""), time.Now().Add(time.Second))
 				return
 			}
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
 		}
 	}
 	sb := s.sandbox()
@@ -496,79 +371,13 @@ func TestCodeThatIsTooLarge(t *testing.T) {
 func TestKernelDiedSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-		k.begin(m)
-		k.status(nil, "restarting")
-		k.say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "ContextRestarting", Value: "out of memory: the limit is 512 MiB"})
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Status(nil, "restarting")
+		k.Say(m, jupyter.IOPub, "error", jupyter.ErrorContent{Name: "ContextRestarting", Value: "out of memory: the limit is 512 MiB"})
 	})
 	if _, err := s.sandbox().RunCode(t.Context(), "x", nil); !errors.Is(err, ErrKernelDied) || !strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("%v", err)
-	}
-}
-
-// If a kernel is silent, its server is asked about it.
-func TestSilence(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[string]error{"dead": ErrKernelDied, "": ErrKernelDied, "idle": ErrKernelLost, "busy": nil} {
-		s := newService(t)
-		asked := make(chan struct{}, 1000)
-		s.rest = func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case asked <- struct{}{}:
-			default:
-			}
-			if state == "" {
-				http.NotFound(w, r)
-				return
-			}
-			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
-		}
-		s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
-			k.begin(m)
-			if state != "busy" {
-				return
-			}
-			for range 3 {
-				<-asked
-			}
-			k.reply(m, "ok")
-			k.status(m, "idle")
-		})
-		sb := s.sandbox()
-		sb.code.silence = time.Millisecond
-		if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, want) {
-			t.Errorf("%q: %v, want %v", state, err, want)
-		}
-	}
-}
-
-// A connection that ended while nothing ran is no reason to fail.
-func TestStaleConnection(t *testing.T) {
-	t.Parallel()
-	s := newService(t)
-	var runs atomic.Int32
-	s.kernel = func(k *fakeKernel) {
-		if m := k.next(); m != nil {
-			runs.Add(1)
-			k.begin(m)
-			k.reply(m, "ok")
-			k.status(m, "idle")
-		}
-	}
-	sb := s.sandbox()
-	for i := range 20 {
-		if _, err := sb.RunCode(t.Context(), "x", nil); err != nil && !errors.Is(err, ErrKernelLost) {
-			t.Errorf("%d: %v", i, err)
-		}
-		k := sb.code.open("python")
-		eventually(t, "the end of the connection is seen", func() bool {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			return k.broken
-		})
-	}
-	if runs.Load() != 20 {
-		t.Errorf("ran %d times", runs.Load())
 	}
 }
 
@@ -615,13 +424,13 @@ func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	var got atomic.Value
-	s.kernel = answering(func(k *fakeKernel, m *jupyter.Message) {
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		var r jupyter.ExecuteRequest
 		_ = json.Unmarshal(m.Content, &r)
 		got.Store([2]bool{r.Silent, r.StoreHistory})
-		k.begin(m)
-		k.reply(m, "ok")
-		k.status(m, "idle")
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
 	for p, want := range map[*RunCodeParams][2]bool{{}: {false, true}, {Silent: true}: {true, false}, {NoHistory: true}: {false, false}} {

@@ -1,0 +1,458 @@
+package kernelconn
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+)
+
+// mortalKernels are contexts behind an interpreter and a Jupyter server like
+// those of E2B's service: a kernel can die for good, and then the interpreter
+// does not notice, and the server leaves the websocket open and drops what
+// arrives.
+type mortalKernels struct {
+	*server
+
+	mu       sync.Mutex
+	contexts []Context
+	dead     map[string]bool
+	sockets  map[string][]*jupytertest.Kernel
+	runs     map[string][]string // code by context
+	asked    []string            // requests to Jupyter
+}
+
+func newMortalKernels(t *testing.T) *mortalKernels {
+	m := &mortalKernels{
+		server: newServer(t), dead: map[string]bool{}, sockets: map[string][]*jupytertest.Kernel{}, runs: map[string][]string{},
+		contexts: []Context{{ID: "python-0", Language: "python", Cwd: "/home/user"}, {ID: "javascript-0", Language: "javascript", Cwd: "/home/user"}},
+	}
+	m.server.contexts, m.rest, m.socket = m.serveContexts, m.serveKernels, m.serveSocket
+	return m
+}
+
+func (m *mortalKernels) serveContexts(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id, verb, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/contexts"), "/"), "/")
+	switch {
+	case r.Method == http.MethodGet:
+		_ = json.NewEncoder(w).Encode(m.contexts)
+	case id == "":
+		var made Context
+		_ = json.NewDecoder(r.Body).Decode(&made)
+		made.ID = fmt.Sprintf("%s-%d", made.Language, len(m.contexts))
+		m.contexts = append(m.contexts, made)
+		_ = json.NewEncoder(w).Encode(made)
+	case m.dead[id]:
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, "Failed to %s context %s", verb, id)
+	default:
+		if r.Method == http.MethodDelete {
+			m.contexts = slices.DeleteFunc(m.contexts, func(c Context) bool { return c.ID == id })
+			m.say(id, false)
+		} else {
+			m.say(id, true)
+		}
+		_, _ = io.WriteString(w, "null")
+	}
+}
+
+// say makes a kernel tell all clients that it was asked to shut down.
+func (m *mortalKernels) say(id string, restart bool) {
+	for _, k := range m.sockets[id] {
+		k.Say(nil, jupyter.IOPub, "shutdown_reply", map[string]any{"status": "ok", "restart": restart})
+	}
+}
+
+func (m *mortalKernels) alive(id string) bool {
+	return !m.dead[id] && slices.ContainsFunc(m.contexts, func(c Context) bool { return c.ID == id })
+}
+
+func (m *mortalKernels) serveKernels(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, r.Method+" "+r.URL.Path)
+	if r.URL.Path != "/api/kernels" {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	kernels := []map[string]string{} // not null
+	for _, c := range m.contexts {
+		if m.alive(c.ID) {
+			kernels = append(kernels, map[string]string{"id": c.ID})
+		}
+	}
+	_ = json.NewEncoder(w).Encode(kernels)
+}
+
+func (m *mortalKernels) serveSocket(w http.ResponseWriter, r *http.Request) {
+	id := strings.Split(r.URL.Path, "/")[3]
+	m.mu.Lock()
+	alive := m.alive(id)
+	m.mu.Unlock()
+	if !alive {
+		http.Error(w, "Kernel does not exist: "+id, http.StatusNotFound)
+		return
+	}
+	k, err := jupytertest.Upgrade(m.t, w, r)
+	if err != nil {
+		m.t.Error(err)
+		return
+	}
+	defer k.Socket.Close()
+	m.mu.Lock()
+	m.sockets[id] = append(m.sockets[id], k)
+	m.mu.Unlock()
+	for request := k.Next(); request != nil; request = k.Next() {
+		m.execute(id, k, request)
+	}
+	m.mu.Lock()
+	m.sockets[id] = slices.DeleteFunc(m.sockets[id], func(other *jupytertest.Kernel) bool { return other == k })
+	m.mu.Unlock()
+}
+
+func (m *mortalKernels) execute(id string, k *jupytertest.Kernel, request *jupyter.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead[id] {
+		return
+	}
+	m.runs[id] = append(m.runs[id], jupytertest.Code(request))
+	k.Begin(request)
+	if jupytertest.Code(request) == "die" {
+		m.die(id)
+		return
+	}
+	k.Reply(request, "ok")
+	k.Status(request, "idle")
+}
+
+// die ends a kernel for good.
+func (m *mortalKernels) die(id string) {
+	m.dead[id] = true
+	for _, k := range m.sockets[id] {
+		k.Status(nil, "dead")
+	}
+}
+
+// ran returns the code that a context received.
+func (m *mortalKernels) ran(id string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.runs[id])
+}
+
+// hearOfLoss waits until all clients know that a context lost its variables: then
+// they have ended their connections.
+func (m *mortalKernels) hearOfLoss(t *testing.T, id string) {
+	t.Helper()
+	eventually(t, "the loss is noticed", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.sockets[id]) == 0
+	})
+}
+
+// runIn runs code in a context.
+func runIn(t *testing.T, ks *Kernels, id, code string) error {
+	t.Helper()
+	_, err := ks.Execute(t.Context(), Call{Context: id, Request: jupyter.ExecuteRequest{Code: code}})
+	return err
+}
+
+func contextIDs(t *testing.T, ks *Kernels) (ids []string) {
+	t.Helper()
+	contexts, err := ks.Contexts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range contexts {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// A kernel that died for good is replaced, as often as that happens: for the
+// default context, and for one that was created.
+func TestDeadContextIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]bool{"default": false, "created": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMortalKernels(t)
+			ks := m.kernels()
+			in, at := "", "python-0"
+			if create {
+				made, err := ks.Create(t.Context(), Context{Language: "python", Cwd: "/srv"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, at = made.ID, made.ID
+			}
+			for range 3 {
+				if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
+					t.Fatalf("in %s: %v", at, err)
+				}
+				if err := runIn(t, ks, in, "next"); err != nil {
+					t.Fatalf("after %s: %v", at, err)
+				}
+				m.mu.Lock()
+				fresh := m.contexts[len(m.contexts)-1]
+				m.mu.Unlock()
+				if got := m.ran(fresh.ID); fresh.ID == at || !slices.Equal(got, []string{"next"}) || fresh.Language != "python" || create && fresh.Cwd != "/srv" {
+					t.Errorf("%+v, in place of %s, ran %q", fresh, at, got)
+				}
+				if listed := contextIDs(t, ks); slices.Contains(listed, at) || !slices.Contains(listed, fresh.ID) {
+					t.Errorf("%q are listed after %s died", listed, at)
+				}
+				at = fresh.ID
+			}
+			k, err := ks.Open(t.Context(), in, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := k.Interrupt(t.Context()); err != nil {
+				t.Errorf("interrupt what took its place: %v", err)
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if want := "POST /api/kernels/" + at + "/interrupt"; !slices.Contains(m.asked, want) {
+				t.Errorf("%q were asked, want %q", m.asked, want)
+			}
+		})
+	}
+}
+
+// A death between two calls is reported to the next call, once.
+func TestContextDiesBetweenCalls(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]bool{"default": false, "created": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMortalKernels(t)
+			ks := m.kernels()
+			in, at := "", "python-0"
+			if create {
+				made, err := ks.Create(t.Context(), Context{Language: "python"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, at = made.ID, made.ID
+			}
+			if err := runIn(t, ks, in, "x"); err != nil {
+				t.Fatal(err)
+			}
+			m.mu.Lock()
+			m.die(at)
+			m.mu.Unlock()
+			m.hearOfLoss(t, at)
+			if err := runIn(t, ks, in, "x"); !errors.Is(err, ErrRestarted) {
+				t.Errorf("the next: %v", err)
+			}
+			if err := runIn(t, ks, in, "x"); err != nil {
+				t.Errorf("the one after that: %v", err)
+			}
+		})
+	}
+}
+
+// A run continues in the context that replaced its own, and code that it waits
+// for is still recognized as code of the same context.
+func TestDeadContextHasNames(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	ks := m.kernels()
+	made, err := ks.Create(t.Context(), Context{Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"python-0", made.ID} {
+		within := WithWaiting(t.Context(), testSandbox, id)
+		for _, code := range []string{"die", "x"} {
+			if err := runIn(t, ks, id, code); code == "x" && err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+		}
+		ids := contextIDs(t, ks)
+		for _, name := range []string{id, ids[len(ids)-1]} {
+			if _, err := ks.Execute(within, Call{Context: name}); !errors.Is(err, ErrSameContext) {
+				t.Errorf("%s from %s: %v", name, id, err)
+			}
+		}
+	}
+}
+
+// Contexts.Restart and Contexts.Remove do what the interpreter cannot do with a dead
+// context.
+func TestEndDeadContext(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	ks := m.kernels()
+	made, err := ks.Create(t.Context(), Context{Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"", made.ID} {
+		for _, told := range []bool{true, false} { // whether a call is told of the death
+			if told {
+				if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
+					t.Fatal(err)
+				}
+			} else {
+				m.mu.Lock()
+				last := m.contexts[len(m.contexts)-1].ID
+				m.die(last)
+				m.mu.Unlock()
+				m.hearOfLoss(t, last)
+			}
+			if err := ks.Restart(t.Context(), ks.Named(cmp.Or(in, DefaultContext))); err != nil {
+				t.Errorf("restart %q: %v", in, err)
+			}
+			if err := runIn(t, ks, in, "x"); err != nil {
+				t.Errorf("%q after its restart: %v", in, err)
+			}
+		}
+	}
+	if err := runIn(t, ks, made.ID, "die"); !errors.Is(err, ErrDied) {
+		t.Fatal(err)
+	}
+	if err := ks.Remove(t.Context(), ks.Named(made.ID)); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	if err := runIn(t, ks, made.ID, "x"); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("a context that was removed: %v", err)
+	}
+	// A failure for another reason is returned.
+	m.server.contexts = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return
+		}
+		m.serveContexts(w, r)
+	}
+	if err := ks.Restart(t.Context(), "javascript-0"); err == nil || !strings.Contains(err.Error(), "500") {
+		t.Errorf("a restart that failed: %v", err)
+	}
+}
+
+// A handle that is opened later uses the default context that replaced the dead
+// one; it cannot know what was in any other dead context.
+func TestDeadContextForAnotherHandle(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	first := m.kernels()
+	for _, code := range []string{"die", "x"} {
+		_ = runIn(t, first, "", code)
+	}
+	made, err := first.Create(t.Context(), Context{Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = runIn(t, first, made.ID, "die")
+	second := m.kernels()
+	if err := runIn(t, second, "", "y"); err != nil || !slices.Equal(m.ran("python-2"), []string{"x", "y"}) {
+		t.Errorf("%v: the contexts got %q", err, m.runs)
+	}
+	err = runIn(t, second, made.ID, "y")
+	if !errors.Is(err, api.ErrNotFound) || !strings.Contains(err.Error(), "create another context") {
+		t.Errorf("another's dead context: %v", err)
+	}
+}
+
+// If kernels die as soon as they are created, a call ends.
+func TestAllContextsAreDead(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	m.socket = http.NotFound
+	m.rest = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }
+	if err := runIn(t, m.kernels(), "", "x"); !errors.Is(err, api.ErrRetryable) {
+		t.Errorf("got %v, want an error that a later call may not meet", err)
+	}
+}
+
+// What another client does to a context between two calls is reported to the next
+// call.
+func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
+	t.Parallel()
+	m := newMortalKernels(t)
+	ks := m.kernels()
+	made, err := ks.Create(t.Context(), Context{Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := m.kernels()
+	for name, test := range map[string]struct {
+		id   string
+		end  func(context.Context, string) error
+		then []error // of the two calls that follow
+	}{
+		"default, restarted": {"", other.Restart, []error{ErrRestarted, nil}},
+		"created, restarted": {made.ID, other.Restart, []error{ErrRestarted, nil}},
+		"created, removed":   {made.ID, other.Remove, []error{api.ErrNotFound, api.ErrNotFound}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := test.id
+			if name == "created, removed" {
+				fresh, err := ks.Create(t.Context(), Context{Language: "python"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in = fresh.ID
+			}
+			if err := runIn(t, ks, in, "x"); err != nil {
+				t.Fatal(err)
+			}
+			id := in
+			if id == "" {
+				id = "python-0"
+			}
+			if err := test.end(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			m.hearOfLoss(t, id)
+			var got []error
+			for range test.then {
+				err := runIn(t, ks, in, "x")
+				got = append(got, err)
+			}
+			for i, want := range test.then {
+				if !errors.Is(got[i], want) {
+					t.Errorf("call %d: %v, want %v", i, got[i], want)
+				}
+			}
+		})
+	}
+	if diff := gocmp.Diff([]string{"python-0", "javascript-0", made.ID}, contextIDs(t, ks)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// eventually waits for something to happen on another goroutine.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(time.Minute)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package kernelconn
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// Package sandbox exports most of these under names of its own, and says there what
+// they mean to its callers.
+var (
+	// ErrNotSent means that the code did not leave this machine.
+	ErrNotSent = errors.New("the code was not sent")
+	// ErrSameContext is returned by a call that needs a context whose code is waiting
+	// for that very call.
+	ErrSameContext = errors.New("the code of this context waits for the tool that makes this call: use another context or sandbox")
+	// ErrDied means that the kernel ended in the middle of a call.
+	ErrDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
+	// ErrRestarted means that the context got a fresh kernel between two calls. The
+	// code was not sent.
+	ErrRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
+	// ErrLost means that the connection broke in the middle of a call.
+	ErrLost = errors.New("connection to the kernel lost: the code may have run, and output may be missing")
+	// ErrUnknownLanguage means that the sandbox has no kernel for a language.
+	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
+
+	// errStale: the connection had already closed; retry on a new one.
+	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", ErrNotSent, api.ErrRetryable)
+	// errTooBig: the server closed the connection because of the message.
+	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", ErrNotSent, api.ErrInvalidArgument)
+)
+
+// InterruptedError is returned by a call whose context, or the one that limits it,
+// ended while its code ran.
+type InterruptedError struct {
+	// Context is the context in which the code ran.
+	Context string
+	// Ran is how long the code ran; 0 if it was not seen to start.
+	Ran time.Duration
+	// Cause is why the context that ended did so.
+	Cause error
+	// Ended reports that the code stopped before the call returned.
+	Ended bool
+}
+
+func (e *InterruptedError) Error() string { return fmt.Sprintf("the code was given up: %v", e.Cause) }
+
+// Unwrap returns the cause.
+func (e *InterruptedError) Unwrap() error { return e.Cause }

@@ -1,0 +1,46 @@
+package kernelconn
+
+import (
+	"context"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// LimitGrace is how long the output of code that is over its limit is still read.
+const LimitGrace = 2 * time.Second
+
+// MessageQueued is the type of a message that only the local cloud sends: how many
+// executions of the kernel run first.
+const MessageQueued = "queued"
+
+// Handler receives what an execution produces, in order, from the goroutine that
+// executes. If any of its functions returns an error, the execution is interrupted and
+// the error is returned.
+type Handler struct {
+	// Queued is called with the number of executions of this handle that run first, if
+	// there are any. May be nil.
+	Queued func(position int) error
+	// Message receives every iopub message of the execution, and its
+	// requests for input. May be nil.
+	Message func(*jupyter.Message) error
+	// Input answers a request for input; it may outlive the execution if it
+	// ignores ctx. Nil means that the code cannot ask for input.
+	Input func(ctx context.Context, prompt string, password bool) (string, error)
+	// Limit returns the context within which the code runs; it is called when the
+	// code is sent. If that context ends before ctx, the code is interrupted, and has
+	// [LimitGrace] to say where it was. May be nil.
+	Limit func(ctx context.Context) (context.Context, context.CancelFunc)
+
+	// patience is how long after the reply the idle may arrive, or the reverse; 0
+	// means otherHalf.
+	patience time.Duration
+}
+
+// Within returns the context within which the code runs.
+func (h Handler) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.Limit == nil {
+		return ctx, func() {}
+	}
+	return h.Limit(ctx)
+}

@@ -1,0 +1,174 @@
+package kernelconn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// overHTTP returns the kernels of an interpreter that answers with these in turn, and
+// then always with the last.
+func overHTTP(t *testing.T, answers ...http.HandlerFunc) *Kernels {
+	t.Helper()
+	s := newServer(t)
+	var requests atomic.Int64
+	s.execute = func(w http.ResponseWriter, r *http.Request) {
+		n := min(int(requests.Add(1)), len(answers))
+		_, _ = io.Copy(io.Discard, r.Body) // so that the server sees the client go
+		answers[n-1](w, r)
+	}
+	return s.kernels()
+}
+
+func say(w http.ResponseWriter, lines ...string) {
+	for _, line := range lines {
+		_, _ = io.WriteString(w, line+"\n") // the client may be gone
+	}
+	_ = http.NewResponseController(w).Flush()
+}
+
+const (
+	beginLine = `{"type":"number_of_executions","execution_count":1}`
+	endLine   = `{"type":"end_of_execution"}`
+)
+
+func answersAll(w http.ResponseWriter, _ *http.Request) { say(w, beginLine, endLine) }
+
+// drops never answers: the kernel dropped what it received.
+func drops(w http.ResponseWriter, r *http.Request) {
+	say(w, `{"type":"keepalive"}`)
+	<-r.Context().Done()
+}
+
+func runsOn(w http.ResponseWriter, r *http.Request) {
+	say(w, beginLine)
+	<-r.Context().Done()
+}
+
+// whenBegun runs code and calls do when the interpreter's answer says that the code has
+// begun.
+func whenBegun(ctx context.Context, ks *Kernels, do func()) error {
+	_, err := ks.ExecuteOverHTTP(ctx, HTTPCall{Code: "x", Line: func(line []byte) error {
+		if string(line) == beginLine {
+			do()
+		}
+		return skim(line)
+	}})
+	return err
+}
+
+// giveUp runs code and gives it up when it has begun.
+func giveUp(t *testing.T, ks *Kernels) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := whenBegun(ctx, ks, cancel); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// A request after a call that was given up waits for the interrupt, and is not
+// sent while the interpreter drops what it receives.
+func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	var arrived time.Time
+	ks := overHTTP(t, runsOn, func(w http.ResponseWriter, r *http.Request) {
+		arrived = time.Now()
+		drops(w, r)
+	}, answersAll)
+	ks.Timings.BeginPatience = 2 * time.Second
+	giveUp(t, ks)
+	gone := time.Now()
+	if _, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "x"}); err != nil {
+		t.Error(err)
+	}
+	// The cut was recorded before the call returned.
+	if waited := arrived.Sub(gone); waited < ks.Timings.InterruptOvertake*9/10 {
+		t.Errorf("the next request came after %v", waited)
+	}
+	if len(ks.requests) != 0 {
+		t.Errorf("%d turns are kept", len(ks.requests))
+	}
+}
+
+func TestRequestsAreNotAwaitedForEver(t *testing.T) {
+	t.Parallel()
+	ks := overHTTP(t, runsOn, drops)
+	ks.Timings.InterruptOvertake, ks.Timings.BeginPatience = time.Millisecond, 20*time.Millisecond
+	giveUp(t, ks)
+	started, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "x"})
+	if !errors.Is(err, api.ErrRetryable) || !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "Contexts.Restart") || started {
+		t.Errorf("started %v, %v", started, err)
+	}
+	// Another context is not affected, and the end of the caller's context comes
+	// first.
+	other := overHTTP(t, runsOn, answersAll)
+	giveUp(t, other)
+	if _, err := other.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "x", Context: "b0b"}); err != nil {
+		t.Error(err)
+	}
+	other.Timings.InterruptOvertake = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	started, err = other.ExecuteOverHTTP(ctx, HTTPCall{Code: "x"})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "being interrupted") || started {
+		t.Errorf("started %v, %v", started, err)
+	}
+}
+
+// The interpreter has one request at a time, so that there is none for it to
+// drop.
+func TestRequestsTakeTurns(t *testing.T) {
+	t.Parallel()
+	ks := overHTTP(t, runsOn, answersAll)
+	ks.Timings.InterruptOvertake = time.Millisecond
+	second := make(chan error, 1)
+	first, cancel := context.WithCancel(t.Context())
+	err := whenBegun(first, ks, func() {
+		waits := make(chan struct{})
+		go func() {
+			_, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "y", Queued: func(int) error { close(waits); return nil }})
+			second <- err
+		}()
+		<-waits
+		third, cancelThird := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancelThird()
+		started, err := ks.ExecuteOverHTTP(third, HTTPCall{Code: "z"})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "other code") || started {
+			t.Errorf("started %v, %v", started, err)
+		}
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLineError(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		name, value, traceback string
+		want                   error
+		text                   string
+	}{
+		"restarted":           {"ContextRestarting", "Context was restarted: out of memory", "", ErrDied, ": out of memory"},
+		"lost":                {"WebSocketError", "closed", "", ErrLost, ": closed"},
+		"ended":               {"UnexpectedEndOfExecution", "", "", ErrLost, ""},
+		"exception":           {"ValueError", "x", "", nil, ""},
+		"exception like ours": {"WebSocketError", "x", "Traceback", nil, ""},
+	} {
+		err := LineError(test.name, test.value, test.traceback)
+		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), test.text) {
+			t.Errorf("%s: %v, want %v%s", name, err, test.want, test.text)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package kernelconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Options are what the kernels of a sandbox need of its handle.
+type Options struct {
+	SandboxID string
+	Server    Server
+	Logger    *slog.Logger
+	// Envs is the sandbox's environment; nil means that it is not known, and envd is
+	// asked.
+	Envs map[string]string
+	// Background does work that outlives the call with that ctx. It ends the work's
+	// context when the time for it is up.
+	Background func(ctx context.Context, do func(context.Context))
+}
+
+// Timings are how long the connections to kernels wait for what.
+type Timings struct {
+	// Silence is how long a kernel may be silent before the server is asked whether
+	// the kernel is still busy.
+	Silence time.Duration
+	// AnswerAgain is how long after a cut an answer to the code that may not have
+	// arrived is sent again: by then the server has sent the messages it kept.
+	AnswerAgain time.Duration
+	// InterruptPause is how long an interrupt has to take effect before it is repeated.
+	InterruptPause time.Duration
+	// CancelGrace and LimitGrace are how long the reaction to an interrupt is waited
+	// for: the traceback of where the code was. The former is for a caller whose ctx
+	// has ended, because its call returns within 100 ms; the latter for code that is
+	// over its limit.
+	CancelGrace, LimitGrace time.Duration
+	// InterruptOvertake is how long to wait, after a request over HTTP was cut, for the
+	// interrupt to arrive.
+	InterruptOvertake time.Duration
+	// BeginPatience is how long the interpreter may take after such a cut to run an
+	// empty request. It may take five seconds to notice the cut.
+	BeginPatience time.Duration
+}
+
+// Kernels are the contexts of a sandbox as its handle knows them, and the
+// connections to their kernels.
+type Kernels struct {
+	Timings Timings // to be changed only before the first call
+	options Options
+
+	opening chan struct{} // held by the call that opens a connection or looks up a context
+
+	mu        sync.Mutex
+	open      map[string]*Kernel  // by context
+	defaults  map[string]string   // context by language
+	languages map[string]string   // by context
+	beside    map[string]struct{} // contexts that were created on request: no language's default
+	dead      map[string]deadContext
+	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
+	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
+	requests  map[string]*requestTurn // over HTTP, by context or language
+}
+
+// New returns the kernels of a sandbox. It opens no connection.
+func New(o Options) *Kernels {
+	return &Kernels{
+		options: o,
+		Timings: Timings{
+			Silence: 30 * time.Second, AnswerAgain: time.Second, InterruptPause: 2 * time.Second,
+			CancelGrace: 50 * time.Millisecond, LimitGrace: LimitGrace,
+			InterruptOvertake: 500 * time.Millisecond, BeginPatience: 10 * time.Second,
+		},
+		opening: make(chan struct{}, 1), open: map[string]*Kernel{},
+		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
+		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
+		requests: map[string]*requestTurn{},
+	}
+}
+
+// maxLookups is how many contexts that turn out to have no kernel are tried for a
+// call: the known one may be gone, and the next may be dead.
+const maxLookups = 3
+
+// exclusively waits until no other call opens a connection or looks up a context.
+func (ks *Kernels) exclusively(ctx context.Context) (release func(), err error) {
+	select {
+	case ks.opening <- struct{}{}:
+		return func() { <-ks.opening }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Open returns the connection to a context's kernel, and opens it if there is
+// none. A default context without a kernel is replaced.
+func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, error) {
+	release, err := ks.exclusively(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for range maxLookups {
+		at, err := ks.lookup(ctx, id, language)
+		if err != nil {
+			return nil, err
+		}
+		ks.mu.Lock()
+		k := ks.open[at]
+		ks.mu.Unlock()
+		if k != nil {
+			select {
+			case <-k.done:
+				k.close()
+			default:
+				return k, nil
+			}
+		}
+		session := jupyter.NewID()
+		conn, err := ks.dial(ctx, at, session)
+		if err == nil {
+			ks.mu.Lock()
+			k = newKernel(ks, at, ks.languages[at], session, conn, ks.replaced[at])
+			delete(ks.replaced, at)
+			ks.open[at] = k
+			ks.mu.Unlock()
+			return k, nil
+		}
+		if refused, ok := errors.AsType[*jupyter.DialError](err); !ok || refused.StatusCode != http.StatusNotFound {
+			return nil, err
+		}
+		if found, why := ks.bury(ctx); why != nil {
+			return nil, why
+		} else if !found {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
+}
+
+// Opened returns the connection to the default context of a language; nil if there
+// is none.
+func (ks *Kernels) Opened(language string) *Kernel {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return ks.open[ks.defaults[language]]
+}
+
+// Close ends all connections.
+func (ks *Kernels) Close() {
+	ks.mu.Lock()
+	open := ks.open
+	ks.open = map[string]*Kernel{}
+	ks.mu.Unlock()
+	for _, k := range open {
+		k.close()
+	}
+}

@@ -1,0 +1,41 @@
+package kernelconn
+
+import "fmt"
+
+// lose records that a context has lost its variables when there was no call to
+// report it to.
+func (ks *Kernels) lose(id, why string) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	ks.lost[ks.lossOf(id)] = why
+}
+
+// noteEnd records that the kernel of a context ended.
+func (ks *Kernels) noteEnd(id string) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	ks.replaced[id] = true
+}
+
+// lossOf returns the key of a context in ks.lost: for a default context it is the
+// language, because another context may take its place. The caller holds ks.mu.
+func (ks *Kernels) lossOf(id string) string {
+	if language := ks.languages[id]; ks.defaults[language] == id {
+		return language
+	}
+	return id
+}
+
+// Loss returns, once, the error of a context that lost its variables between two
+// calls.
+func (ks *Kernels) Loss(id string) error {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	key := ks.lossOf(id)
+	why, ok := ks.lost[key]
+	if !ok {
+		return nil
+	}
+	delete(ks.lost, key)
+	return fmt.Errorf("%w: %s", ErrRestarted, why)
+}

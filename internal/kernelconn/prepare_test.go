@@ -1,0 +1,76 @@
+package kernelconn
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+)
+
+// The environment of the sandbox is set once, and that of a call before and undone
+// after it.
+func TestEnvs(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	codes := make(chan string, 10)
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		codes <- jupytertest.Code(m)
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	ks := s.kernelsOf(Options{Envs: map[string]string{"ALWAYS": "here"}})
+	envs := map[string]string{"K": "'\"; import os"}
+	for range 2 {
+		if _, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := replaceEnvs(envs)
+	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}
+	var got []string
+	for range want {
+		got = append(got, <-codes)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A fresh kernel drops what it says on iopub until it has heard of the websocket
+// that was opened while it started. No code is sent into that gap.
+func TestFreshKernelThatIsNotHeard(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	deaf := 0 // requests of which the answer on iopub does not come
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		switch {
+		case jupytertest.Code(m) == "die":
+			deaf = 2
+			k.Begin(m)
+			k.Status(nil, "restarting")
+			return
+		case deaf > 0:
+			deaf--
+		default:
+			k.Begin(m)
+			k.Stream(m, "stdout", "ran "+jupytertest.Code(m))
+			defer k.Status(m, "idle")
+		}
+		k.Reply(m, "ok")
+	})
+	ks := s.kernels()
+	if _, err := run(t.Context(), ks, "die", Handler{}); !errors.Is(err, ErrDied) {
+		t.Fatalf("code that ended its kernel: %v", err)
+	}
+	printed, err := run(t.Context(), ks, "x", Handler{})
+	if err != nil {
+		t.Fatalf("the next: %v", err)
+	}
+	if want := "ran x"; printed != want {
+		t.Errorf("the next printed %q, want %q", printed, want)
+	}
+}

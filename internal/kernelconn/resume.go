@@ -1,0 +1,97 @@
+package kernelconn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// resumeTime is how long to try to reconnect after a connection was cut during an
+// execution.
+const resumeTime = 5 * time.Second
+
+// resume continues over another websocket. If there is none the execution is
+// over, unless it was only given up.
+func (k *Kernel) resume(ctx context.Context, e *execution) error {
+	err := k.reconnect(ctx, e)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		e.messages <- nil // there is room: nothing else writes now
+		return e.interrupted(ctx, k.id)
+	}
+	e.over = true
+	k.primed.Store(false)
+	return err
+}
+
+// reconnect opens another websocket in place of one that was cut during an
+// execution, and sends a barrier request through the same queue: a kernel that
+// answers the barrier has finished with the execution.
+func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
+	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
+	defer context.AfterFunc(k.life, cancel)()
+	if !e.busy && k.refused() {
+		return errTooBig
+	}
+	k.hangUp()
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		conn, err := k.kernels.dial(ctx, k.id, k.session)
+		if err == nil {
+			return k.continueOver(conn, e)
+		}
+		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
+			return fmt.Errorf("%w: the sandbox no longer has it", ErrDied)
+		}
+		if k.life.Err() != nil || k.kernels.options.Server.Gone(err) {
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: it could not be made again: %w", ErrLost, err)
+		}
+	}
+}
+
+// continueOver continues an execution over another websocket.
+func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution) error {
+	k.mu.Lock()
+	if k.life.Err() != nil {
+		k.mu.Unlock()
+		_ = conn.Close()
+		return ErrLost
+	}
+	header := jupyter.NewHeader("kernel_info_request", k.session, username)
+	k.conn, k.broken, e.resumed = conn, false, true
+	k.seen.resume()
+	answersInOrder := k.language == DefaultLanguage
+	if answersInOrder {
+		e.barrier = header.MsgID
+	}
+	k.reading.Go(func() { k.receive(conn) })
+	k.mu.Unlock()
+	if !answersInOrder {
+		return nil // kernels of some languages answer while code runs
+	}
+	// If this fails, receive notices.
+	_ = conn.Send(&jupyter.Message{Channel: jupyter.Shell, Header: header, Content: json.RawMessage("{}")})
+	return nil
+}
+
+// complete reports whether no message of the kernel was missed during an
+// execution.
+func (k *Kernel) complete(e *execution) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !e.resumed || e.busy && k.seen.complete()
+}

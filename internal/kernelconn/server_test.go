@@ -1,0 +1,129 @@
+package kernelconn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testSandbox = "i1234567890"
+	testContext = "c0ffee"
+)
+
+// server is a [Server] over real HTTP. A test sets the parts it needs.
+type server struct {
+	t        testing.TB
+	url      string
+	kernel   func(*jupytertest.Kernel) // serves one websocket
+	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
+	contexts http.HandlerFunc          // instead of the one that there is
+	execute  http.HandlerFunc          // of the interpreter
+	rest     http.HandlerFunc          // of Jupyter
+}
+
+func newServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{t: t}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// kernels returns the kernels of a handle that is closed at the end of the test.
+func (s *server) kernels() *Kernels { return s.kernelsOf(Options{}) }
+
+// kernelsOf is like kernels, with options.
+func (s *server) kernelsOf(o Options) *Kernels {
+	s.t.Helper()
+	var background sync.WaitGroup
+	o.SandboxID, o.Server = testSandbox, s
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Envs == nil {
+		o.Envs = map[string]string{}
+	}
+	o.Background = func(ctx context.Context, do func(context.Context)) {
+		background.Go(func() { do(context.WithoutCancel(ctx)) })
+	}
+	ks := New(o)
+	s.t.Cleanup(func() {
+		ks.Close()
+		background.Wait()
+	})
+	return ks
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/contexts") && s.contexts != nil:
+		s.contexts(w, r)
+	case r.URL.Path == "/contexts":
+		fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
+	case r.URL.Path == "/execute":
+		s.execute(w, r)
+	case !strings.HasSuffix(r.URL.Path, "/channels") && s.rest != nil:
+		s.rest(w, r)
+	case !strings.HasSuffix(r.URL.Path, "/channels"):
+		w.WriteHeader(http.StatusNoContent)
+	case s.socket != nil:
+		s.socket(w, r)
+	default:
+		k, err := jupytertest.Upgrade(s.t, w, r)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		defer k.Socket.Close()
+		s.kernel(k)
+	}
+}
+
+func (s *server) Do(ctx context.Context, _ int, method, path string, body []byte, _ bool) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultClient.Do(r)
+}
+
+func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
+	return jupyter.Dial(ctx, websocket.DefaultDialer, "ws"+strings.TrimPrefix(s.url, "http")+path, nil)
+}
+
+func (s *server) Gone(error) bool { return false }
+
+// run runs code in the default context and returns what it prints.
+func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {
+	message := h.Message
+	h.Message = func(m *jupyter.Message) error {
+		if m.Header.MsgType == "stream" {
+			_, text, err := jupyter.ParseStream(m.Content)
+			if err != nil {
+				return err
+			}
+			printed += string(text)
+		}
+		if message == nil {
+			return nil
+		}
+		return message(m)
+	}
+	_, err = ks.Execute(ctx, Call{Request: jupyter.ExecuteRequest{Code: code, StoreHistory: true}, Handler: h})
+	return printed, err
+}

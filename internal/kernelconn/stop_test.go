@@ -1,0 +1,242 @@
+package kernelconn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+)
+
+// An interrupt without effect is followed by a restart, and that by the end of
+// the kernel; each step is logged.
+func TestStopEscalates(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		restart int
+		steps   []string
+	}{
+		"restart": {http.StatusOK, []string{"interrupt", "interrupt", "interrupt", "restart"}},
+		"kill":    {http.StatusInternalServerError, []string{"interrupt", "interrupt", "interrupt", "restart", "DELETE"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			var mu sync.Mutex
+			var steps []string
+			hanging, ran := make(chan *jupytertest.Kernel, 1), make(chan struct{}, 2)
+			s.rest = func(w http.ResponseWriter, r *http.Request) {
+				step := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+				if r.Method == http.MethodDelete {
+					step = r.Method
+				}
+				mu.Lock()
+				steps = append(steps, step)
+				mu.Unlock()
+				if step == "restart" {
+					(<-hanging).Status(nil, "restarting")
+					select {
+					case <-ran: // too early: it has not been reported yet
+					case <-time.After(100 * time.Millisecond):
+					}
+					w.WriteHeader(test.restart)
+					return
+				}
+				w.WriteHeader(http.StatusNoContent)
+			}
+			s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+				k.Begin(m)
+				if jupytertest.Code(m) == "hang" {
+					k.Stream(m, "stdout", "x")
+					hanging <- k
+					return
+				}
+				ran <- struct{}{}
+				k.Reply(m, "ok")
+				k.Status(m, "idle")
+			})
+			var log strings.Builder
+			ks := s.kernelsOf(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			ks.Timings.InterruptPause = time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err := run(ctx, ks, "hang", printing(cancel))
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
+				t.Errorf("the next: %v", err)
+			}
+			if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
+				t.Errorf("the one after that: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(test.steps, steps); diff != "" {
+				t.Error(diff)
+			}
+			for _, step := range []string{"interrupting code", "restarting a kernel"} {
+				if !strings.Contains(log.String(), step) {
+					t.Errorf("the log does not tell %q: %s", step, log.String())
+				}
+			}
+		})
+	}
+}
+
+// A call that waits while the one before it is interrupted learns if that cost
+// the kernel.
+func TestStopThatKills(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	interrupted, waiting := make(chan struct{}, interruptTries), make(chan struct{})
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		interrupted <- struct{}{}
+	}
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) == "hang" {
+			k.Stream(m, "stdout", "x")
+			<-interrupted
+			<-waiting
+			k.Status(nil, "restarting")
+			return
+		}
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	ks := s.kernels()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := run(ctx, ks, "hang", printing(cancel))
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := run(t.Context(), ks, "x", Handler{Queued: func(int) error { close(waiting); return nil }}); !errors.Is(err, ErrRestarted) {
+		t.Errorf("the next: %v", err)
+	}
+	if _, err := run(t.Context(), ks, "x", Handler{}); err != nil {
+		t.Errorf("the one after that: %v", err)
+	}
+}
+
+// Code may keep its kernel from reporting that it began. What reveals it is that
+// the server takes the kernel for idle: then no other client's code is running.
+func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	sent := make(chan struct{})
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"execution_state":"idle"}`)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		if jupytertest.Code(m) == "hang" {
+			close(sent)
+			return
+		}
+		k.Begin(m)
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	ks := s.kernels()
+	ks.Timings.InterruptPause = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-sent; cancel() }()
+	if _, err := run(ctx, ks, "hang", Handler{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := run(ctx, ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
+		t.Errorf("the next: %v", err)
+	}
+	if _, err := run(ctx, ks, "x", Handler{}); err != nil {
+		t.Errorf("the one after it: %v", err)
+	}
+}
+
+// If a kernel is silent, its server is asked about it.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]error{"dead": ErrDied, "": ErrDied, "idle": ErrLost, "busy": nil} {
+		s := newServer(t)
+		asked := make(chan struct{}, 1000)
+		s.rest = func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			if state == "" {
+				http.NotFound(w, r)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
+		}
+		s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+			k.Begin(m)
+			if state != "busy" {
+				return
+			}
+			for range 3 {
+				<-asked
+			}
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		})
+		ks := s.kernels()
+		ks.Timings.Silence = time.Millisecond
+		if _, err := run(t.Context(), ks, "x", Handler{}); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", state, err, want)
+		}
+	}
+}
+
+// A connection that ended while nothing ran is no reason to fail.
+func TestStaleConnection(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	var runs atomic.Int32
+	s.kernel = func(k *jupytertest.Kernel) {
+		if m := k.Next(); m != nil {
+			runs.Add(1)
+			k.Begin(m)
+			k.Reply(m, "ok")
+			k.Status(m, "idle")
+		}
+	}
+	ks := s.kernels()
+	for i := range 20 {
+		if _, err := run(t.Context(), ks, "x", Handler{}); err != nil && !errors.Is(err, ErrLost) {
+			t.Errorf("%d: %v", i, err)
+		}
+		k := ks.Opened("python")
+		<-k.Done()
+	}
+	if runs.Load() != 20 {
+		t.Errorf("ran %d times", runs.Load())
+	}
+}
+
+// printing calls f with the first output of code.
+func printing(f func()) Handler {
+	return Handler{Message: func(m *jupyter.Message) error {
+		if m.Header.MsgType == "stream" {
+			f()
+		}
+		return nil
+	}}
+}
