@@ -32,7 +32,7 @@ var imports = map[string]string{
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine/room internal/cloud/network internal/cloud/pyenv" +
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
@@ -80,15 +80,17 @@ var imports = map[string]string{
 	"internal/runhost":                          "internal/jupyter",
 	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine/room" +
-		" internal/cloud/lifecycle internal/cloud/network internal/cloud/pyenv internal/cloud/reexec" +
-		" internal/cloud/requestlog internal/protocol",
+	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
+		" internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network internal/cloud/pyenv" +
+		" internal/cloud/reexec internal/cloud/requestlog internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/requestlog internal/protocol",
-	"internal/cloud/edge":                   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine/room":            "internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
+	"internal/cloud/edge":   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
+	"internal/cloud/engine": "",
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/pty internal/cloud/survey internal/protocol" +
+		" internal/shell",
 	"internal/cloud/engine/room/escapetest": "",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +

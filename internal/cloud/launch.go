@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -37,7 +38,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.engine.newSandbox(ctx, room.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
+	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			return conn, edgeError(err)
 		},
 	})
-	return &reachable{instance: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
 }
 
 // tellDenial logs that a sandbox was denied a connection.
@@ -88,17 +89,17 @@ func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 // names, and where most traffic is denied: a proxy can explain that, a refused
 // connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules) bool {
-	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != room.EgressTransparent
+	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.Report().Egress != engine.EgressTransparent
 }
 
 // edgeError translates an error of the supervisor into one of package edge.
 func edgeError(err error) error {
 	switch {
-	case errors.Is(err, room.ErrPortClosed):
+	case errors.Is(err, engine.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
-	case errors.Is(err, room.ErrGone):
+	case errors.Is(err, engine.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
-	case errors.Is(err, room.ErrTooMany):
+	case errors.Is(err, engine.ErrTooMany):
 		return fmt.Errorf("%w: %w", edge.ErrTooMany, err)
 	}
 	return err
@@ -106,7 +107,7 @@ func edgeError(err error) error {
 
 // reachable is a sandbox that the router knows until the sandbox is closed.
 type reachable struct {
-	instance
+	engine.Sandbox
 	cloud   *Cloud
 	id      string
 	denials *network.Denials
@@ -114,7 +115,7 @@ type reachable struct {
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
-	err := r.instance.Close()
+	err := r.Sandbox.Close()
 	if n := r.denials.Count(); n > 0 {
 		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
@@ -123,7 +124,7 @@ func (r *reachable) Close() error {
 
 // SetEgress changes what the sandbox may reach.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	r.instance.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
+	r.Sandbox.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
 }
 
 // searchPath returns the PATH inside the sandbox. The Python that kernels run

@@ -5,6 +5,8 @@ package room
 import (
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // buildPackage makes a package in the sandbox whose scripts and files need what
@@ -33,7 +35,7 @@ func TestPackages(t *testing.T) {
 	if !exists(dpkgTree) {
 		t.Skip("this machine has no dpkg")
 	}
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	if got := sh(t, s, "dpkg-query -W -f '${Status}' dpkg"); got.Output != "install ok installed" {
 		t.Errorf("the host's packages: %+v", got)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // TestBirthplace: the processes of a sandbox are in its groups, and no thread of
@@ -21,7 +23,7 @@ import (
 func TestBirthplace(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{ID: "born"})
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "born"})
 	if s.group == nil || len(s.group.dirs) == 0 {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for a sandbox")

@@ -13,7 +13,13 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
+
+// agentThreads is how many more threads than its allowed processes the group of a
+// sandbox may have. They are for the agent, which dies if it cannot start a thread.
+const agentThreads = 128
 
 var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
 
@@ -22,9 +28,9 @@ type spawned struct {
 	err   error
 }
 
-func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	limits := o.Limits.WithDefaults()
-	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
+	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
 	if len(o.Config) > maxConfig {
@@ -55,7 +61,7 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
 // and with its agent started and waiting for its configuration.
-func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox, error) {
+func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
 		limits:   limits,
@@ -86,7 +92,7 @@ func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox
 
 // begin turns a prepared sandbox into the one that o describes, and returns when
 // its agent is ready. If it fails the sandbox is closed.
-func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
+func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as role) error {
 	s.options = o
 	err := s.configure(ctx, as)
 	if err == nil && as == roleAgent {
@@ -105,7 +111,7 @@ func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return ErrGone
+		return engine.ErrGone
 	}
 	var life context.Context
 	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
@@ -138,7 +144,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	s.agent = agent
 	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
-	if s.room.rung != Full {
+	if s.room.rung != engine.Full {
 		p, err := s.makePlace()
 		s.place = &p
 		if err != nil {
@@ -210,7 +216,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 // makeGroup makes the groups of the sandbox, with its limits.
 func (s *Sandbox) makeGroup() (*group, error) {
 	limits := s.limits
-	if s.room.rung == Full { // at this level the sandbox's own processes are bounded without the group, too
+	if s.room.rung == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += agentThreads
 	}
 	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
@@ -294,7 +300,7 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 
 func (s *Sandbox) causeOfDeath() error {
 	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
-		return ErrOutOfMemory
+		return engine.ErrOutOfMemory
 	}
 	if s.status.Signaled() {
 		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
@@ -374,7 +380,7 @@ func (s *Sandbox) rlimits() ([]rlimit, error) {
 	if s.room.groups.how("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
-	if s.room.rung == Full { // at the other levels all processes of the id count
+	if s.room.rung == engine.Full { // at the other levels all processes of the id count
 		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
 	}
 	return limits, nil

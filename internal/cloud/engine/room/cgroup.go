@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // groups is the instance's place in the control group hierarchies: one directory in
@@ -272,7 +274,7 @@ type group struct {
 }
 
 // create makes the groups of a sandbox with its limits.
-func (g *groups) create(name string, l Limits) (*group, error) {
+func (g *groups) create(name string, l engine.Limits) (*group, error) {
 	s := &group{}
 	for controller, h := range g.byController {
 		dir := filepath.Join(h.dir, name)
@@ -307,7 +309,7 @@ type setting struct {
 }
 
 // settings returns the settings in the order in which the kernel accepts them.
-func settings(controller string, version int, l Limits) []setting {
+func settings(controller string, version int, l engine.Limits) []setting {
 	const period = 100_000 // µs
 	quota := strconv.Itoa(int(l.CPUs * period))
 	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)

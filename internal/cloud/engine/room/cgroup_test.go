@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 func TestParseCgroupMounts(t *testing.T) {
@@ -135,7 +137,7 @@ func TestUnified(t *testing.T) {
 	if exists(filepath.Join(m.own, "instance")) || exists(filepath.Join(filepath.Dir(filepath.Dir(m.own)), "instance")) {
 		t.Error("groups are left elsewhere")
 	}
-	s, err := g.create("1", Limits{})
+	s, err := g.create("1", engine.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +162,7 @@ func TestUnified(t *testing.T) {
 // TestSettings: what is written to which file, by the version of the hierarchy.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	limits := Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Processes: 100}
+	limits := engine.Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Processes: 100}
 	tests := map[string][]setting{
 		"memory 1": {{"memory.limit_in_bytes", "1073741824", false}, {"memory.memsw.limit_in_bytes", "1073741824", true}},
 		"memory 2": {{"memory.max", "1073741824", false}, {"memory.swap.max", "0", true}},

@@ -4,10 +4,10 @@ package room
 
 import (
 	"bufio"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"math"
 	"os"
 	"os/exec"
@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	_ "embed"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 //go:embed testdata/take.py
@@ -44,7 +44,7 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 // leaves enough for another one, and for the server's user.
 func TestGreed(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted} {
+	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
 		// One after the other: of the server's own id both levels count together.
 		t.Run(string(rung), func(t *testing.T) {
 			r := newRoomOn(t, rung)
@@ -55,15 +55,15 @@ func TestGreed(t *testing.T) {
 			// Sandboxes without namespaces that share the server's id share its
 			// counts; see the package's comment. The server's user still keeps its
 			// part.
-			apart := rung == Full || r.ids.ranged
-			greedy, other := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "other"})
+			apart := rung == engine.Full || r.ids.ranged
+			greedy, other := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			got := takeInside(t, greedy, apart, 1<<17, users)
 			t.Logf("it took %+v", got)
 			if apart && got.Instances == 0 || got.Timers+got.Signals == 0 {
 				t.Errorf("it took %+v: nothing is shown", got)
 			}
 			if apart { // POSIX queues are refused where they would be the host's
-				takeInside(t, other, true, modest, 1).check(t, "another sandbox", rung == Full)
+				takeInside(t, other, true, modest, 1).check(t, "another sandbox", rung == engine.Full)
 			}
 			takeHere(t).check(t, "the server's user", true)
 		})
@@ -130,7 +130,7 @@ func takeHere(t *testing.T) (got taken) {
 // change them.
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
 	if !exists(countersDirectory) {
 		t.Skip("this kernel has no maxima for user namespaces")
 	}
@@ -145,7 +145,7 @@ func TestCounters(t *testing.T) {
 // gets none.
 func TestAsynchronousRequests(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
 	script := fmt.Sprintf("import ctypes; l = ctypes.CDLL(None, use_errno=True); c = ctypes.c_ulong(); print(l.syscall(%d, 1, ctypes.byref(c)), ctypes.get_errno())", unix.SYS_IO_SETUP)
 	if got, want := sh(t, s, "python3 -c '"+script+"'"), fmt.Sprintf("-1 %d\n", unix.ENOSYS); got.Output != want {
 		t.Errorf("got %+v, want %q", got, want)
@@ -165,8 +165,8 @@ func TestUninherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []Isolation{Full, Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{Limits: Limits{Processes: 500}})
+	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, rung), engine.SandboxOptions{Limits: engine.Limits{Processes: 500}})
 		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
 		var priority, nice, locked, signals, queues, files int64
 		if _, err := fmt.Sscan(got.Output, &priority, &nice, &locked, &signals, &queues, &files); err != nil {
@@ -210,10 +210,10 @@ func TestCloudProcesses(t *testing.T) {
 	if r.ids.ranged && r.groups.how("pids") == "" {
 		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.why["pids"])
 	}
-	limits := Limits{Processes: each}
+	limits := engine.Limits{Processes: each}
 	var sandboxes []*Sandbox
 	for _, id := range []string{"one", "two"} {
-		sandboxes = append(sandboxes, newSandbox(t, r, SandboxOptions{ID: id, Limits: limits}))
+		sandboxes = append(sandboxes, newSandbox(t, r, engine.SandboxOptions{ID: id, Limits: limits}))
 	}
 	const greedy = `cd $TMPDIR && cat > forks.py <<'END'
 import os, signal
@@ -243,7 +243,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 		t.Errorf("%d processes in all, of at most %d", total, all)
 	}
 	for range 10 { // these soon fail, and must not end the room
-		if s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late", Limits: limits}); err == nil {
+		if s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "late", Limits: limits}); err == nil {
 			s.Close()
 		}
 	}
@@ -251,7 +251,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 		t.Error(err)
 	}
 	until(t, "the other sandbox starts a process", func() bool { return sh(t, sandboxes[1], "echo alive").Output == "alive\n" })
-	if got := sh(t, newSandbox(t, r, SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
+	if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
 		t.Errorf("%+v", got)
 	}
 }

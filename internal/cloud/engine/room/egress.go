@@ -15,33 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
-
-// Egress connects a sandbox to the outside. Its methods are called concurrently,
-// and their arguments cannot be trusted. The connections that Dial and Connect
-// return should have CloseWrite, as *net.TCPConn does, to pass on that the inside
-// has no more to send.
-type Egress interface {
-	// Dial connects to a host, a name or an address, on behalf of the proxy inside.
-	// An error that has a method Denied() bool is reported to the proxy as denied
-	// if the method returns true.
-	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
-	// Connect connects to the address that the program at the other end of inside
-	// wanted to reach: the local address of inside. It may read what it needs to
-	// know from inside, and must then pass that on. After an error inside is reset.
-	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
-	// Answer answers a DNS query. Query and answer are in the format of DNS, and
-	// the answer fits into 512 bytes; nil means no answer. If ctx has ended it
-	// immediately answers that it cannot.
-	Answer(ctx context.Context, query []byte) []byte
-	// Closed reports whether nothing may be reached, so that connections are
-	// refused before they are made.
-	Closed() bool
-}
-
-// EgressTransparent is the value of [Report].Egress if every program inside can
-// reach the outside.
-const EgressTransparent = "transparent"
 
 // Bounds of the DNS queries of one sandbox.
 const (
@@ -110,9 +86,9 @@ func (e *exit) close() {
 // judgeWay records what the first sandbox found out about the egress path.
 func (r *Room) judgeWay(probe *Sandbox) {
 	switch {
-	case r.rung != Full:
+	case r.rung != engine.Full:
 		r.report.Egress = "none: no network namespaces"
-		if r.rung == None {
+		if r.rung == engine.None {
 			r.report.Egress = "not isolated: the machine's own network"
 		}
 	case probe.exit == nil:
@@ -122,25 +98,25 @@ func (r *Room) judgeWay(probe *Sandbox) {
 			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
 	default:
 		r.way = wayBuild
-		r.report.Egress = EgressTransparent
+		r.report.Egress = engine.EgressTransparent
 	}
 }
 
 // passage is one setting of the egress, while it is in force.
 type passage struct {
-	egress Egress
+	egress engine.Egress
 	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
 	close  context.CancelFunc
 }
 
 // startEgress begins to serve the egress path.
-func (s *Sandbox) startEgress(life context.Context, e Egress) {
+func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 	if e == nil {
 		s.exit.close()
 		return
 	}
 	var changing sync.Mutex
-	s.change = func(e Egress) {
+	s.change = func(e engine.Egress) {
 		changing.Lock()
 		defer changing.Unlock()
 		open, end := context.WithCancel(life)
@@ -162,7 +138,7 @@ func (s *Sandbox) startEgress(life context.Context, e Egress) {
 
 // SetEgress changes the egress of a sandbox that was started with one. Connections
 // through the old one are cut off.
-func (s *Sandbox) SetEgress(e Egress) { s.change(e) }
+func (s *Sandbox) SetEgress(e engine.Egress) { s.change(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
 // kernel refuses connections to a socket that does not listen.

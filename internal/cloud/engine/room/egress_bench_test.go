@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // BenchmarkEgress compares what the egress path costs a program with the cost on
@@ -32,7 +34,7 @@ func BenchmarkEgress(b *testing.B) {
 	}))
 	defer server.Close()
 	to := server.Listener.Addr().(*net.TCPAddr)
-	s := newSandbox(b, transparentRoom(b), SandboxOptions{Egress: &testEgress{connect: func(ctx context.Context, _ *net.TCPConn) (net.Conn, error) {
+	s := newSandbox(b, transparentRoom(b), engine.SandboxOptions{Egress: &testEgress{connect: func(ctx context.Context, _ *net.TCPConn) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}}})
 	ways := []struct {
@@ -90,7 +92,7 @@ func BenchmarkWay(b *testing.B) {
 			r := transparentRoom(b)
 			r.way = w
 			for b.Loop() {
-				s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
+				s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
 				if err != nil {
 					b.Fatal(err)
 				}

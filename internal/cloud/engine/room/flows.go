@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // serve answers the agent until it ends. Nothing that the agent says is trusted.
@@ -42,7 +44,7 @@ func (s *Sandbox) answer(m message) error {
 	if m.Kind == kindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
-	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == Restricted {
+	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == engine.Restricted {
 		return s.giveTerminal(m.ID)
 	}
 	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
@@ -51,7 +53,7 @@ func (s *Sandbox) answer(m message) error {
 	select {
 	case s.dialling <- struct{}{}:
 	default:
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", engine.ErrTooMany, maxDialling))
 	}
 	if err := s.room.flows.take(&s.carried); err != nil {
 		<-s.dialling
@@ -135,8 +137,8 @@ func pour(to, from net.Conn) {
 	}
 }
 
-// Dial connects to a port inside. Errors are [ErrPortClosed] if nothing listens
-// there, [ErrGone] if the sandbox has ended, and [ErrTooMany].
+// Dial connects to a port inside. Errors are [engine.ErrPortClosed] if nothing listens
+// there, [engine.ErrGone] if the sandbox has ended, and [engine.ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
@@ -147,15 +149,15 @@ func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
-		return nil, ErrPortClosed
+		return nil, engine.ErrPortClosed
 	}
 	if s.reason.Load() != nil {
-		return nil, ErrGone
+		return nil, engine.ErrGone
 	}
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxStreams)
+		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, maxStreams)
 	}
 	conn, theirs, err := streamPair()
 	if err != nil {
@@ -170,7 +172,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	if err != nil {
 		_ = st.Close()
-		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
+		if errors.Is(err, engine.ErrPortClosed) || ctx.Err() != nil {
 			return nil, because(ctx, err)
 		}
 		return nil, s.whyUnanswered(err)
@@ -188,7 +190,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 	}
 	select {
 	case <-s.exited:
-		return ErrGone
+		return engine.ErrGone
 	case <-patience.C:
 		return fmt.Errorf("the agent did not answer: %w", err)
 	}
@@ -214,7 +216,7 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	if status[0] != statusConnected {
-		return ErrPortClosed
+		return engine.ErrPortClosed
 	}
 	return conn.SetReadDeadline(time.Time{})
 }

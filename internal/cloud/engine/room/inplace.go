@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -45,7 +46,7 @@ func planPlaces(instance string) string {
 
 // makePlaces makes that directory. Others may go through it but not list it.
 func (r *Room) makePlaces() error {
-	if r.rung == Full {
+	if r.rung == engine.Full {
 		return nil
 	}
 	if err := os.Mkdir(r.places, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // may exist from the level tried before
@@ -58,7 +59,7 @@ func (r *Room) makePlaces() error {
 // name cannot be guessed: where sandboxes share an id, one that knew the name could
 // change the mode of the directory (Landlock does not check chmod).
 func (s *Sandbox) makePlace() (place, error) {
-	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == Restricted}
+	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
 	for _, dir := range []string{p.home(), p.temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))
@@ -74,7 +75,7 @@ func (s *Sandbox) makePlace() (place, error) {
 // placeID returns the host's id that a restricted sandbox runs as if the server is
 // root; otherwise the sandbox runs as the server does.
 func (r *Room) placeID(slot uint32) (int, bool) {
-	return idBase + firstID(slot), r.rung == Restricted && r.ids.ranged
+	return idBase + firstID(slot), r.rung == engine.Restricted && r.ids.ranged
 }
 
 // removePlace removes a directory of sandboxes, including directories whose mode

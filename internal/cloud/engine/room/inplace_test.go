@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 func TestRestricted(t *testing.T) {
 	t.Parallel()
-	r := newRoomOn(t, Restricted)
-	s := newSandbox(t, r, SandboxOptions{})
+	r := newRoomOn(t, engine.Restricted)
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	t.Logf("%+v", r.Report())
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("ESCAPED"), 0o644); err != nil {
@@ -60,7 +62,7 @@ func TestRestricted(t *testing.T) {
 // others.
 func TestOwnProcess(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
 	tests := []struct{ name, command, want string }{
 		{"limits", "ulimit -n 64 && python3 -c 'import os, resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1])'", "64 64"},
 		{"priority", "nice -n 3 python3 -c 'import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.nice(2))'", "3 5"},
@@ -82,7 +84,7 @@ func TestOwnProcess(t *testing.T) {
 // limit, and those that it has closed no longer count.
 func TestTerminals(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
 	for range 2 {
 		got := call(t, s, "/terminals", testRequest{})
 		if got.Status != maxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
@@ -94,14 +96,14 @@ func TestTerminals(t *testing.T) {
 // TestInPlace: what works, and what is left behind, without namespaces.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
+	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, rung)
 			if got := r.Report().Isolation; got != rung {
 				t.Fatalf("the room is on %q", got)
 			}
-			s, other := newSandbox(t, r, SandboxOptions{}), newSandbox(t, r, SandboxOptions{ID: "other"})
+			s, other := newSandbox(t, r, engine.SandboxOptions{}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			if got := sh(t, s, `cd && pwd && echo x > file && mkdir $TMPDIR/closed && touch $TMPDIR/closed/in && chmod 0 $TMPDIR/closed && python3 -c 'print(6*7)'`); !strings.HasSuffix(got.Output, "/home/user\n42\n") {
 				t.Errorf("got %+v", got)
 			}

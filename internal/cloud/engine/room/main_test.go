@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
@@ -213,12 +214,12 @@ func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(
 func startRoom(t testing.TB, o Options) *Room {
 	t.Helper()
 	o.Dir = instanceDir(t)
-	if o.Isolation == Auto {
-		o.Isolation = Full
+	if o.Isolation == engine.Auto {
+		o.Isolation = engine.Full
 	}
 	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r, err := Start(t.Context(), o)
-	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
+	if errors.Is(err, engine.ErrNoIsolation) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine does not give it: %v", err)
 	}
 	if err != nil {
@@ -229,10 +230,10 @@ func startRoom(t testing.TB, o Options) *Room {
 
 func newRoom(t testing.TB) *Room {
 	t.Helper()
-	return newRoomOn(t, Full)
+	return newRoomOn(t, engine.Full)
 }
 
-func newRoomOn(t testing.TB, rung Isolation) *Room {
+func newRoomOn(t testing.TB, rung engine.Isolation) *Room {
 	t.Helper()
 	r := startRoom(t, Options{Isolation: rung})
 	t.Cleanup(func() {
@@ -243,7 +244,7 @@ func newRoomOn(t testing.TB, rung Isolation) *Room {
 	return r
 }
 
-func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
+func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 	t.Helper()
 	if o.ID == "" {
 		o.ID = "test"
@@ -271,7 +272,7 @@ type left struct {
 // serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
-	o := Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
+	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
 	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
 		o.Trees, o.Zygote = env.Trees, encode(env)
 	}
@@ -281,10 +282,10 @@ func serveUntilKilled(dir string) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for o.Zygote != nil && r.rung == Full && !r.zygote.isWarm() {
+	for o.Zygote != nil && r.rung == engine.Full && !r.zygote.isWarm() {
 		<-tick.C // until then it may not be there to be left behind
 	}
-	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
+	s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "victim"})
 	if err != nil {
 		log.Fatal(err)
 	}

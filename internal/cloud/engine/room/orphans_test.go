@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // chain is a script of a few chains of processes, in which each process starts the
@@ -86,7 +88,7 @@ func isFree(f *os.File) bool {
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
 	pid := r.room.cmd.Process.Pid
-	if r.rung == Full {
+	if r.rung == engine.Full {
 		return pid
 	}
 	children, err := childrenOf(pid)
@@ -101,12 +103,12 @@ func roomPID(t testing.TB, r *Room) int {
 // start meanwhile.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
+	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
 		for _, closed := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/closed %v", rung, closed), func(t *testing.T) {
 				t.Parallel()
 				r := newRoomOn(t, rung)
-				s := newSandbox(t, r, SandboxOptions{})
+				s := newSandbox(t, r, engine.SandboxOptions{})
 				lock := startChain(t, s)
 				if !closed {
 					conn, err := s.Dial(t.Context(), 49983)
@@ -116,7 +118,7 @@ func TestChain(t *testing.T) {
 					fmt.Fprint(conn, "POST /run HTTP/1.0\r\nContent-Length: 30\r\n\r\n"+`{"Command":"kill -KILL $PPID"}`)
 					_, _ = io.Copy(io.Discard, conn) // until the agent is gone
 					conn.Close()
-					if got := sh(t, newSandbox(t, r, SandboxOptions{ID: "meanwhile"}), "echo alive"); got.Output != "alive\n" {
+					if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "meanwhile"}), "echo alive"); got.Output != "alive\n" {
 						t.Errorf("%+v", got)
 					}
 					<-s.Done()
@@ -139,11 +141,11 @@ func TestChain(t *testing.T) {
 // the room either.
 func TestRoomKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
+	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, rung)
-			s := newSandbox(t, r, SandboxOptions{})
+			s := newSandbox(t, r, engine.SandboxOptions{})
 			lock := startDetached(t, s)
 			if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -166,8 +168,8 @@ func TestRoomKilled(t *testing.T) {
 // says so.
 func TestProcessesLeft(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Isolation: Restricted})
-	s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "test"})
+	r := startRoom(t, Options{Isolation: engine.Restricted})
+	s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,10 +183,10 @@ func TestProcessesLeft(t *testing.T) {
 	}
 	<-s.Done()
 	// A group that could be removed had no process in it.
-	if err := s.Close(); errors.Is(err, ErrProcessesLeft) != (len(s.group.dirs) == 0) {
+	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.dirs) == 0) {
 		t.Errorf("the sandbox: %v", err)
 	}
-	if err := r.Close(); !errors.Is(err, ErrProcessesLeft) {
+	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {
 		t.Errorf("the room: %v", err)
 	}
 }

@@ -20,7 +20,12 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
+
+// ErrRoomEnded: the room, and so every sandbox, has ended.
+var ErrRoomEnded = errors.New("the room ended")
 
 // Options configure [Start].
 type Options struct {
@@ -33,7 +38,7 @@ type Options struct {
 	Agent string
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
-	Isolation Isolation
+	Isolation engine.Isolation
 	// Trees are host directories that sandboxes show at the same path, each under a
 	// writable overlay that vanishes with the sandbox. /usr always is one of them.
 	// Files in them that are closed to others may be left out; see the package's
@@ -47,7 +52,7 @@ type Options struct {
 	// Spare are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
 	// memory of an idle agent.
-	Spare *Limits
+	Spare *engine.Limits
 	// Zygote is the configuration of the process that kernels are forked from, in
 	// the form that the [Warm] of this binary understands. The process is made in
 	// the background, and only with Full isolation; nil makes none.
@@ -63,9 +68,9 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // it.
 type Room struct {
 	options  Options
-	rung     Isolation
+	rung     engine.Isolation
 	ids      roomIDs
-	report   Report
+	report   engine.Report
 	trees    []string
 	system   int // how many of trees are the system's
 	links    map[string]string
@@ -99,7 +104,7 @@ type Room struct {
 }
 
 // Start makes the room, after it has tried once that the machine supports what the
-// isolation needs. ctx bounds only the start. An error that Is [ErrNoIsolation]
+// isolation needs. ctx bounds only the start. An error that Is [engine.ErrNoIsolation]
 // says what was tried. If Start fails nothing is left running, but o.Dir may be
 // left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
@@ -119,7 +124,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		}
 	}
 	if o.Spare != nil {
-		if err := o.Spare.WithDefaults().check(); err != nil {
+		if err := o.Spare.WithDefaults().Check(); err != nil {
 			return nil, fmt.Errorf("runtime: start a room: %w", err)
 		}
 	}
@@ -158,11 +163,11 @@ func (r *Room) climb(ctx context.Context) (err error) {
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("runtime: start a room: start the keeper: %w", err)
 	}
-	rungs := []Isolation{o.Isolation}
-	if o.Isolation == Auto {
-		rungs = []Isolation{Full, Restricted}
+	rungs := []engine.Isolation{o.Isolation}
+	if o.Isolation == engine.Auto {
+		rungs = []engine.Isolation{engine.Full, engine.Restricted}
 	}
-	var refused NoIsolationError
+	var refused engine.NoIsolationError
 	for _, rung := range rungs {
 		err := r.startRung(ctx, rung)
 		if err == nil {
@@ -175,7 +180,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
 		}
-		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
+		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: rung, Err: err})
 	}
 	return &refused
 }
@@ -195,23 +200,23 @@ func checkDir(dir string) error {
 	return nil
 }
 
-func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
-	if rung != Full && rung != Restricted && rung != None {
+func (r *Room) startRung(ctx context.Context, rung engine.Isolation) (err error) {
+	if rung != engine.Full && rung != engine.Restricted && rung != engine.None {
 		return fmt.Errorf("there is no isolation %q", rung)
 	}
 	r.rung, r.way = rung, wayNone
-	if rung == Full {
+	if rung == engine.Full {
 		r.way = wayTry
 	}
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
-	if rung == Restricted && r.options.Isolation == Auto && !r.ids.ranged {
+	if rung == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.ranged {
 		if err := keepsSignals(); err != nil {
 			return err
 		}
 	}
-	if rung == Full && r.ids.ranged {
+	if rung == engine.Full && r.ids.ranged {
 		r.findPrivate(ctx)
 	}
 	if err := r.makePlaces(); err != nil {
@@ -279,7 +284,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	}
 	var process *process
 	var guard *control
-	if r.rung == Full {
+	if r.rung == engine.Full {
 		at := birthplace{}
 		if r.ids.ranged {
 			at.owner = idBase
@@ -321,7 +326,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 
 // roomSpec returns what the room is told.
 func (r *Room) roomSpec() (spec roomSpec, err error) {
-	if r.rung != Full {
+	if r.rung != engine.Full {
 		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
 	}
 	if r.counted, err = readCounters(); err != nil {
@@ -395,7 +400,7 @@ func (r *Room) register(s *Sandbox) error {
 		slot++
 	}
 	if slot >= slotsCount {
-		return fmt.Errorf("%w: %d sandboxes", ErrTooMany, len(r.slots))
+		return fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
 	}
 	r.next++
 	s.number, s.slot = r.next, slot
@@ -413,10 +418,10 @@ func (r *Room) release(s *Sandbox) {
 
 // ranged reports whether a sandbox has a range of ids, and so both a root and a
 // user.
-func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
+func (r *Room) ranged() bool { return r.ids.ranged && r.rung == engine.Full }
 
 // Report describes what the machine provides.
-func (r *Room) Report() Report {
+func (r *Room) Report() engine.Report {
 	report := r.report
 	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
 	return report
@@ -428,7 +433,7 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 
 // Close ends all sandboxes and the room. When it returns nil their processes are
 // dead, and the control groups and the instance directory are gone. An error that
-// Is [ErrProcessesLeft] says that processes may still run, which only happens
+// Is [engine.ErrProcessesLeft] says that processes may still run, which only happens
 // without namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
 
@@ -492,13 +497,13 @@ func (r *Room) endRoom() error {
 	}
 	r.stderr.Wait()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrProcessesLeft, err)
+		return fmt.Errorf("%w: %w", engine.ErrProcessesLeft, err)
 	}
 	return nil
 }
 
 func (r *Room) fillReport(notes, hidden []string) {
-	r.report = Report{
+	r.report = engine.Report{
 		Isolation: r.rung,
 		IDs:       1,
 		Memory:    r.groups.how("memory"),
@@ -515,7 +520,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 		r.report.CPU = "not enforced: " + r.groups.why["cpu"]
 	}
 	switch {
-	case r.rung != Full:
+	case r.rung != engine.Full:
 		r.report.Disk = "not enforced: no file system of its own"
 		if r.report.Processes == "" {
 			r.report.Processes = "not enforced: " + r.groups.why["pids"]
@@ -529,15 +534,15 @@ func (r *Room) fillReport(notes, hidden []string) {
 	switch {
 	case r.ranged():
 		r.report.IDs = slotSize
-	case r.rung == Full:
+	case r.rung == engine.Full:
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	case r.rung == Restricted:
+	case r.rung == engine.Restricted:
 		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
 		if !r.ids.ranged {
 			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
 		}
 		r.noteLandlock()
-	case r.rung == None:
+	case r.rung == engine.None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
 	}
 }
@@ -547,11 +552,11 @@ func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text)
 // probe makes a sandbox and throws it away: what the machine can do is found out by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults(), forProbe)
+	s, err := r.prepare(ctx, engine.Limits{}.WithDefaults(), forProbe)
 	if err != nil {
 		return err
 	}
-	if err := s.begin(ctx, SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe); err != nil {
+	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe); err != nil {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)

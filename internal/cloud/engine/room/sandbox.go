@@ -4,7 +4,6 @@ package room
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,20 +11,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-)
 
-// SandboxOptions configure [Room.NewSandbox].
-type SandboxOptions struct {
-	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most
-	// 63 characters.
-	ID     string
-	Limits Limits
-	// Config is passed to the agent unchanged; at most 1 MiB of JSON.
-	Config json.RawMessage
-	// Egress connects the sandbox to the outside; nil means that there is no egress
-	// path, and that none can be set later.
-	Egress Egress
-}
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
 
 // Bounds of one sandbox, enforced by the server.
 const (
@@ -41,8 +29,8 @@ const (
 // close it.
 type Sandbox struct {
 	room    *Room
-	options SandboxOptions
-	limits  Limits
+	options engine.SandboxOptions
+	limits  engine.Limits
 	purpose purpose
 	number  uint64
 	slot    uint32
@@ -66,10 +54,10 @@ type Sandbox struct {
 	exit     *exit         // nil: the only way out is the agent's proxy
 	noWay    string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
-	change   func(Egress) // sets egress
-	refusing atomic.Bool  // connections were refused, and that was logged
-	kernels  allowance    // how many kernels may be forked for it
-	ttys     terminals    // that were opened for it
+	change   func(engine.Egress) // sets egress
+	refusing atomic.Bool         // connections were refused, and that was logged
+	kernels  allowance           // how many kernels may be forked for it
+	ttys     terminals           // that were opened for it
 	flows    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -92,7 +80,7 @@ const (
 
 // NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds only
 // the start.
-func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	s, err := r.newSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
@@ -131,7 +119,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		}
 		s.status = syscall.WaitStatus(m.Status)
 		if m.Error != "" {
-			s.left = fmt.Errorf("%w: %s", ErrProcessesLeft, m.Error)
+			s.left = fmt.Errorf("%w: %s", engine.ErrProcessesLeft, m.Error)
 		}
 		if ended != nil {
 			s.fail(ended)
@@ -155,8 +143,8 @@ func (r *Room) killProcess(s *Sandbox) {
 // it is left.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Err returns why the sandbox ended: nil before its end, then [ErrClosed],
-// [ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+// Err returns why the sandbox ended: nil before its end, then [engine.ErrClosed],
+// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
 func (s *Sandbox) Err() error {
 	select {
 	case <-s.done:
@@ -176,10 +164,10 @@ func (s *Sandbox) OOMKills() int {
 }
 
 // Close ends the sandbox. When it returns nil, everything in it is dead, even if it
-// had ended by itself. An error that Is [ErrProcessesLeft] says that some of its
+// had ended by itself. An error that Is [engine.ErrProcessesLeft] says that some of its
 // processes may still run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
-	s.fail(ErrClosed)
+	s.fail(engine.ErrClosed)
 	return s.close()
 }
 

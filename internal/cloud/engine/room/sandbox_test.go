@@ -19,12 +19,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 func TestTools(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{ID: "tools"})
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "tools"})
 	tests := []struct{ needs, command, want string }{
 		{"sh", "hostname; echo $$ | grep -q . && pwd", "tools\n/home/user\n"},
 		{"bash", "bash -l -c 'echo $SHELL; cat <(echo fd)'", "/bin/bash\nfd\n"},
@@ -71,7 +73,7 @@ func TestTemplate(t *testing.T) {
 			t.Skipf("the template is not writable here: %s", note)
 		}
 	}
-	a, b := newSandbox(t, r, SandboxOptions{ID: "a"}), newSandbox(t, r, SandboxOptions{ID: "b"})
+	a, b := newSandbox(t, r, engine.SandboxOptions{ID: "a"}), newSandbox(t, r, engine.SandboxOptions{ID: "b"})
 	for _, user := range []string{"root", "user"} {
 		write := "set -e; echo changed > " + tree + "/bin/tool; touch " + tree + "/new-$$ " + tree + "/bin/new-$$; mkdir " + tree + "/d-$$"
 		if got := call(t, a, "/run", testRequest{Command: write, User: user}); got.Status != 0 {
@@ -123,8 +125,8 @@ print('up',flush=True)
 s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do sleep 0.01; done`
 	var all []*Sandbox
 	for _, id := range []string{"one", "two"} {
-		s := newSandbox(t, r, SandboxOptions{ID: id})
-		if _, err := s.Dial(t.Context(), 3000); !errors.Is(err, ErrPortClosed) {
+		s := newSandbox(t, r, engine.SandboxOptions{ID: id})
+		if _, err := s.Dial(t.Context(), 3000); !errors.Is(err, engine.ErrPortClosed) {
 			t.Errorf("%s: dialling a closed port: %v", id, err)
 		}
 		all = append(all, s)
@@ -151,10 +153,10 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 	if err := all[0].Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := all[0].Dial(t.Context(), 3000); !errors.Is(err, ErrGone) {
+	if _, err := all[0].Dial(t.Context(), 3000); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("dialling a closed sandbox: %v", err)
 	}
-	if err := all[0].Err(); !errors.Is(err, ErrClosed) {
+	if err := all[0].Err(); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("a closed sandbox ended by %v", err)
 	}
 	if got := sh(t, all[1], "hostname"); got.Output != "two\n" {
@@ -166,7 +168,7 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	big, _ := json.Marshal(strings.Repeat("x", maxConfig-2))
-	s := newSandbox(t, r, SandboxOptions{Config: big})
+	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
 		t.Fatal(err)
@@ -177,11 +179,11 @@ func TestConfig(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), string(big)) {
 		t.Errorf("%d bytes of configuration, %v", len(data), err)
 	}
-	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
 		t.Error("a configuration over the bound was taken")
 	}
 	for _, id := range []string{"", "a/b", "..", strings.Repeat("x", 64)} {
-		if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: id}); err == nil {
+		if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: id}); err == nil {
 			t.Errorf("id %q was taken", id)
 		}
 	}
@@ -195,7 +197,7 @@ func TestEgress(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	var asked atomic.Value
-	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
 		asked.Store(fmt.Sprint(host, ":", port))
 		if host == "denied.test" {
 			return nil, denied{errors.New("denied.test is denied")}
@@ -218,7 +220,7 @@ func TestEgress(t *testing.T) {
 	if got := call(t, s, "/egress", testRequest{Host: "denied.test", Port: 80}); !strings.Contains(got.Error, "denied.test is denied") {
 		t.Errorf("got %+v", got)
 	}
-	off := newSandbox(t, r, SandboxOptions{ID: "off"})
+	off := newSandbox(t, r, engine.SandboxOptions{ID: "off"})
 	if got := call(t, off, "/egress", testRequest{Host: "allowed.test", Port: 443}); !strings.Contains(got.Error, "internet access is off") {
 		t.Errorf("got %+v", got)
 	}
@@ -231,7 +233,7 @@ func TestHijackedAgent(t *testing.T) {
 	r := newRoom(t)
 	for path, why := range map[string]string{"/break": ErrProtocol.Error(), "/kernel/spoof": ErrProtocol.Error(), "/fail": "no, I did not"} {
 		t.Run(path, func(t *testing.T) {
-			s := newSandbox(t, r, SandboxOptions{})
+			s := newSandbox(t, r, engine.SandboxOptions{})
 			conn, err := s.Dial(t.Context(), 49983)
 			if err != nil {
 				t.Fatal(err)
@@ -257,8 +259,8 @@ func TestOpenFiles(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []Isolation{Full, Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{})
+	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, rung), engine.SandboxOptions{})
 		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
 		if n, err := strconv.ParseUint(got, 10, 64); err != nil || n > server.Max/2 {
 			t.Errorf("%s: %s inside, %d outside", rung, got, server.Max)
@@ -274,7 +276,7 @@ func TestLimits(t *testing.T) {
 	if r.groups.how("memory") == "" {
 		memory = 1 << 30 // the agent itself is under RLIMIT_DATA, and large with -race
 	}
-	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
 	t.Run("disk", func(t *testing.T) {
 		got := sh(t, s, "dd if=/dev/zero of=/tmp/big bs=1M count=64; dd if=/dev/zero of=/usr/big bs=1M count=64; rm -f /tmp/big /usr/big")
 		if strings.Count(got.Output, "No space left on device") != 2 {
@@ -324,7 +326,7 @@ func TestAgentOutOfMemory(t *testing.T) {
 		}
 		t.Skip(r.Report().Memory)
 	}
-	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: 64 << 20}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 64 << 20}})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
 		t.Fatal(err)
@@ -339,10 +341,10 @@ func TestAgentOutOfMemory(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it lives on")
 	}
-	if err := s.Err(); !errors.Is(err, ErrOutOfMemory) {
+	if err := s.Err(); !errors.Is(err, engine.ErrOutOfMemory) {
 		t.Errorf("it ended by %v", err)
 	}
-	if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, ErrGone) {
+	if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("dialling it: %v", err)
 	}
 }
@@ -373,7 +375,7 @@ func TestNewSandboxCancelled(t *testing.T) {
 	r := newRoom(t)
 	for d := range 12 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(d)*time.Millisecond)
-		s, err := r.NewSandbox(ctx, SandboxOptions{ID: "hurried"})
+		s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "hurried"})
 		cancel()
 		if err == nil {
 			s.Close()
@@ -389,9 +391,9 @@ func TestNewSandboxCancelled(t *testing.T) {
 // TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
 func TestInARow(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Spare: &Limits{}})
+	r := startRoom(t, Options{Spare: &engine.Limits{}})
 	for i := range 100 {
-		s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
+		s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +421,7 @@ func TestInARow(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{})
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
 	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
 	if l.Pids[2] == 0 {
@@ -433,7 +435,7 @@ func TestClose(t *testing.T) {
 	if what := l.remains(); what != "" {
 		t.Errorf("%s is left", what)
 	}
-	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late"}); !errors.Is(err, ErrRoomEnded) {
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "late"}); !errors.Is(err, ErrRoomEnded) {
 		t.Errorf("a sandbox of a closed room: %v", err)
 	}
 	select {
@@ -457,7 +459,7 @@ func TestInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	to.Close()
 	ended := make(chan error, 1)
 	go func() {
@@ -497,7 +499,7 @@ func (l left) remains() string {
 // server and the keeper, once another server starts.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted, None} {
+	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		for _, both := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/keeper killed %v", rung, both), func(t *testing.T) {
 				t.Parallel()
@@ -508,7 +510,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-func killServer(t *testing.T, rung Isolation, both bool) {
+func killServer(t *testing.T, rung engine.Isolation, both bool) {
 	parent := t.TempDir()
 	dir := mkdir(t, filepath.Join(parent, "instance"))
 	cmd := exec.Command("/proc/self/exe")
@@ -575,7 +577,7 @@ func mkdir(t testing.TB, dir string) string {
 // TestForeignBinary: a program that does not call Reexec is named as the reason.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
-	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: Full})
+	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: engine.Full})
 	if err == nil || !strings.Contains(err.Error(), "WithAgent") {
 		t.Errorf("starting cat as the agent: %v", err)
 	}
@@ -585,10 +587,10 @@ func TestForeignBinary(t *testing.T) {
 // sandboxes that are not requested faster than spares are made.
 func BenchmarkNewSandbox(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
-	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &Limits{}) })
+	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &engine.Limits{}) })
 }
 
-func benchmarkNewSandbox(b *testing.B, spare *Limits) {
+func benchmarkNewSandbox(b *testing.B, spare *engine.Limits) {
 	r := startRoom(b, Options{Spare: spare})
 	defer r.Close()
 	for b.Loop() {
@@ -597,7 +599,7 @@ func benchmarkNewSandbox(b *testing.B, spare *Limits) {
 			readySpare(b, r)
 		}
 		b.StartTimer()
-		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
+		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
 		if err != nil {
 			b.Fatal(err)
 		}

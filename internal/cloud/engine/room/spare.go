@@ -6,13 +6,15 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // spares is the warm pool: it makes sandboxes ahead of their use, one at a time.
 // Namespaces, mounts and two starts of a program are most of the time that a
 // sandbox takes to start, and none of it depends on whose sandbox it will be.
 type spares struct {
-	limits  Limits
+	limits  engine.Limits
 	ready   chan *Sandbox         // holds the spare; closed when there will be no next one
 	used    chan struct{}         // another one is wanted
 	first   chan struct{}         // closed when the first one is ready, or will never be
@@ -25,7 +27,7 @@ type spares struct {
 // keepSpare keeps a spare ready until the room ends. If one cannot be made no more
 // are tried: sandboxes then start without a spare, and report what is wrong if it
 // still is.
-func (r *Room) keepSpare(ctx context.Context, limits Limits) {
+func (r *Room) keepSpare(ctx context.Context, limits engine.Limits) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.spares.limits, r.spares.cancel = limits, cancel
 	r.spares.ready, r.spares.used, r.spares.first = make(chan *Sandbox, 1), make(chan struct{}, 1), make(chan struct{})
@@ -54,7 +56,7 @@ func (r *Room) keepSpare(ctx context.Context, limits Limits) {
 // taken, one caller waits for the next, which is already being made and so is ready
 // sooner than one begun now. The caller calls started when it has started what it
 // took: only then is another spare made, which would otherwise slow it down.
-func (r *Room) takeSpare(ctx context.Context, limits Limits) (s *Sandbox, started func()) {
+func (r *Room) takeSpare(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
 	if limits != r.spares.limits {
 		return nil, nil
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // readySpare waits until the room has a spare.
@@ -32,20 +34,20 @@ func openSandboxes(r *Room) int {
 // TestSpare: a sandbox that was made before anyone asked for it is like any other.
 func TestSpare(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted} {
+	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
 		t.Run(string(rung), func(t *testing.T) {
 			t.Parallel()
-			limits := Limits{DiskBytes: 32 << 20}
+			limits := engine.Limits{DiskBytes: 32 << 20}
 			r := startRoom(t, Options{Isolation: rung, Spare: &limits})
 			readySpare(t, r)
 			// It stays if a sandbox with other limits is requested.
-			newSandbox(t, r, SandboxOptions{ID: "other"})
+			newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			if len(r.spares.ready) != 1 {
 				t.Error("a spare of other limits was used")
 			}
 			sandboxes := openSandboxes(r)
 			greeted := make(chan struct{})
-			s := newSandbox(t, r, SandboxOptions{
+			s := newSandbox(t, r, engine.SandboxOptions{
 				ID: "mine", Limits: limits, Config: json.RawMessage(`{"a":1}`),
 				Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
 					close(greeted)
@@ -57,7 +59,7 @@ func TestSpare(t *testing.T) {
 			}
 			call(t, s, "/egress", testRequest{Host: "example.com", Port: 443})
 			<-greeted
-			if rung == Full {
+			if rung == engine.Full {
 				got := sh(t, s, "hostname; cat /etc/hostname; getent hosts mine; df -m --output=size / | tail -1")
 				if strings.Join(strings.Fields(got.Output), " ") != "mine mine 127.0.1.1 mine 32" {
 					t.Errorf("%+v", got)
@@ -73,7 +75,7 @@ func TestSpare(t *testing.T) {
 			r.killProcess(dead)
 			<-dead.exited
 			r.spares.ready <- dead // no other spare is made before this one is used
-			s = newSandbox(t, r, SandboxOptions{ID: "late", Limits: limits})
+			s = newSandbox(t, r, engine.SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("%+v", got)
 			}
@@ -93,7 +95,7 @@ func TestSpare(t *testing.T) {
 func TestSpareRoomEnds(t *testing.T) {
 	t.Parallel()
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
-		r := startRoom(t, Options{Spare: &Limits{}})
+		r := startRoom(t, Options{Spare: &engine.Limits{}})
 		<-time.After(after)
 		if err := r.Close(); err != nil {
 			t.Errorf("closed after %v: %v", after, err)
@@ -106,11 +108,11 @@ func TestSpareRoomEnds(t *testing.T) {
 func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 	t.Parallel()
 	for range 4 {
-		r := startRoom(t, Options{Spare: &Limits{}})
+		r := startRoom(t, Options{Spare: &engine.Limits{}})
 		readySpare(t, r)
 		started := make(chan error)
 		go func() {
-			_, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "mine", Config: json.RawMessage("{}"), Egress: &testEgress{}})
+			_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "mine", Config: json.RawMessage("{}"), Egress: &testEgress{}})
 			started <- err
 		}()
 		for len(r.spares.ready) > 0 { // until it is taken
@@ -127,7 +129,7 @@ func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 // waited for.
 func TestSpareYields(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Spare: &Limits{}})
+	r := startRoom(t, Options{Spare: &engine.Limits{}})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -158,7 +160,7 @@ func TestSpareYields(t *testing.T) {
 	if !yields() {
 		t.Error("a spare that nobody uses does not yield")
 	}
-	if s := newSandbox(t, r, SandboxOptions{ID: "used"}); s != spare {
+	if s := newSandbox(t, r, engine.SandboxOptions{ID: "used"}); s != spare {
 		t.Fatal("the spare was not used")
 	}
 	if yields() {

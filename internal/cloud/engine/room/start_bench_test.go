@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
@@ -19,9 +20,9 @@ func BenchmarkStart(b *testing.B) {
 	var start time.Duration
 	for b.Loop() {
 		began := time.Now()
-		r := startRoom(b, Options{Trees: env.Trees, Spare: &Limits{}})
+		r := startRoom(b, Options{Trees: env.Trees, Spare: &engine.Limits{}})
 		start += time.Since(began)
-		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "first"})
+		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "first"})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
@@ -46,7 +47,7 @@ func (n terminalName) open() bool {
 func (t *terminals) add() (controller, tty *os.File, err error) {
 	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
 	if len(*t) >= maxTerminals {
-		return nil, nil, fmt.Errorf("%w: %d terminals are open", ErrTooMany, maxTerminals)
+		return nil, nil, fmt.Errorf("%w: %d terminals are open", engine.ErrTooMany, maxTerminals)
 	}
 	if controller, tty, err = pty.Open(); err != nil {
 		return nil, nil, err

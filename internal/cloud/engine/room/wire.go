@@ -21,6 +21,9 @@ import (
 // Options.Agent names another one, so the versions must be equal.
 const wireVersion = 4
 
+// ErrProtocol: the other end sent something that it never sends.
+var ErrProtocol = errors.New("the agent broke the protocol")
+
 // Sizes of one message, and of the descriptors that may come with it.
 const (
 	maxMessage      = 64 << 10

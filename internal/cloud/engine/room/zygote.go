@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 const (
@@ -46,7 +48,7 @@ type zygote struct {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
 // or has nothing to load, it is not tried again: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.rung != Full || r.options.Zygote == nil {
+	if r.rung != engine.Full || r.options.Zygote == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -217,7 +219,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 
 func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	if !s.kernels.take(time.Now()) {
-		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", ErrTooMany, maxForks)
+		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}
 	limits, err := s.rlimits()
 	if err != nil {

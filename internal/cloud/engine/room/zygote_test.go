@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
@@ -58,7 +59,7 @@ func warmRoom(t *testing.T) *Room {
 func TestKernelRequests(t *testing.T) {
 	t.Parallel()
 	r := warmRoom(t)
-	greedy, modest := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "modest"})
+	greedy, modest := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "modest"})
 	began := time.Now()
 	forked := 0
 	for range 10 {
@@ -78,7 +79,7 @@ func TestKernelRequests(t *testing.T) {
 // TestKernelWithoutZygote: the request is refused, and the sandbox goes on.
 func TestKernelWithoutZygote(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
 	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 0 || got.Error == "" {
 		t.Errorf("%+v", got)
 	}

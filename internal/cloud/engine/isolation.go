@@ -1,4 +1,4 @@
-package room
+package engine
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ const (
 	None       Isolation = "none"       // plain processes; only if asked for by name
 )
 
-// Errors of this package, for use with errors.Is.
+// Errors of an engine and its sandboxes, for use with errors.Is.
 var (
 	// ErrNoIsolation: the machine refuses what the requested isolation needs. The
 	// error is a [*NoIsolationError].
@@ -33,17 +33,16 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory: the agent was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
-	// ErrRoomEnded: the room, and so every sandbox, has ended.
-	ErrRoomEnded = errors.New("the room ended")
-	// ErrProtocol: the agent sent something that an agent never sends, and was
-	// ended.
-	ErrProtocol = errors.New("the agent broke the protocol")
 	// ErrProcessesLeft: not all processes could be ended, because there are no
 	// namespaces and no control groups that would end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )
+
+// EgressTransparent is the value of [Report].Egress if every program inside can
+// reach the outside.
+const EgressTransparent = "transparent"
 
 // Attempt is an isolation level that was tried, and the machine's answer.
 type Attempt struct {

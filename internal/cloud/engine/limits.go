@@ -1,4 +1,4 @@
-package room
+package engine
 
 import (
 	"fmt"
@@ -7,10 +7,6 @@ import (
 
 // processors is the number of processors that a sandbox may use at most.
 var processors = runtime.NumCPU()
-
-// agentThreads is how many more threads than its allowed processes the group of a
-// sandbox may have. They are for the agent, which dies if it cannot start a thread.
-const agentThreads = 128
 
 // Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory,
 // 1024 processes and threads, and 10 GiB of disk or half of the memory, whichever
@@ -44,7 +40,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-func (l Limits) check() error {
+// Check returns an error if nothing can start within the limits.
+func (l Limits) Check() error {
 	if l.MemoryBytes < 16<<20 || l.CPUs < 0.01 || l.Processes < 16 || l.DiskBytes < 1<<20 {
 		return fmt.Errorf("limits %+v are too small to start in", l)
 	}
