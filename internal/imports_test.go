@@ -89,9 +89,11 @@ var imports = map[string]string{
 		" internal/cloud/requestlog internal/protocol",
 	"internal/cloud/edge":   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine": "",
-	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/pty internal/cloud/survey internal/protocol" +
-		" internal/shell",
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/room/landlock internal/cloud/engine/room/seccomp" +
+		" internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
 	"internal/cloud/engine/room/escapetest": "",
+	"internal/cloud/engine/room/landlock":   "",
+	"internal/cloud/engine/room/seccomp":    "",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
 		" internal/protocol",

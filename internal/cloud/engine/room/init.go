@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 )
 
 // initSpec is what the first stage of a sandbox is told.
@@ -127,7 +129,7 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 			return err
 		}
 	}
-	if err := applySeccomp(more == nil); err != nil {
+	if err := seccomp.Apply(more == nil); err != nil {
 		return err
 	}
 	if err := dropCapabilities(keep); err != nil {

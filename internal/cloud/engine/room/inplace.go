@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -123,7 +124,31 @@ func enterPlace(c *control, spec *initSpec) error {
 		}
 		return execBinary()
 	}
-	return executeAgent(c, false, func() error { return applyLandlock(trees, spec.Place.Dir) })
+	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Place.Dir) })
+}
+
+// readableFiles are the files that programs read to start, if the sandbox has no
+// file system of its own.
+var readableFiles = []string{
+	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
+	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
+}
+
+// restrictFiles restricts this thread and what it executes to the trees, a few
+// files, devices without state, and dir.
+func restrictFiles(trees []string, dir string) error {
+	access := landlock.Access{Program: binaryFD, Own: dir, Execute: slices.Concat(trees, rootLinks), Read: slices.Clone(readableFiles)}
+	for _, pattern := range copiedFiles {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		access.Read = append(access.Read, names...)
+	}
+	for _, name := range deviceNames {
+		access.Devices = append(access.Devices, "/dev/"+name)
+	}
+	return landlock.Apply(access)
 }
 
 // reachable divides directories into those that this process's id may enter and

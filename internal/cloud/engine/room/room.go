@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
 // ErrRoomEnded: the room, and so every sandbox, has ended.
@@ -212,7 +213,7 @@ func (r *Room) startRung(ctx context.Context, rung engine.Isolation) (err error)
 		return err
 	}
 	if rung == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.ranged {
-		if err := keepsSignals(); err != nil {
+		if err := landlock.KeepsSignals(); err != nil {
 			return err
 		}
 	}
@@ -540,8 +541,8 @@ func (r *Room) fillReport(notes, hidden []string) {
 		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
 		if !r.ids.ranged {
 			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
+			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
 		}
-		r.noteLandlock()
 	case r.rung == engine.None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
 	}

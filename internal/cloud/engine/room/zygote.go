@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 )
 
 const (
@@ -246,7 +247,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	ranged := s.room.ranged()
 	order := kernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
-		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccompBytes(true)),
+		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)
 }

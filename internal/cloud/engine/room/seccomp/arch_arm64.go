@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package seccomp
 
 import "golang.org/x/sys/unix"
 

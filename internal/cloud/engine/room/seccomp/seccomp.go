@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package room
+package seccomp
 
 import (
 	"encoding/binary"
@@ -19,13 +19,13 @@ const (
 	offsetArgs   = 16
 )
 
-// applySeccomp applies the filter to this thread; everything that the thread
+// Apply applies the filter to this thread; everything that the thread
 // executes inherits it. If shared is false, calls that reach other processes of the
 // same id are refused too: see inPlaceRules. It needs no_new_privs or
 // CAP_SYS_ADMIN.
-func applySeccomp(shared bool) error {
-	program := seccompProgram(shared)
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+func Apply(shared bool) error {
+	filter := instructions(shared)
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return fmt.Errorf("apply the seccomp filter: %w", errno)
@@ -33,11 +33,11 @@ func applySeccomp(shared bool) error {
 	return nil
 }
 
-// seccompBytes returns the filter as it is laid out in memory, for a process that
+// Program returns the filter as it is laid out in memory, for a process that
 // applies it to itself.
-func seccompBytes(shared bool) []byte {
+func Program(shared bool) []byte {
 	var data []byte
-	for _, f := range seccompProgram(shared) {
+	for _, f := range instructions(shared) {
 		data = binary.NativeEndian.AppendUint16(data, f.Code)
 		data = append(data, f.Jt, f.Jf)
 		data = binary.NativeEndian.AppendUint32(data, f.K)
@@ -45,10 +45,10 @@ func seccompBytes(shared bool) []byte {
 	return data
 }
 
-// seccompProgram returns an allow-list. Calls that it knows and refuses fail with
+// instructions returns an allow-list. Calls that it knows and refuses fail with
 // EPERM. Calls that are newer than it, or another architecture's, fail with ENOSYS,
 // so that programs fall back to what they did before the call existed.
-func seccompProgram(shared bool) []unix.SockFilter {
+func instructions(shared bool) []unix.SockFilter {
 	var f filter
 	f.load(offsetArch)
 	f.jump(unix.BPF_JEQ, auditArch, 1, 0)

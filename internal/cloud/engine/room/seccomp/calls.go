@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package room
+package seccomp
 
 import "golang.org/x/sys/unix"
 
