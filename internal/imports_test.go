@@ -89,8 +89,10 @@ var imports = map[string]string{
 		" internal/cloud/requestlog internal/protocol",
 	"internal/cloud/edge":   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine": "",
-	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/room/landlock internal/cloud/engine/room/seccomp" +
-		" internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/room/cgroup internal/cloud/engine/room/landlock" +
+		" internal/cloud/engine/room/seccomp internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
+	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
+	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/escapetest": "",
 	"internal/cloud/engine/room/landlock":   "",
 	"internal/cloud/engine/room/seccomp":    "",

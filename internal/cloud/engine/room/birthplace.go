@@ -5,11 +5,8 @@ package room
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,25 +21,6 @@ type birthplace struct {
 	home      []*os.File // where the thread goes back to
 	owner     int        // who makes the user namespace; 0 means this process's user
 	processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
-}
-
-// openBirthplace opens the groups of a birthplace.
-func (s *group) openBirthplace() ([]*os.File, error) { return openGroups(takingThreads(s.dirs)) }
-
-// openHome opens the home of every birthplace: the server's own groups, where the
-// room's other threads are. In the instance's groups these threads would count
-// towards the limit of all sandboxes together, and the room must not end when that
-// limit is reached.
-func (g *groups) openHome() ([]*os.File, error) {
-	home := takingThreads(slices.Collect(maps.Values(g.byController)))
-	for i, h := range home {
-		home[i].dir = filepath.Dir(h.dir)
-	}
-	return openGroups(home)
-}
-
-func takingThreads(dirs []hierarchy) []hierarchy {
-	return slices.DeleteFunc(slices.Clone(dirs), func(h hierarchy) bool { return !h.takesThreads() })
 }
 
 // start starts a command. It must be called on a locked thread. If the error

@@ -24,7 +24,7 @@ func TestBirthplace(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "born"})
-	if s.group == nil || len(s.group.dirs) == 0 {
+	if s.group == nil || len(s.group.Dirs) == 0 {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for a sandbox")
 		}
@@ -38,22 +38,22 @@ func TestBirthplace(t *testing.T) {
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("threads of the room: %q, %v", threads, err)
 	}
-	for _, h := range s.group.dirs {
+	for _, h := range s.group.Dirs {
 		name := "cgroup.threads"
-		if h.version == 1 {
+		if h.Version == 1 {
 			name = "tasks"
 		}
-		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		text, err := os.ReadFile(filepath.Join(h.Dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		members := strings.Fields(string(text))
 		if !slices.Contains(members, strconv.Itoa(pid)) {
-			t.Errorf("%s has %v, without the first process, %d", h.dir, members, pid)
+			t.Errorf("%s has %v, without the first process, %d", h.Dir, members, pid)
 		}
 		for _, thread := range threads {
 			if slices.Contains(members, filepath.Base(thread)) {
-				t.Errorf("%s has the room's thread %s", h.dir, filepath.Base(thread))
+				t.Errorf("%s has the room's thread %s", h.Dir, filepath.Base(thread))
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 // agentThreads is how many more threads than its allowed processes the group of a
@@ -162,7 +163,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	if err == nil {
 		var groups []*os.File
-		groups, err = s.group.openBirthplace()
+		groups, err = s.group.OpenPlacement()
 		files = append(files, groups...)
 	}
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// because nothing in it is the sandbox's, and it does not go further without
 	// them.
 	limited := make(chan error, 1)
-	go func() { limited <- s.group.add(pid) }()
+	go func() { limited <- s.group.Add(pid) }()
 	err = s.sendInit(ctx, pid)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
@@ -214,12 +215,12 @@ func (s *Sandbox) boot(ctx context.Context) error {
 }
 
 // makeGroup makes the groups of the sandbox, with its limits.
-func (s *Sandbox) makeGroup() (*group, error) {
+func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
 	if s.room.rung == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += agentThreads
 	}
-	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
+	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
 // awaitBuilt waits until the first stage has done its work.
@@ -241,7 +242,7 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
 	if s.purpose == forSpare {
-		if err := s.group.yield(false); err != nil {
+		if err := s.group.Yield(false); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		}
 	}
@@ -251,7 +252,7 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 	}
 	files := []*os.File{config}
 	defer func() { closeAll(files) }()
-	for _, open := range []func() (*os.File, error){s.group.openOOMKills, s.group.openMemoryUse} {
+	for _, open := range []func() (*os.File, error){s.group.OpenOOMKills, s.group.OpenMemoryUse} {
 		if f, err := open(); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		} else if f != nil {
@@ -377,7 +378,7 @@ func (s *Sandbox) rlimits() ([]rlimit, error) {
 		rlimit{unix.RLIMIT_RTPRIO, 0},
 		rlimit{unix.RLIMIT_NICE, 0},
 	)
-	if s.room.groups.how("memory") == "" {
+	if s.room.groups.How("memory") == "" {
 		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
 	if s.room.rung == engine.Full { // at the other levels all processes of the id count

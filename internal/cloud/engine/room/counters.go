@@ -3,7 +3,6 @@
 package room
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 // The kernel counts many things by user and not by process: inotify instances,
@@ -58,7 +59,7 @@ func readCounters() (counters, error) {
 	}
 	c := make(counters)
 	for _, e := range entries {
-		value, err := readNumber(filepath.Join(countersDirectory, e.Name()))
+		value, err := cgroup.ReadNumber(filepath.Join(countersDirectory, e.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +67,7 @@ func readCounters() (counters, error) {
 		// what the namespaces around it allow. For inotify every process may read
 		// the host's own number.
 		if name, found := strings.CutPrefix(e.Name(), "max_inotify_"); found {
-			if host, err := readNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
+			if host, err := cgroup.ReadNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
 				value = min(value, host)
 			}
 		}
@@ -153,7 +154,7 @@ func sandboxLimits() ([]rlimit, error) {
 // openFiles returns how many files each process may have open if there are that
 // many processes.
 func openFiles(processes int) (uint64, error) {
-	machine, err := readNumber("/proc/sys/fs/file-max")
+	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
 	if err != nil {
 		return 0, err
 	}
@@ -181,7 +182,7 @@ func shareFiles(machine, own uint64, processes int) uint64 {
 func cloudProcesses() (int64, error) {
 	most := int64(math.MaxInt64)
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		n, err := readNumber(name)
+		n, err := cgroup.ReadNumber(name)
 		if err != nil {
 			return 0, err
 		}
@@ -195,16 +196,4 @@ func cloudProcesses() (int64, error) {
 		most = int64(own.Cur)
 	}
 	return most / cloudPart, nil
-}
-
-func readNumber(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
-	}
-	return n, nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 //go:embed testdata/take.py
@@ -161,7 +162,7 @@ func TestUninherited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	machine, err := readNumber("/proc/sys/fs/file-max")
+	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,8 +208,8 @@ func TestCloudProcesses(t *testing.T) {
 	const all, each = 250, 200
 	r := startRoom(t, Options{Processes: all})
 	defer r.Close()
-	if r.ids.ranged && r.groups.how("pids") == "" {
-		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.why["pids"])
+	if r.ids.ranged && r.groups.How("pids") == "" {
+		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.Why["pids"])
 	}
 	limits := engine.Limits{Processes: each}
 	var sandboxes []*Sandbox

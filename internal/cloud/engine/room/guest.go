@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -57,7 +58,7 @@ type Guest struct {
 	Egress bool
 
 	line *control
-	// oomKills and memoryUse are the files of the group with these numbers; nil
+	// OOMKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
 	inside              bool          // the loopback is the sandbox's own
@@ -169,7 +170,7 @@ func (g *Guest) OOMKills() int {
 	if g.oomKills == nil {
 		return 0
 	}
-	return countOOMKills(g.oomKills)
+	return cgroup.CountOOMKills(g.oomKills)
 }
 
 // MemoryUse returns how much memory the sandbox uses, including files that it keeps
@@ -179,7 +180,7 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	if g.memoryUse == nil {
 		return 0, 0, false
 	}
-	return readMemoryUse(g.memoryUse)
+	return cgroup.ReadMemoryUse(g.memoryUse)
 }
 
 // Ready tells the server that the sandbox can be used: its ports listen.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 // keeperSpec says what the keeper removes when the server has ended. It is also
@@ -53,7 +55,7 @@ func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File
 }
 
 func (s keeperSpec) clean(ctx context.Context) error {
-	errs := []error{removeGroups(ctx, s.Groups), removePlace(s.Places)}
+	errs := []error{cgroup.Remove(ctx, s.Groups), removePlace(s.Places)}
 	// The lock is removed last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -289,7 +289,7 @@ func serveUntilKilled(dir string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
+	l := left{Dir: dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
 		children, err := childrenOf(l.Pids[i])
 		if err != nil {

@@ -3,7 +3,6 @@
 package room
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,38 +10,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 )
-
-// chain is a script of a few chains of processes, in which each process starts the
-// next one and ends. All of them hold the lock on a file in the home. Chains that
-// nothing ends stop after half a minute, and write that to the file.
-const chain = `
-import fcntl, os, time
-lock = open("lock", "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("locked", flush=True)
-null = os.open("/dev/null", os.O_RDWR)
-for fd in range(3): os.dup2(null, fd)
-end = time.monotonic() + 30
-for i in range(7):
-    if os.fork() == 0: break
-while time.monotonic() < end:
-    try:
-        if os.fork(): os._exit(0)
-        os.setsid()
-    except OSError: pass
-lock.write("outlived")
-`
 
 func startChain(t *testing.T, s *Sandbox) *os.File {
 	t.Helper()
-	return holdLock(t, s, "python3 -c '"+chain+"'")
+	return holdLock(t, s, "python3 -c '"+chaintest.Script+"'")
 }
 
 // startDetached starts a process that has left its session and its parent.
@@ -73,14 +51,10 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	if isFree(f) {
+	if chaintest.IsFree(f) {
 		t.Fatal("nobody holds the lock")
 	}
 	return f
-}
-
-func isFree(f *os.File) bool {
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
 // roomPID returns the process of the room, which was started by its guard if there
@@ -126,7 +100,7 @@ func TestChain(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
-				if !isFree(lock) {
+				if !chaintest.IsFree(lock) {
 					t.Error("a chain goes on")
 				}
 				if text, err := io.ReadAll(lock); err != nil || len(text) > 0 {
@@ -157,7 +131,7 @@ func TestRoomKilled(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if !isFree(lock) {
+			if !chaintest.IsFree(lock) {
 				t.Error("a process is left")
 			}
 		})
@@ -183,52 +157,11 @@ func TestProcessesLeft(t *testing.T) {
 	}
 	<-s.Done()
 	// A group that could be removed had no process in it.
-	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.dirs) == 0) {
+	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.Dirs) == 0) {
 		t.Errorf("the sandbox: %v", err)
 	}
 	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {
 		t.Errorf("the room: %v", err)
-	}
-}
-
-// TestRemoveGroup: in a group processes end too, without any other help.
-func TestRemoveGroup(t *testing.T) {
-	t.Parallel()
-	mounts, err := cgroupMounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tried := 0
-	for _, m := range mounts {
-		if m.version == 1 && !slices.Contains(m.controllers, "pids") {
-			continue
-		}
-		dir := filepath.Join(m.own, "e2bctl-test-"+strings.ToLower(filepath.Base(t.TempDir()))+fmt.Sprint(os.Getpid()))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Logf("%s: %v", dir, err)
-			continue
-		}
-		tried++
-		home := t.TempDir()
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec python3 -c "$1"`, dir, chain)
-		cmd.Dir = home
-		if out, err := cmd.Output(); err != nil || string(out) != "locked\n" {
-			t.Errorf("%q, %v", out, err)
-		}
-		if err := removeGroups(context.Background(), []string{dir}); err != nil {
-			t.Errorf("version %d: %v", m.version, err)
-		}
-		lock, err := os.Open(filepath.Join(home, "lock"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer lock.Close()
-		if !isFree(lock) {
-			t.Errorf("version %d: the chain goes on", m.version)
-		}
-	}
-	if tried == 0 {
-		t.Skip("this user may not make control groups")
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
@@ -77,7 +78,7 @@ type Room struct {
 	links    map[string]string
 	places   string // contains the directories of sandboxes without namespaces
 	binary   *os.File
-	groups   *groups
+	groups   *cgroup.Groups
 	lock     *os.File
 	keeper   *process
 	keepLine *control
@@ -236,22 +237,22 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err := reapStale(ctx, r.options.Dir); err != nil {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
-	r.groups = createGroups("e2bctl-"+rand.Text(), r.options.Processes)
+	r.groups = cgroup.Create("e2bctl-"+rand.Text(), r.options.Processes, cloudPart)
 	r.places = planPlaces(r.options.Dir)
-	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
+	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories()}
 	var err error
 	if r.lock, err = lockInstance(spec); err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
+		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
 	line, fd3, err := controlPair(maxMessage)
 	if err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
+		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
 	r.keepLine = line
 	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
 	fd3.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
+		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
 	err = line.greet(ctx, roleKeeper, spec, r.lock)
 	if err == nil {
@@ -259,7 +260,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.kill() // whatever this process is, it is not a keeper
-		return errors.Join(notAnAgent(err), removeGroups(context.WithoutCancel(ctx), spec.Groups))
+		return errors.Join(notAnAgent(err), cgroup.Remove(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
 	return nil
@@ -308,7 +309,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	home, err := r.groups.openHome()
+	home, err := r.groups.OpenHome()
 	if err != nil {
 		return err
 	}
@@ -507,30 +508,30 @@ func (r *Room) fillReport(notes, hidden []string) {
 	r.report = engine.Report{
 		Isolation: r.rung,
 		IDs:       1,
-		Memory:    r.groups.how("memory"),
-		CPU:       r.groups.how("cpu"),
-		Processes: r.groups.how("pids"),
+		Memory:    r.groups.How("memory"),
+		CPU:       r.groups.How("cpu"),
+		Processes: r.groups.How("pids"),
 		Disk:      "size of the tmpfs",
 		Notes:     notes,
 		Hidden:    hidden,
 	}
 	if r.report.Memory == "" {
-		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why["memory"]
+		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
 	}
 	if r.report.CPU == "" {
-		r.report.CPU = "not enforced: " + r.groups.why["cpu"]
+		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
 	}
 	switch {
 	case r.rung != engine.Full:
 		r.report.Disk = "not enforced: no file system of its own"
 		if r.report.Processes == "" {
-			r.report.Processes = "not enforced: " + r.groups.why["pids"]
+			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
 		}
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
-	if r.groups.unbounded != nil {
-		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.unbounded))
+	if r.groups.Unbounded != nil {
+		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.Unbounded))
 	}
 	switch {
 	case r.ranged():

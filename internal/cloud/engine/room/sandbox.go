@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 // Bounds of one sandbox, enforced by the server.
@@ -34,7 +35,7 @@ type Sandbox struct {
 	purpose purpose
 	number  uint64
 	slot    uint32
-	group   *group
+	group   *cgroup.Group
 	place   *place // without namespaces
 	agent   *control
 	pidfd   *os.File // of the first process; nil before it has started
@@ -109,7 +110,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		s.gone()
 	case m.Kind == kindEnding:
 		closeAll(files)
-		s.group.stopForks()
+		s.group.StopForks()
 	case m.Kind == kindExited:
 		closeAll(files)
 		select {
@@ -160,7 +161,7 @@ func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0
 	}
-	return s.group.oomKills()
+	return s.group.OOMKills()
 }
 
 // Close ends the sandbox. When it returns nil, everything in it is dead, even if it
@@ -191,8 +192,8 @@ func (s *Sandbox) end() error {
 	}
 	err := s.left
 	if s.group != nil {
-		removed := s.group.remove()
-		if removed == nil && len(s.group.dirs) > 0 {
+		removed := s.group.Remove()
+		if removed == nil && len(s.group.Dirs) > 0 {
 			err = nil // there was nothing left in it
 		}
 		err = errors.Join(err, removed)

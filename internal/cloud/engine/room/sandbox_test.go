@@ -273,7 +273,7 @@ func TestLimits(t *testing.T) {
 	r := newRoom(t)
 	t.Logf("%+v", r.Report())
 	memory := int64(256 << 20)
-	if r.groups.how("memory") == "" {
+	if r.groups.How("memory") == "" {
 		memory = 1 << 30 // the agent itself is under RLIMIT_DATA, and large with -race
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
@@ -288,7 +288,7 @@ func TestLimits(t *testing.T) {
 		if got.Status == 0 {
 			t.Errorf("%d bytes fit into %d: %+v", 3*memory/2, memory, got)
 		}
-		if r.groups.how("memory") != "" && s.OOMKills() == 0 {
+		if r.groups.How("memory") != "" && s.OOMKills() == 0 {
 			t.Error("the kill is not counted")
 		}
 		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
@@ -320,7 +320,7 @@ except OSError: print(n)'`)
 func TestAgentOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	if r.groups.how("memory") == "" {
+	if r.groups.How("memory") == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(r.Report().Memory) // root's own groups are there, or something is broken
 		}
@@ -408,7 +408,7 @@ func TestInARow(t *testing.T) {
 	if sandboxes > 1 || slots > 1 { // the spare
 		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
 	}
-	for _, dir := range r.groups.directories() {
+	for _, dir := range r.groups.Directories() {
 		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
 			t.Errorf("groups left: %v, %v", below, err)
 		}
@@ -423,7 +423,7 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no agent to look for")
 	}

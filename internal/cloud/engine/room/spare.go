@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
 // spares is the warm pool: it makes sandboxes ahead of their use, one at a time.
@@ -15,12 +16,12 @@ import (
 // sandbox takes to start, and none of it depends on whose sandbox it will be.
 type spares struct {
 	limits  engine.Limits
-	ready   chan *Sandbox         // holds the spare; closed when there will be no next one
-	used    chan struct{}         // another one is wanted
-	first   chan struct{}         // closed when the first one is ready, or will never be
-	waiting atomic.Bool           // a caller waits for the one that is being made
-	making  atomic.Pointer[group] // group of the last one that was begun
-	cancel  context.CancelFunc    // nil without spares
+	ready   chan *Sandbox                // holds the spare; closed when there will be no next one
+	used    chan struct{}                // another one is wanted
+	first   chan struct{}                // closed when the first one is ready, or will never be
+	waiting atomic.Bool                  // a caller waits for the one that is being made
+	making  atomic.Pointer[cgroup.Group] // group of the last one that was begun
+	cancel  context.CancelFunc           // nil without spares
 	keeping sync.WaitGroup
 }
 
@@ -68,7 +69,7 @@ func (r *Room) takeSpare(ctx context.Context, limits engine.Limits) (s *Sandbox,
 		}
 		defer r.spares.waiting.Store(false)
 		if making := r.spares.making.Load(); making != nil {
-			_ = making.yield(false) // the group may be gone
+			_ = making.Yield(false) // the group may be gone
 		}
 		select {
 		case s = <-r.spares.ready:
@@ -81,13 +82,13 @@ func (r *Room) takeSpare(ctx context.Context, limits engine.Limits) (s *Sandbox,
 // stepBack makes the spare that is being made leave the processors to sandboxes
 // that are in use, as long as nobody waits for it. Most likely the last of these
 // sandboxes is in the middle of its start.
-func (s *spares) stepBack(making *group) error {
-	if err := making.yield(true); err != nil {
+func (s *spares) stepBack(making *cgroup.Group) error {
+	if err := making.Yield(true); err != nil {
 		return err
 	}
 	s.making.Store(making)
 	if s.waiting.Load() {
-		return making.yield(false)
+		return making.Yield(false)
 	}
 	return nil
 }

@@ -138,8 +138,8 @@ func TestSpareYields(t *testing.T) {
 	readySpare(t, r)
 	spare := <-r.spares.ready
 	r.spares.ready <- spare
-	h := spare.group.cpu
-	if h.dir == "" {
+	h := spare.group.CPU
+	if h.Dir == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal("root has no control group for processors")
 		}
@@ -148,10 +148,10 @@ func TestSpareYields(t *testing.T) {
 	yields := func() bool {
 		t.Helper()
 		name, usual := "cpu.weight", "100\n"
-		if h.version == 1 {
+		if h.Version == 1 {
 			name, usual = "cpu.shares", "1024\n"
 		}
-		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		text, err := os.ReadFile(filepath.Join(h.Dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -238,7 +238,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 		}
 	}()
 	if s.group != nil {
-		groups, err := s.group.open()
+		groups, err := s.group.Open()
 		if err != nil {
 			return nil, err
 		}

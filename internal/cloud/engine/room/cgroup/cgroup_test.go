@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package cgroup
 
 import (
 	"context"
@@ -21,13 +21,13 @@ func TestParseCgroupMounts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, mountinfo, own string
-		want                 []cgroupMount
+		want                 []mount
 	}{
 		{
 			"v2 under systemd",
 			"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
 			"0::/user.slice/user-1000.slice/session-3.scope\n",
-			[]cgroupMount{{point: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope", version: 2}},
+			[]mount{{point: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope", version: 2}},
 		},
 		{
 			"hybrid",
@@ -35,7 +35,7 @@ func TestParseCgroupMounts(t *testing.T) {
 				"32 23 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" +
 				"33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
 			"5:memory:/a\n4:cpu,cpuacct:/b\n1:name=systemd:/c\n0::/d\n",
-			[]cgroupMount{
+			[]mount{
 				{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory/a", version: 1, controllers: []string{"memory"}},
 				{point: "/sys/fs/cgroup/cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct/b", version: 1, controllers: []string{"cpu", "cpuacct"}},
 				{point: "/sys/fs/cgroup/unified", own: "/sys/fs/cgroup/unified/d", version: 2},
@@ -45,19 +45,19 @@ func TestParseCgroupMounts(t *testing.T) {
 			"a container that sees its own part",
 			"31 23 0:27 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
 			"5:memory:/docker/abc\n",
-			[]cgroupMount{{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory", version: 1, controllers: []string{"memory"}}},
+			[]mount{{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory", version: 1, controllers: []string{"memory"}}},
 		},
 		{
 			"a group that the mount does not show",
 			"31 23 0:27 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
 			"5:memory:/elsewhere\n",
-			[]cgroupMount{{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory", version: 1, controllers: []string{"memory"}}},
+			[]mount{{point: "/sys/fs/cgroup/memory", own: "/sys/fs/cgroup/memory", version: 1, controllers: []string{"memory"}}},
 		},
 		{"nonsense", "x\n1 2 3 4 5 - \n - cgroup2\n", "::\nx\n", nil},
 	}
 	for _, tt := range tests {
-		got := parseCgroupMounts([]byte(tt.mountinfo), []byte(tt.own))
-		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(cgroupMount{})); diff != "" {
+		got := parseMounts([]byte(tt.mountinfo), []byte(tt.own))
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(mount{})); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}
@@ -66,13 +66,13 @@ func TestParseCgroupMounts(t *testing.T) {
 // unifiedMount returns a group of the version 2 hierarchy that contains a process,
 // as an ordinary one does, below groups without processes, and a controller to hand
 // down.
-func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
+func unifiedMount(t *testing.T) (m mount, controller string) {
 	t.Helper()
-	mounts, err := cgroupMounts()
+	mounts, err := mounts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(mounts, func(m cgroupMount) bool { return m.version == 2 })
+	i := slices.IndexFunc(mounts, func(m mount) bool { return m.version == 2 })
 	if i < 0 || os.Geteuid() != 0 {
 		t.Skip("no version 2 hierarchy that this user may change")
 	}
@@ -104,7 +104,7 @@ func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 		}
 		dir = below
 		t.Cleanup(func() {
-			if err := removeGroup(context.Background(), below); err != nil {
+			if err := removeOne(context.Background(), below); err != nil {
 				t.Error(err)
 			}
 		})
@@ -115,7 +115,7 @@ func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test's context killed it
-	if err := (&group{dirs: []hierarchy{{dir: dir, version: 2}}}).add(cmd.Process.Pid); err != nil {
+	if err := (&Group{Dirs: []Hierarchy{{Dir: dir, Version: 2}}}).Add(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	return m, controller
@@ -126,18 +126,18 @@ func unifiedMount(t *testing.T) (m cgroupMount, controller string) {
 func TestUnified(t *testing.T) {
 	t.Parallel()
 	m, controller := unifiedMount(t)
-	g := createGroupsIn([]cgroupMount{m, m}, nil, "instance", []string{"nonsense", controller})
+	g := createIn([]mount{m, m}, nil, "instance", []string{"nonsense", controller})
 	want := filepath.Join(filepath.Dir(m.own), "instance")
-	if h := g.byController[controller]; h.dir != want || h.version != 2 || len(g.byController) != 1 {
+	if h := g.byController[controller]; h.Dir != want || h.Version != 2 || len(g.byController) != 1 {
 		t.Errorf("%+v, want %s", g, want)
 	}
-	if g.why["nonsense"] == "" || g.why[controller] != "" {
-		t.Errorf("why: %v", g.why)
+	if g.Why["nonsense"] == "" || g.Why[controller] != "" {
+		t.Errorf("why: %v", g.Why)
 	}
 	if exists(filepath.Join(m.own, "instance")) || exists(filepath.Join(filepath.Dir(filepath.Dir(m.own)), "instance")) {
 		t.Error("groups are left elsewhere")
 	}
-	s, err := g.create("1", engine.Limits{})
+	s, err := g.Create("1", engine.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,18 +145,24 @@ func TestUnified(t *testing.T) {
 	if err != nil || !slices.Contains(strings.Fields(string(text)), controller) {
 		t.Errorf("the sandbox's group has %q, %v", text, err)
 	}
-	if err := s.remove(); err != nil {
+	if err := s.Remove(); err != nil {
 		t.Error(err)
 	}
-	for _, open := range []func() (*os.File, error){s.openOOMKills, s.openMemoryUse} {
+	for _, open := range []func() (*os.File, error){s.OpenOOMKills, s.OpenMemoryUse} {
 		if f, err := open(); f != nil || err != nil {
 			t.Errorf("a count without a memory group: %v, %v", f, err)
 		}
 	}
-	none := createGroupsIn([]cgroupMount{m}, nil, "instance", []string{"nonsense"})
-	if len(none.byController) != 0 || none.why["nonsense"] == "" || len(none.directories()) != 0 {
+	none := createIn([]mount{m}, nil, "instance", []string{"nonsense"})
+	if len(none.byController) != 0 || none.Why["nonsense"] == "" || len(none.Directories()) != 0 {
 		t.Errorf("%+v", none)
 	}
+}
+
+// exists reports whether there is a file at path.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // TestSettings: what is written to which file, by the version of the hierarchy.
@@ -188,7 +194,7 @@ func TestCountOOMKills(t *testing.T) {
 	} {
 		f := fileOf(t, text)
 		for range 2 { // it is read again and again
-			if got := countOOMKills(f); got != want {
+			if got := CountOOMKills(f); got != want {
 				t.Errorf("%q: %d", text, got)
 			}
 		}
@@ -210,7 +216,7 @@ func TestReadMemoryUse(t *testing.T) {
 	} {
 		f := fileOf(t, text)
 		for range 2 {
-			if used, cache, known := readMemoryUse(f); (use{used, cache, known}) != want {
+			if used, cache, known := ReadMemoryUse(f); (use{used, cache, known}) != want {
 				t.Errorf("%q: %d, %d, %v", text, used, cache, known)
 			}
 		}
@@ -230,13 +236,4 @@ func fileOf(t *testing.T, text string) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
-}
-
-func TestParseIDMap(t *testing.T) {
-	t.Parallel()
-	got := parseIDMap([]byte("         0          0 4294967295\n bad line\n 1000 65536 1"))
-	want := []idRange{{0, 0, 4294967295}, {1000, 65536, 1}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(idRange{})); diff != "" {
-		t.Error(diff)
-	}
 }
