@@ -15,9 +15,6 @@ import (
 // them: which packages are installed, where more come from, and whose signatures
 // are trusted. The lists and archives themselves start empty.
 
-// dpkgTree contains the host's list of packages.
-const dpkgTree = "/var/lib/dpkg"
-
 // aptDirectories are the directories that apt does not make itself.
 var aptDirectories = []string{
 	"/etc/apt", "/etc/apt/apt.conf.d", "/etc/apt/keyrings", "/etc/apt/preferences.d", "/etc/apt/sources.list.d", "/etc/apt/trusted.gpg.d",

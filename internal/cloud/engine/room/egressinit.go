@@ -34,17 +34,7 @@ var (
 
 const (
 	wayPort = 1 // of the TCP listener: one that no service uses
-	dnsPort = 53
 	wayMark = 1 // of packets on their way to a listener
-)
-
-// way tells the first stage what to do about the egress path.
-type way string
-
-const (
-	wayNone  way = ""      // there is none except the proxy
-	wayTry   way = "try"   // build it, use it once, and report what went wrong
-	wayBuild way = "build" // it is known to work on this machine: build it, or fail
 )
 
 // buildWay makes the egress path of this network namespace, and the sockets that it

@@ -114,29 +114,6 @@ func (errInternetOff) Error() string { return "internet access is off for this s
 
 func (errInternetOff) Denied() bool { return true }
 
-// join copies in both directions until both have ended, and closes both.
-func join(a, b net.Conn) {
-	defer a.Close()
-	defer b.Close()
-	var back sync.WaitGroup
-	back.Go(func() { pour(a, b) })
-	pour(b, a)
-	back.Wait()
-}
-
-// pour copies from from to to, and passes the end on if to can be closed in one
-// direction. An error ends both directions: there is nobody to report it to.
-func pour(to, from net.Conn) {
-	if _, err := io.Copy(to, from); err != nil {
-		to.Close()
-		from.Close()
-		return
-	}
-	if half, ok := to.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // fails only if the connection is gone, which the peer sees anyway
-	}
-}
-
 // Dial connects to a port inside. Errors are [engine.ErrPortClosed] if nothing listens
 // there, [engine.ErrGone] if the sandbox has ended, and [engine.ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
@@ -195,12 +172,6 @@ func (s *Sandbox) whyUnanswered(err error) error {
 		return fmt.Errorf("the agent did not answer: %w", err)
 	}
 }
-
-// Answers of the agent to a dial: one byte on the stream.
-const (
-	statusConnected = 0
-	statusClosed    = 1
-)
 
 func readStatus(ctx context.Context, conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {

@@ -18,16 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
-
-// agentSpec is what the second stage is told, besides its configuration.
-type agentSpec struct {
-	Hostname string `json:"hostname"`
-	Ranged   bool   `json:"ranged"`
-	Egress   bool   `json:"egress"`
-	Place    *place `json:"place,omitempty"` // without namespaces
-}
 
 // User is an account inside a sandbox.
 type User struct {
@@ -212,7 +205,7 @@ func (g *Guest) receive(ctx context.Context) error {
 
 // open connects a stream of the server to a port.
 func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
-	conn, err := streamConn(file)
+	conn, err := unixConn(file)
 	if err != nil {
 		return // the server sees that its end is closed
 	}
@@ -285,7 +278,7 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	if err != nil {
 		return nil, err
 	}
-	return streamConn(files[0])
+	return unixConn(files[0])
 }
 
 // ask makes the server open something that arrives here as want files, and returns
@@ -440,4 +433,38 @@ func (l *guestListener) end() error {
 	err := l.inside.Close()
 	l.work.Wait()
 	return err
+}
+
+// Kernel asks for a process that has everything loaded that kernels commonly load,
+// and returns its socket. If the kernel could not be made the socket is closed at
+// the other end.
+func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
+	if !g.inside {
+		return nil, errNoZygote
+	}
+	files, err := g.ask(ctx, message{Kind: kindKernel}, 1)
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+}
+
+// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
+// wait for it. In a restricted sandbox the server opens it: programs can use it as
+// their standard files and as /dev/tty, but cannot open it by its own name.
+func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
+	if !g.restricted {
+		return pty.Open()
+	}
+	files, err := g.ask(ctx, message{Kind: kindTerminal}, 2)
+	if refused, ok := errors.AsType[*EgressError](err); ok {
+		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return files[0], files[1], nil
 }

@@ -15,26 +15,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 )
 
-// initSpec is what the first stage of a sandbox is told.
-type initSpec struct {
-	Ranged  bool              `json:"ranged"`
-	Path    string            `json:"path"`            // PATH of login shells
-	Trees   []string          `json:"trees"`           // host directories to show
-	Mounted []bool            `json:"mounted"`         // which of Trees were passed as a mount, in order
-	Devices bool              `json:"devices"`         // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`         // the last file lists what must not be shown of Trees
-	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
-	Disk    int64             `json:"disk"`            // bytes
-	Place   *place            `json:"place,omitempty"` // without namespaces
-	Limits  []rlimit          `json:"limits"`
-	// Counters are the maxima of the sandbox's own user namespace.
-	Counters counters `json:"counters,omitempty"`
-	Way      way      `json:"way,omitempty"` // out of the network namespace
-}
-
-// rlimit is a limit of every process: its number and its value.
-type rlimit [2]uint64
-
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces, with every
 // capability in them. It builds the sandbox around itself, gives up all of these
 // capabilities and executes the second stage. It returns only errors, all of them
@@ -64,7 +44,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
-	if err := c.built(message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
+	if err := built(c, message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}
 	closeAll(sockets)
@@ -77,7 +57,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 }
 
 // built reports that the first stage's work is done, and waits for the limits.
-func (c *control) built(ready message, files ...*os.File) error {
+func built(c *control, ready message, files ...*os.File) error {
 	if err := c.send(ready, files...); err != nil {
 		return err
 	}
@@ -136,20 +116,6 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 		return err
 	}
 	return execBinary()
-}
-
-// export makes fd the socket's descriptor again, for the program that is executed
-// next.
-func (c *control) export(fd int) error {
-	raw, err := c.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var dup error
-	if err := raw.Control(func(have uintptr) { dup = unix.Dup3(int(have), fd, 0) }); err != nil {
-		return err
-	}
-	return os.NewSyscallError("dup3", dup)
 }
 
 // execBinary executes the binary by its descriptor: it has no path in the sandbox.

@@ -5,19 +5,11 @@ package room
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
-	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // This file contains the isolation levels without namespaces: the agent and its
@@ -93,105 +85,4 @@ func removePlace(dir string) error {
 		return err
 	})
 	return errors.Join(walk, os.RemoveAll(dir))
-}
-
-// enterPlace is the first stage in place: it applies the same restrictions, as far
-// as that is possible without namespaces.
-func enterPlace(c *control, spec *initSpec) error {
-	runtime.LockOSThread()
-	// The room requested this when it started the process, but the kernel keeps the
-	// setting per thread, and this is the thread that becomes the agent.
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("end with the room: %w", err)
-	}
-	if err := os.Chdir(spec.Place.home()); err != nil {
-		return err
-	}
-	if err := limit(spec.Limits); err != nil {
-		return err
-	}
-	// The host's /etc/profile sets a PATH, and login shells read this after it.
-	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
-		return err
-	}
-	trees, hidden := reachable(spec.Trees)
-	if err := c.built(message{Kind: kindReady, Hidden: hidden}); err != nil {
-		return err
-	}
-	if !spec.Place.Restricted {
-		if err := c.export(controlFD); err != nil {
-			return err
-		}
-		return execBinary()
-	}
-	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Place.Dir) })
-}
-
-// readableFiles are the files that programs read to start, if the sandbox has no
-// file system of its own.
-var readableFiles = []string{
-	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
-	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
-}
-
-// restrictFiles restricts this thread and what it executes to the trees, a few
-// files, devices without state, and dir.
-func restrictFiles(trees []string, dir string) error {
-	access := landlock.Access{Program: binaryFD, Own: dir, Execute: slices.Concat(trees, rootLinks), Read: slices.Clone(readableFiles)}
-	for _, pattern := range copiedFiles {
-		names, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
-		access.Read = append(access.Read, names...)
-	}
-	for _, name := range deviceNames {
-		access.Devices = append(access.Devices, "/dev/"+name)
-	}
-	return landlock.Apply(access)
-}
-
-// reachable divides directories into those that this process's id may enter and
-// those that it may not: what root keeps below its home is closed to the ids of its
-// sandboxes.
-func reachable(trees []string) (open, closed []string) {
-	for _, path := range trees {
-		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {
-			closed = append(closed, path)
-			continue
-		}
-		open = append(open, path)
-	}
-	return open, closed
-}
-
-// sweep ends processes that outlived their agent. They are then children of the
-// room, which is their subreaper, and every child that is not an agent is one of
-// them.
-func (r *roomProcess) sweep() error {
-	r.sweeping.Lock() // so that only one goroutine waits for them
-	defer r.sweeping.Unlock()
-	return endOrphans(r.orphans)
-}
-
-// orphans lists them. While an agent is being started it waits, because a starting
-// agent is not an orphan.
-func (r *roomProcess) orphans() ([]int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	agents := make(map[int]bool)
-	for _, p := range r.running {
-		agents[p.Pid] = true
-	}
-	children, err := childrenOf(os.Getpid())
-	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
-}
-
-// placeAttr returns how the room starts a sandbox in place.
-func placeAttr(m message) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if m.UID != 0 {
-		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
-	}
-	return attr
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -26,33 +25,12 @@ type keeperSpec struct {
 	Groups []string `json:"groups"`
 }
 
+// maxSpec bounds the text of a keeperSpec.
+const maxSpec = 64 << 10
+
 // lockName is the file in an instance directory whose lock the server and the
 // keeper hold together. A directory whose lock is released is not in use.
 const lockName = "lock"
-
-// keep waits for the server to end, whatever ends it, and cleans up. It holds the
-// lock, files[0], until it exits.
-func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File) error {
-	var spec keeperSpec
-	if err := decodeSpec(raw, &spec); err != nil {
-		return err
-	}
-	if len(files) != 1 {
-		return fmt.Errorf("%w: a keeper without a lock", ErrProtocol)
-	}
-	defer files[0].Close()
-	if err := c.send(message{Kind: kindReady}); err != nil {
-		return err
-	}
-	_, _, err := c.receive(0)
-	if err == nil {
-		return fmt.Errorf("%w: the keeper is told nothing", ErrProtocol)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return errors.Join(err, spec.clean(ctx))
-}
 
 func (s keeperSpec) clean(ctx context.Context) error {
 	errs := []error{cgroup.Remove(ctx, s.Groups), removePlace(s.Places)}
@@ -80,7 +58,10 @@ func lockInstance(spec keeperSpec) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Write(encode(spec))
+	data, err := json.Marshal(spec)
+	if err == nil {
+		_, err = f.Write(data)
+	}
 	err = errors.Join(err, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(spec.Dir, lockName))
@@ -125,7 +106,7 @@ func reapInstance(ctx context.Context, lock string) error {
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil // in use
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
+	data, err := io.ReadAll(io.LimitReader(f, maxSpec))
 	if err != nil {
 		return err
 	}

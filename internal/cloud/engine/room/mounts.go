@@ -5,6 +5,7 @@ package room
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -106,6 +107,12 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 		return nil, fmt.Errorf("detach the host's root: %w", err)
 	}
 	return notes, os.Chdir("/")
+}
+
+// exists reports whether path exists, following links.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // stagingDirectory returns some directory of the host to mount over; all other

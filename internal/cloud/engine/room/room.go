@@ -266,13 +266,6 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	return nil
 }
 
-// await waits until the child says that it is ready.
-func (c *control) await(ctx context.Context, d time.Duration) error {
-	defer c.deadline(ctx, d)()
-	_, _, err := c.expect(kindReady, 0)
-	return because(ctx, err)
-}
-
 func (r *Room) startRoom(ctx context.Context) error {
 	line, fd3, err := controlPair(maxMessage)
 	if err != nil {

@@ -9,21 +9,12 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-type roomSpec struct {
-	Ranged  bool `json:"ranged"`
-	InPlace bool `json:"inPlace,omitempty"` // without namespaces
-	// Limits for the sandboxes of this room: for all together, or for each if it
-	// has a range of ids.
-	Counters  counters `json:"counters,omitempty"`
-	Limits    []rlimit `json:"limits,omitempty"`
-	Processes uint64   `json:"processes,omitempty"` // of all of them
-}
 
 // roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
 // ends with the server.
@@ -203,6 +194,31 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	return err
 }
 
+// sandboxAttr returns how the room starts a sandbox; ids are as the room numbers
+// them.
+func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true}
+	mapIDs(attr, ranged, firstID(slot), slotSize, 0, 0)
+	return attr
+}
+
+// placeAttr returns how the room starts a sandbox in place.
+func placeAttr(m message) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if m.UID != 0 {
+		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
+	}
+	return attr
+}
+
+// zygoteAttr returns how the room starts the zygote: in the room's own user and pid
+// namespaces, because those of sandboxes are below them. Only the user that owns a
+// sandbox's namespace may join it.
+func zygoteAttr() *syscall.SysProcAttr {
+	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
+	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
+}
+
 // name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
 // its hostname is known it has given up the privilege.
 func (r *roomProcess) name(m message) error {
@@ -252,4 +268,26 @@ func (r *roomProcess) end() {
 	}
 	r.mu.Unlock()
 	r.work.Wait()
+}
+
+// sweep ends processes that outlived their agent. They are then children of the
+// room, which is their subreaper, and every child that is not an agent is one of
+// them.
+func (r *roomProcess) sweep() error {
+	r.sweeping.Lock() // so that only one goroutine waits for them
+	defer r.sweeping.Unlock()
+	return endOrphans(r.orphans)
+}
+
+// orphans lists them. While an agent is being started it waits, because a starting
+// agent is not an orphan.
+func (r *roomProcess) orphans() ([]int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	agents := make(map[int]bool)
+	for _, p := range r.running {
+		agents[p.Pid] = true
+	}
+	children, err := childrenOf(os.Getpid())
+	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
 }

@@ -16,13 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Bounds of one sandbox, enforced by the server.
+// Bounds of one sandbox, enforced by the server; those that its agent keeps too are
+// in package wire.
 const (
-	maxStreams   = 1024    // connections to its ports
 	maxEgress    = 320     // connections out of it, including those its proxy carries
-	maxDialling  = 128     // of those, not yet connected
 	maxOpenFiles = 1 << 19 // of one process inside
-	dialTimeout  = 10 * time.Second
 	bootTimeout  = 30 * time.Second
 )
 

@@ -9,34 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
-
-// Ids and homes inside, if there is a range of ids.
-const (
-	rootHome   = "/root"
-	userHome   = "/home/user"
-	loginShell = "/bin/bash"
-)
-
-// skeletonDirectories are all directories of a sandbox that do not belong to a
-// tree.
-var skeletonDirectories = []struct {
-	path string
-	mode fs.FileMode
-}{
-	{"/code", 0o777}, {"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky},
-	{"/etc", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/ssl", 0o755},
-	{"/home", 0o755}, {userHome, 0o755}, {"/media", 0o755}, {"/mnt", 0o755}, {"/opt", 0o755}, {"/proc", 0o555},
-	{rootHome, 0o700}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
-	{"/tmp", 0o777 | fs.ModeSticky}, {"/usr", 0o755}, {"/var", 0o755}, {"/var/cache", 0o755}, {"/var/lib", 0o755},
-	{"/var/log", 0o755}, {"/var/tmp", 0o777 | fs.ModeSticky},
-}
 
 // copiedFiles are files of the host's /etc that programs need to start, find
 // libraries and tell the time. None of them contains a secret; missing ones are
@@ -220,96 +198,4 @@ func writeNames(hostname string) error {
 func profile(path string) string {
 	return "export PATH=" + shell.Quote(path) + "\n" +
 		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
-}
-
-// systemTrees are directories of the host that every sandbox shows: programs and
-// libraries, their alternatives, the certificates that the machine trusts, and the
-// list of packages.
-var systemTrees = []string{
-	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", dpkgTree,
-}
-
-// rootLinks are links at the host's root, or directories on a host without a merged
-// /usr.
-var rootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
-
-// planTrees resolves what a sandbox shows of the host: the system trees, then the
-// requested ones, none inside another, and the links at the root.
-func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
-	links = make(map[string]string)
-	candidates := append([]string(nil), systemTrees...)
-	for _, name := range rootLinks {
-		info, err := os.Lstat(name)
-		if err != nil {
-			continue // the host does not have it
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
-			candidates = append(candidates, name)
-			continue
-		}
-		target, err := os.Readlink(name)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		links[name] = target
-	}
-	for _, path := range candidates {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			trees = append(trees, path)
-		}
-	}
-	system = len(trees)
-	more := make([]string, 0, len(asked))
-	for _, path := range asked {
-		if err := checkTree(path); err != nil {
-			return nil, 0, nil, fmt.Errorf("tree %q: %w", path, err)
-		}
-		more = append(more, filepath.Clean(path))
-	}
-	sort.Strings(more) // a directory sorts before what is in it
-	for _, path := range more {
-		if !within(path, trees) {
-			trees = append(trees, path)
-		}
-	}
-	return trees, system, links, nil
-}
-
-func within(path string, trees []string) bool {
-	for _, t := range trees {
-		if path == t || strings.HasPrefix(path, t+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// checkTree refuses trees that would show more of the host than a directory of
-// programs, or hide what the sandbox itself has at that path.
-func checkTree(path string) error {
-	clean := filepath.Clean(path)
-	if !filepath.IsAbs(clean) {
-		return errors.New("not an absolute path")
-	}
-	for _, d := range skeletonDirectories {
-		if clean == d.path && clean != "/usr" {
-			return errors.New("is a directory of the sandbox's own")
-		}
-	}
-	for _, top := range []string{"/proc", "/sys", "/dev"} {
-		if within(clean, []string{top}) {
-			return errors.New("is not on a disk")
-		}
-	}
-	if clean == "/" {
-		return errors.New("is the whole host")
-	}
-	info, err := os.Stat(clean)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return errors.New("not a directory")
-	}
-	return nil
 }

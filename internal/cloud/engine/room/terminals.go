@@ -3,8 +3,6 @@
 package room
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -71,21 +69,4 @@ func (s *Sandbox) giveTerminal(id uint64) error {
 	_ = s.agent.send(message{Kind: kindTerminal, ID: id}, controller, tty)
 	closeAll([]*os.File{controller, tty})
 	return nil
-}
-
-// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
-// wait for it. In a restricted sandbox the server opens it: programs can use it as
-// their standard files and as /dev/tty, but cannot open it by its own name.
-func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
-	if !g.restricted {
-		return pty.Open()
-	}
-	files, err := g.ask(ctx, message{Kind: kindTerminal}, 2)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return files[0], files[1], nil
 }

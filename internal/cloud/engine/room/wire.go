@@ -95,15 +95,9 @@ type control struct {
 
 // newControl takes over f, a connected SOCK_SEQPACKET socket.
 func newControl(f *os.File, limit int) (*control, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
+	conn, err := unixConn(f)
 	if err != nil {
 		return nil, err
-	}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, errors.New("not a unix socket")
 	}
 	return &control{conn: conn, buf: make([]byte, limit)}, nil
 }
@@ -121,44 +115,6 @@ func controlPair(limit int) (*control, *os.File, error) {
 		return nil, nil, err
 	}
 	return c, theirs, nil
-}
-
-func socketpair(typ int) (*os.File, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
-}
-
-// streamPair makes a connected stream: a connection for this process, and a file to
-// hand to another process.
-func streamPair() (*net.UnixConn, *os.File, error) {
-	ours, theirs, err := socketpair(unix.SOCK_STREAM)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := streamConn(ours)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return conn, theirs, nil
-}
-
-// streamConn takes over f, a connected stream socket.
-func streamConn(f *os.File) (*net.UnixConn, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, errors.New("not a unix socket")
-	}
-	return conn, nil
 }
 
 // sendTimeout bounds a send to a peer that does not read.

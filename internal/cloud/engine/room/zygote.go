@@ -195,16 +195,6 @@ func (z *zygote) end() {
 	}
 }
 
-// kernelOrder says what a forked process must become: the same as the agent.
-type kernelOrder struct {
-	Ranged bool     `json:"ranged"`
-	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
-	CPUs   int      `json:"cpus"`
-	Limits []rlimit `json:"limits"`
-	Keep   uint64   `json:"keep"`   // capabilities
-	Filter string   `json:"filter"` // the seccomp program in hexadecimal
-}
-
 // giveKernel answers the agent's request for a kernel with one end of its socket.
 // The request has no parameters, and nothing is received with it.
 func (s *Sandbox) giveKernel(id uint64) error {
@@ -282,21 +272,4 @@ func (a *allowance) take(now time.Time) bool {
 	}
 	a.empty = next
 	return true
-}
-
-// Kernel asks for a process that has everything loaded that kernels commonly load,
-// and returns its socket. If the kernel could not be made the socket is closed at
-// the other end.
-func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
-	if !g.inside {
-		return nil, errNoZygote
-	}
-	files, err := g.ask(ctx, message{Kind: kindKernel}, 1)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return files[0], nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,20 +20,6 @@ const zygoteDisk = 64 << 20
 // [Guest.Run]. The files that it writes are at the same paths in every sandbox. The
 // program gets its socket as descriptor 3.
 type Warm func(config json.RawMessage, run string) (argv, env []string, err error)
-
-// zygoteSpec tells the zygote how to be like a sandbox.
-type zygoteSpec struct {
-	initSpec
-	Config json.RawMessage `json:"config"`
-}
-
-// zygoteAttr returns how the room starts the zygote: in the room's own user and pid
-// namespaces, because those of sandboxes are below them. Only the user that owns a
-// sandbox's namespace may join it.
-func zygoteAttr() *syscall.SysProcAttr {
-	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
-	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
-}
 
 // runZygote makes the file system that every sandbox begins with, gives up every
 // privilege except that of becoming the owner of a sandbox, and executes the

@@ -1,0 +1,38 @@
+//go:build linux
+
+package room
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// idBase is the first host id of the range that sandboxes of a root server get:
+// above the ids that distributions, systemd-nspawn and container engines hand out,
+// and below those that some programs take for negative numbers.
+const (
+	idBase     = 0x70000000
+	idCount    = 1 << 28
+	slotSize   = 1 << 16
+	slotsCount = idCount / slotSize
+)
+
+const namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
+	syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// firstID returns the first id of a slot, as the room numbers ids: root of the
+// sandbox and owner of its user namespace.
+func firstID(slot uint32) int { return int(slot) * slotSize }
+
+func mapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
+	if !ranged {
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}
+		return
+	}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: count}}
+	attr.GidMappings = attr.UidMappings
+	attr.GidMappingsEnableSetgroups = true
+	attr.Credential = &syscall.Credential{} // root of the new namespace, no supplementary groups
+}
