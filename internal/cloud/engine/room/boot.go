@@ -320,7 +320,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Disk:    s.limits.DiskBytes,
 		Way:     s.room.way,
 
-		Counters: s.room.counted.inSandbox(),
+		Counters: s.room.counted.InSandbox(),
 	}
 	var err error
 	if spec.Limits, err = s.rlimits(); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 )
 
 //go:embed testdata/take.py
@@ -132,7 +133,7 @@ func takeHere(t *testing.T) (got taken) {
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
-	if !exists(countersDirectory) {
+	if !exists(counter.Directory) {
 		t.Skip("this kernel has no maxima for user namespaces")
 	}
 	got := sh(t, s, "cd /proc/sys/user && cat max_user_namespaces max_inotify_instances && for f in *; do echo 1000000 > $f && echo changed $f; done")

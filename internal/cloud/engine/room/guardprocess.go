@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 // runGuard starts the room with its socket, files[0], on machines where no
@@ -17,7 +19,7 @@ func runGuard(c *control, files []*os.File) error {
 	if len(files) != 1 {
 		return fmt.Errorf("%w: a guard with %d files", ErrProtocol, len(files))
 	}
-	if err := becomeReaper(); err != nil {
+	if err := orphan.BecomeReaper(); err != nil {
 		return err
 	}
 	room, err := start(os.NewFile(binaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
@@ -26,7 +28,7 @@ func runGuard(c *control, files []*os.File) error {
 		return fmt.Errorf("start the room: %w", err)
 	}
 	<-room.done
-	if err := endOrphans(func() ([]int, error) { return childrenOf(os.Getpid()) }); err != nil {
+	if err := orphan.End(func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }); err != nil {
 		return err
 	}
 	return c.send(message{Kind: kindReady})

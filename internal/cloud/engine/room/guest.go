@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -122,9 +123,9 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 			return err
 		}
 	} else {
-		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.temp(), spec.Place.run()
+		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.Temp(), spec.Place.Run()
 		g.restricted = spec.Place.Restricted
-		if err := becomeReaper(); err != nil { // pid 1 is one anyway
+		if err := orphan.BecomeReaper(); err != nil { // pid 1 is one anyway
 			return err
 		}
 	}
@@ -146,7 +147,7 @@ func users(spec agentSpec) []User {
 	root := User{Name: "root", Home: rootHome, Shell: loginShell}
 	user := User{Name: "user", Home: userHome, Shell: loginShell}
 	if spec.Place != nil {
-		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.home()
+		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.Home()
 		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
 	}
 	if spec.Ranged {

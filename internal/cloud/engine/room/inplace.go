@@ -10,22 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
-
-// This file contains the isolation levels without namespaces: the agent and its
-// processes live among those of the host, restricted or not, in a directory of
-// their own.
-
-// place is the root directory of a sandbox without namespaces; "" if it has
-// namespaces.
-type place struct {
-	Dir        string `json:"dir,omitempty"` // contains home and tmp
-	Restricted bool   `json:"restricted,omitempty"`
-}
-
-func (p place) home() string { return filepath.Join(p.Dir, "home", "user") }
-func (p place) temp() string { return filepath.Join(p.Dir, "tmp") }
-func (p place) run() string  { return filepath.Join(p.Dir, "run") }
 
 // planPlaces returns the directory that contains the sandboxes' directories. The
 // ids that a root server gives to sandboxes cannot reach anything below its home,
@@ -51,14 +37,14 @@ func (r *Room) makePlaces() error {
 // makePlace makes the directory of a sandbox, for the id that it will run as. Its
 // name cannot be guessed: where sandboxes share an id, one that knew the name could
 // change the mode of the directory (Landlock does not check chmod).
-func (s *Sandbox) makePlace() (place, error) {
-	p := place{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == engine.Restricted}
+func (s *Sandbox) makePlace() (place.Root, error) {
+	p := place.Root{Dir: filepath.Join(s.room.places, rand.Text()), Restricted: s.room.rung == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
-	for _, dir := range []string{p.home(), p.temp()} {
+	for _, dir := range []string{p.Home(), p.Temp()} {
 		err = errors.Join(err, os.MkdirAll(dir, 0o755))
 	}
 	if id, switched := s.room.placeID(s.slot); switched {
-		for _, dir := range []string{p.home(), filepath.Dir(p.home()), p.temp(), p.Dir} {
+		for _, dir := range []string{p.Home(), filepath.Dir(p.Home()), p.Temp(), p.Dir} {
 			err = errors.Join(err, os.Chown(dir, id, id))
 		}
 	}
@@ -69,20 +55,4 @@ func (s *Sandbox) makePlace() (place, error) {
 // root; otherwise the sandbox runs as the server does.
 func (r *Room) placeID(slot uint32) (int, bool) {
 	return idBase + firstID(slot), r.rung == engine.Restricted && r.ids.ranged
-}
-
-// removePlace removes a directory of sandboxes, including directories whose mode
-// locks out their owner.
-func removePlace(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	walk := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			return os.Chmod(path, 0o700)
-		}
-		return err
-	})
-	return errors.Join(walk, os.RemoveAll(dir))
 }

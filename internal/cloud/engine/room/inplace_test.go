@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 func TestRestricted(t *testing.T) {
@@ -119,7 +120,7 @@ func TestInPlace(t *testing.T) {
 			if exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
-			if pids, err := childrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
+			if pids, err := orphan.ChildrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
 				t.Errorf("the room has the children %v, and one sandbox: %v", pids, err)
 			}
 			if got := sh(t, other, "echo alive"); got.Output != "alive\n" {

@@ -26,7 +26,7 @@ func enterPlace(c *control, spec *initSpec) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the room: %w", err)
 	}
-	if err := os.Chdir(spec.Place.home()); err != nil {
+	if err := os.Chdir(spec.Place.Home()); err != nil {
 		return err
 	}
 	if err := limit(spec.Limits); err != nil {

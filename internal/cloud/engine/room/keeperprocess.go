@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 )
 
 // keep waits for the server to end, whatever ends it, and cleans up. It holds the
 // lock, files[0], until it exits.
 func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File) error {
-	var spec keeperSpec
+	var spec instance.Spec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
@@ -32,5 +34,5 @@ func keep(ctx context.Context, c *control, raw json.RawMessage, files []*os.File
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return errors.Join(err, spec.clean(ctx))
+	return errors.Join(err, spec.Clean(ctx))
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
@@ -291,7 +292,7 @@ func serveUntilKilled(dir string) {
 	}
 	l := left{Dir: dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
-		children, err := childrenOf(l.Pids[i])
+		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -303,7 +304,7 @@ func serveUntilKilled(dir string) {
 
 // agentPID returns the first child of the room, as the host numbers it.
 func agentPID(r *Room) int {
-	if children, err := childrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
+	if children, err := orphan.ChildrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}
 	return 0

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -241,7 +242,7 @@ func cover(path string) error {
 	return unix.Mount("root/dev/null", path, "", unix.MS_BIND, "")
 }
 
-func mountProc(maxima counters) error {
+func mountProc(maxima counter.Maxima) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
@@ -252,7 +253,7 @@ func mountProc(maxima counters) error {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	if err := maxima.write("root"); err != nil {
+	if err := maxima.Write("root"); err != nil {
 		return err
 	}
 	for _, name := range procHidden {

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 func startChain(t *testing.T, s *Sandbox) *os.File {
@@ -46,7 +45,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	if got := sh(t, s, command); got.Output != "locked\n" {
 		t.Fatalf("%+v", got)
 	}
-	f, err := os.Open(filepath.Join(s.place.home(), "lock"))
+	f, err := os.Open(filepath.Join(s.place.Home(), "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +64,7 @@ func roomPID(t testing.TB, r *Room) int {
 	if r.rung == engine.Full {
 		return pid
 	}
-	children, err := childrenOf(pid)
+	children, err := orphan.ChildrenOf(pid)
 	if err != nil || len(children) != 1 {
 		t.Fatalf("the guard has the children %v, %v", children, err)
 	}
@@ -162,31 +161,5 @@ func TestProcessesLeft(t *testing.T) {
 	}
 	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {
 		t.Errorf("the room: %v", err)
-	}
-}
-
-// TestChildrenOf: children are found in both ways, and it is an error if they
-// cannot be looked for.
-func TestChildrenOf(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	for name, list := range map[string]func(int) ([]int, error){"children": childrenOf, "scan": scanChildren} {
-		if pids, err := list(os.Getpid()); err != nil || !slices.Contains(pids, cmd.Process.Pid) {
-			t.Errorf("%s: %v, %v", name, pids, err)
-		}
-		if pids, err := list(1 << 30); err == nil {
-			t.Errorf("%s of no process: %v", name, pids)
-		}
-	}
-	broken := errors.New("no /proc")
-	if err := endOrphans(func() ([]int, error) { return nil, broken }); !errors.Is(err, broken) {
-		t.Errorf("endOrphans: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
@@ -163,7 +164,7 @@ func readSurvey(file string) *survey.Snapshot {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0 || info.Size() > maxSurvey {
+	if err != nil || !info.Mode().IsRegular() || !instance.OwnedByUs(info) || info.Mode().Perm()&0o022 != 0 || info.Size() > maxSurvey {
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSurvey))

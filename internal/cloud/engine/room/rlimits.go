@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 )
 
 // Limits on what processes may have, for limits that the kernel sets higher.
@@ -34,7 +35,7 @@ func countedLimits(n uint64) ([]rlimit, error) {
 
 // sandboxLimits returns the counted limits of one sandbox.
 func sandboxLimits() ([]rlimit, error) {
-	limits, err := countedLimits(sandboxPart)
+	limits, err := countedLimits(counter.SandboxPart)
 	for i, l := range limits {
 		switch l[0] {
 		case unix.RLIMIT_SIGPENDING:
@@ -90,5 +91,5 @@ func cloudProcesses() (int64, error) {
 	if own.Cur < uint64(most) {
 		most = int64(own.Cur)
 	}
-	return most / cloudPart, nil
+	return most / counter.CloudPart, nil
 }

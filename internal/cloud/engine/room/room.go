@@ -23,6 +23,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
@@ -89,8 +91,8 @@ type Room struct {
 	stderr   sync.WaitGroup
 	close    func() error
 
-	counted  counters // what this user may have, to be divided
-	private  private  // what is not shown of the trees
+	counted  counter.Maxima // what this user may have, to be divided
+	private  private        // what is not shown of the trees
 	mappings mappings
 	spares   spares
 	flows    flowBudget
@@ -196,7 +198,7 @@ func checkDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o077 != 0 {
+	if !info.IsDir() || !instance.OwnedByUs(info) || info.Mode().Perm()&0o077 != 0 {
 		return errors.New("not a directory of this user's own with mode 0700")
 	}
 	return nil
@@ -234,14 +236,14 @@ func (r *Room) startRung(ctx context.Context, rung engine.Isolation) (err error)
 }
 
 func (r *Room) startKeeper(ctx context.Context) error {
-	if err := reapStale(ctx, r.options.Dir); err != nil {
+	if err := instance.ReapStale(ctx, r.options.Dir); err != nil {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
-	r.groups = cgroup.Create("e2bctl-"+rand.Text(), r.options.Processes, cloudPart)
+	r.groups = cgroup.Create("e2bctl-"+rand.Text(), r.options.Processes, counter.CloudPart)
 	r.places = planPlaces(r.options.Dir)
-	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories()}
+	spec := instance.Spec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories()}
 	var err error
-	if r.lock, err = lockInstance(spec); err != nil {
+	if r.lock, err = instance.Lock(spec); err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
 	line, fd3, err := controlPair(maxMessage)
@@ -324,13 +326,13 @@ func (r *Room) roomSpec() (spec roomSpec, err error) {
 	if r.rung != engine.Full {
 		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
 	}
-	if r.counted, err = readCounters(); err != nil {
+	if r.counted, err = counter.Read(); err != nil {
 		return roomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
 	}
-	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.part(cloudPart), Processes: uint64(r.options.Processes)}
-	spec.Limits, err = countedLimits(cloudPart)
+	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
+	spec.Limits, err = countedLimits(counter.CloudPart)
 	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
-		spec.Counters = r.counted.part(sandboxPart)
+		spec.Counters = r.counted.Part(counter.SandboxPart)
 		spec.Limits, err = sandboxLimits()
 	}
 	return spec, err

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 // roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
@@ -74,7 +76,7 @@ func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
 		r.binary = os.NewFile(binaryFD, "binary")
-		return becomeReaper()
+		return orphan.BecomeReaper()
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -82,7 +84,7 @@ func (r *roomProcess) prepare() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	if err := errors.Join(r.Counters.write("/"), limit(r.Limits)); err != nil {
+	if err := errors.Join(r.Counters.Write("/"), limit(r.Limits)); err != nil {
 		return err
 	}
 	host := os.NewFile(binaryFD, "binary")
@@ -276,7 +278,7 @@ func (r *roomProcess) end() {
 func (r *roomProcess) sweep() error {
 	r.sweeping.Lock() // so that only one goroutine waits for them
 	defer r.sweeping.Unlock()
-	return endOrphans(r.orphans)
+	return orphan.End(r.orphans)
 }
 
 // orphans lists them. While an agent is being started it waits, because a starting
@@ -288,6 +290,6 @@ func (r *roomProcess) orphans() ([]int, error) {
 	for _, p := range r.running {
 		agents[p.Pid] = true
 	}
-	children, err := childrenOf(os.Getpid())
+	children, err := orphan.ChildrenOf(os.Getpid())
 	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
 }

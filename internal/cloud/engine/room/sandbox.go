@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
 
 // Bounds of one sandbox, enforced by the server; those that its agent keeps too are
@@ -34,7 +35,7 @@ type Sandbox struct {
 	number  uint64
 	slot    uint32
 	group   *cgroup.Group
-	place   *place // without namespaces
+	place   *place.Root // without namespaces
 	agent   *control
 	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
@@ -197,7 +198,7 @@ func (s *Sandbox) end() error {
 		err = errors.Join(err, removed)
 	}
 	if s.place != nil {
-		err = errors.Join(err, removePlace(s.place.Dir))
+		err = errors.Join(err, place.Remove(s.place.Dir))
 	}
 	s.room.release(s)
 	close(s.done)

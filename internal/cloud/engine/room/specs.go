@@ -2,7 +2,12 @@
 
 package room
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+)
 
 // roomSpec is what the room is told.
 type roomSpec struct {
@@ -10,9 +15,9 @@ type roomSpec struct {
 	InPlace bool `json:"inPlace,omitempty"` // without namespaces
 	// Limits for the sandboxes of this room: for all together, or for each if it
 	// has a range of ids.
-	Counters  counters `json:"counters,omitempty"`
-	Limits    []rlimit `json:"limits,omitempty"`
-	Processes uint64   `json:"processes,omitempty"` // of all of them
+	Counters  counter.Maxima `json:"counters,omitempty"`
+	Limits    []rlimit       `json:"limits,omitempty"`
+	Processes uint64         `json:"processes,omitempty"` // of all of them
 }
 
 // initSpec is what the first stage of a sandbox is told.
@@ -25,11 +30,11 @@ type initSpec struct {
 	Private bool              `json:"private"`         // the last file lists what must not be shown of Trees
 	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`            // bytes
-	Place   *place            `json:"place,omitempty"` // without namespaces
+	Place   *place.Root       `json:"place,omitempty"` // without namespaces
 	Limits  []rlimit          `json:"limits"`
 	// Counters are the maxima of the sandbox's own user namespace.
-	Counters counters `json:"counters,omitempty"`
-	Way      way      `json:"way,omitempty"` // out of the network namespace
+	Counters counter.Maxima `json:"counters,omitempty"`
+	Way      way            `json:"way,omitempty"` // out of the network namespace
 }
 
 // rlimit is a limit of every process: its number and its value.
@@ -49,10 +54,10 @@ const (
 
 // agentSpec is what the second stage is told, besides its configuration.
 type agentSpec struct {
-	Hostname string `json:"hostname"`
-	Ranged   bool   `json:"ranged"`
-	Egress   bool   `json:"egress"`
-	Place    *place `json:"place,omitempty"` // without namespaces
+	Hostname string      `json:"hostname"`
+	Ranged   bool        `json:"ranged"`
+	Egress   bool        `json:"egress"`
+	Place    *place.Root `json:"place,omitempty"` // without namespaces
 }
 
 // zygoteSpec tells the zygote how to be like a sandbox.

@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package instance
 
 import (
 	"context"
@@ -15,25 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
 
-// keeperSpec says what the keeper removes when the server has ended. It is also
+// Spec says what the keeper removes when the server has ended. It is also
 // written to the lock file, in case the keeper is killed too.
-type keeperSpec struct {
+type Spec struct {
 	Dir    string   `json:"dir"`
-	Places string   `json:"places"` // see Room.places; it need not exist
+	Places string   `json:"places"` // contains the directories of sandboxes without namespaces; it need not exist
 	Groups []string `json:"groups"`
 }
 
-// maxSpec bounds the text of a keeperSpec.
+// maxSpec bounds the text of a Spec.
 const maxSpec = 64 << 10
 
 // lockName is the file in an instance directory whose lock the server and the
 // keeper hold together. A directory whose lock is released is not in use.
 const lockName = "lock"
 
-func (s keeperSpec) clean(ctx context.Context) error {
-	errs := []error{cgroup.Remove(ctx, s.Groups), removePlace(s.Places)}
+// Clean ends what is left of the instance and removes what it made.
+func (s Spec) Clean(ctx context.Context) error {
+	errs := []error{cgroup.Remove(ctx, s.Groups), place.Remove(s.Places)}
 	// The lock is removed last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,9 +53,9 @@ func (s keeperSpec) clean(ctx context.Context) error {
 	return os.RemoveAll(s.Dir)
 }
 
-// lockInstance makes the lock file of an instance. The file gets its name only once
+// Lock makes the lock file of an instance. The file gets its name only once
 // it is locked, so that a new directory is never mistaken for a stale one.
-func lockInstance(spec keeperSpec) (*os.File, error) {
+func Lock(spec Spec) (*os.File, error) {
 	f, err := os.CreateTemp(spec.Dir, ".lock-*")
 	if err != nil {
 		return nil, err
@@ -73,9 +75,9 @@ func lockInstance(spec keeperSpec) (*os.File, error) {
 	return f, nil
 }
 
-// reapStale cleans up after instances beside dir whose server and keeper both ended
+// ReapStale cleans up after instances beside dir whose server and keeper both ended
 // without cleaning up.
-func reapStale(ctx context.Context, dir string) error {
+func ReapStale(ctx context.Context, dir string) error {
 	parent := filepath.Dir(dir)
 	names, err := filepath.Glob(filepath.Join(parent, "*", lockName))
 	if err != nil {
@@ -84,15 +86,15 @@ func reapStale(ctx context.Context, dir string) error {
 	var errs []error
 	for _, name := range names {
 		if filepath.Dir(name) != dir {
-			errs = append(errs, reapInstance(ctx, name))
+			errs = append(errs, reap(ctx, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// reapInstance cleans up after one instance if its lock is free and this process
+// reap cleans up after one instance if its lock is free and this process
 // may read it.
-func reapInstance(ctx context.Context, lock string) error {
+func reap(ctx context.Context, lock string) error {
 	fd, err := unix.Open(lock, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil // gone in the meantime, or another user's
@@ -100,7 +102,7 @@ func reapInstance(ctx context.Context, lock string) error {
 	f := os.NewFile(uintptr(fd), lock)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !ownedByUs(info) || !info.Mode().IsRegular() {
+	if err != nil || !OwnedByUs(info) || !info.Mode().IsRegular() {
 		return err
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -110,14 +112,15 @@ func reapInstance(ctx context.Context, lock string) error {
 	if err != nil {
 		return err
 	}
-	var spec keeperSpec
+	var spec Spec
 	if err := json.Unmarshal(data, &spec); err != nil || spec.Dir != filepath.Dir(lock) {
 		return nil // not a lock of ours
 	}
-	return spec.clean(ctx)
+	return spec.Clean(ctx)
 }
 
-func ownedByUs(info fs.FileInfo) bool {
+// OwnedByUs reports whether a file belongs to the user of this process.
+func OwnedByUs(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package orphan
 
 import (
 	"errors"
@@ -15,28 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file ends processes that no namespace ends: those that outlived their
-// parents and so became children of a subreaper.
-
-// orphanPatience bounds the time in which orphans are ended. Single orphans are
+// patience bounds the time in which orphans are ended. Single orphans are
 // gone within milliseconds; those that keep starting others may take longer.
-const orphanPatience = 10 * time.Second
+const patience = 10 * time.Second
 
-// becomeReaper makes orphans below this process its children.
-func becomeReaper() error {
+// BecomeReaper makes orphans below this process its children.
+func BecomeReaper() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	return nil
 }
 
-// endOrphans kills and reaps the processes that list returns, until list returns
+// End kills and reaps the processes that list returns, until list returns
 // none. They must be children of this process that nothing else waits for. When a
 // parent is killed, its children are listed next. A process that is killed while it
 // starts another one does not finish starting it, so even a chain of processes,
 // each of which starts the next and ends, is ended once one of them is caught.
-func endOrphans(list func() ([]int, error)) error {
-	deadline := time.Now().Add(orphanPatience)
+func End(list func() ([]int, error)) error {
+	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -48,7 +45,7 @@ func endOrphans(list func() ([]int, error)) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes were left after %v, among them %v: end them by hand", len(pids), orphanPatience, pids[max(0, len(pids)-8):])
+			return fmt.Errorf("%d processes were left after %v, among them %v: end them by hand", len(pids), patience, pids[max(0, len(pids)-8):])
 		}
 		// The last ones first: those before them have ended in the meantime.
 		for i := len(pids) - 1; i >= 0; i-- {
@@ -65,9 +62,9 @@ func endOrphans(list func() ([]int, error)) error {
 	}
 }
 
-// childrenOf lists the children of a process, youngest last, including those that
+// ChildrenOf lists the children of a process, youngest last, including those that
 // have ended but have not been waited for.
-func childrenOf(parent int) ([]int, error) {
+func ChildrenOf(parent int) ([]int, error) {
 	tasks := fmt.Sprintf("/proc/%d/task", parent)
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -107,7 +104,7 @@ func childrenOf(parent int) ([]int, error) {
 
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// scanChildren is like childrenOf, but looks at the parent of every process.
+// scanChildren is like ChildrenOf, but looks at the parent of every process.
 func scanChildren(parent int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
