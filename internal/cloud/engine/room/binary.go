@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // openBinary opens the binary to re-execute: path, or this program. A binary that
@@ -46,7 +48,7 @@ func openBinary(path, dir string) (*os.File, error) {
 
 // notAnAgent explains why the handshake with the first binary failed.
 func notAnAgent(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errPeerEnded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, wire.ErrPeerEnded) {
 		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithAgent(path): %w", err)
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // agentThreads is how many more threads than its allowed processes the group of a
@@ -34,11 +35,11 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
-	if len(o.Config) > maxConfig {
-		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
+	if len(o.Config) > wire.MaxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), wire.MaxConfig)
 	}
 	if s, started := r.takeSpare(ctx, limits); s != nil {
-		err := s.begin(ctx, o, roleAgent)
+		err := s.begin(ctx, o, wire.RoleAgent)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
@@ -57,7 +58,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(ctx, o, roleAgent)
+	return s, s.begin(ctx, o, wire.RoleAgent)
 }
 
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
@@ -70,8 +71,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
-		streams:  make(chan struct{}, maxStreams),
-		dialling: make(chan struct{}, maxDialling),
+		streams:  make(chan struct{}, wire.MaxStreams),
+		dialling: make(chan struct{}, wire.MaxDialling),
 		done:     make(chan struct{}),
 	}
 	if as != forProbe { // nothing runs in a probe that could read private files
@@ -93,10 +94,10 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 
 // begin turns a prepared sandbox into the one that o describes, and returns when
 // its agent is ready. If it fails the sandbox is closed.
-func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as role) error {
+func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
-	if err == nil && as == roleAgent {
+	if err == nil && as == wire.RoleAgent {
 		err = s.open(ctx)
 	}
 	if err != nil {
@@ -138,13 +139,13 @@ func checkID(id string) error {
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	agent, fd3, err := controlPair(maxAgentMessage)
+	agent, fd3, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		s.gone()
 		return err
 	}
 	s.agent = agent
-	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
+	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
 	if s.room.rung != engine.Full {
 		p, err := s.makePlace()
 		s.place = &p
@@ -171,8 +172,8 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.gone()
 		return fmt.Errorf("limit: %w", err)
 	}
-	err = s.room.line.send(request, files...)
-	closeAll(files)
+	err = s.room.line.Send(request, files...)
+	wire.CloseAll(files)
 	if err != nil {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
@@ -205,10 +206,10 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if refused != nil {
 		return fmt.Errorf("limit: %w", refused)
 	}
-	if err := s.agent.send(message{Kind: kindGo}); err != nil {
+	if err := s.agent.Send(wire.Message{Kind: wire.KindGo}); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
-	if err := s.agent.hello(ctx); err != nil {
+	if err := s.agent.AwaitHello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
 	return nil
@@ -225,8 +226,8 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
-	defer s.agent.deadline(ctx, bootTimeout)()
-	built, sockets, err := s.agent.expect(kindReady, waySockets)
+	defer s.agent.Deadline(ctx, bootTimeout)()
+	built, sockets, err := s.agent.Expect(wire.KindReady, waySockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
@@ -238,7 +239,7 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 }
 
 // configure names the sandbox and starts its agent.
-func (s *Sandbox) configure(ctx context.Context, as role) error {
+func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
 	if s.purpose == forSpare {
@@ -251,7 +252,7 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 		return err
 	}
 	files := []*os.File{config}
-	defer func() { closeAll(files) }()
+	defer func() { wire.CloseAll(files) }()
 	for _, open := range []func() (*os.File, error){s.group.OpenOOMKills, s.group.OpenMemoryUse} {
 		if f, err := open(); err != nil {
 			return fmt.Errorf("limit: %w", err)
@@ -264,11 +265,11 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 			return err
 		}
 	}
-	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
-	if err := s.agent.appoint(ctx, as, spec, files...); err != nil {
+	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
+	if err := s.agent.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
-	if err := s.agent.await(ctx, bootTimeout); err != nil {
+	if err := s.agent.AwaitReady(ctx, bootTimeout); err != nil {
 		return s.explain(ctx, "start the agent", err)
 	}
 	return nil
@@ -276,7 +277,7 @@ func (s *Sandbox) configure(ctx context.Context, as role) error {
 
 // name makes the room set the hostname.
 func (s *Sandbox) name() error {
-	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
+	if err := s.room.line.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
@@ -289,14 +290,14 @@ func (s *Sandbox) name() error {
 
 // explain finds out why a process died that ended without an error message.
 func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
-	if errors.Is(err, errPeerEnded) {
+	if errors.Is(err, wire.ErrPeerEnded) {
 		select {
 		case <-s.exited:
 			err = s.causeOfDeath()
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("%s: %w", doing, because(ctx, err))
+	return fmt.Errorf("%s: %w", doing, wire.CauseOf(ctx, err))
 }
 
 func (s *Sandbox) causeOfDeath() error {
@@ -310,15 +311,15 @@ func (s *Sandbox) causeOfDeath() error {
 }
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
-	spec := initSpec{
-		Ranged:  s.room.ranged(),
-		Place:   s.place,
-		Path:    s.room.options.Path,
-		Trees:   s.room.trees,
-		Mounted: make([]bool, len(s.room.trees)),
-		Links:   s.room.links,
-		Disk:    s.limits.DiskBytes,
-		Way:     s.room.way,
+	spec := wire.InitSpec{
+		Ranged:     s.room.ranged(),
+		Place:      s.place,
+		Path:       s.room.options.Path,
+		Trees:      s.room.trees,
+		Mounted:    make([]bool, len(s.room.trees)),
+		Links:      s.room.links,
+		Disk:       s.limits.DiskBytes,
+		EgressPath: s.room.way,
 
 		Counters: s.room.counted.InSandbox(),
 	}
@@ -327,7 +328,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		return err
 	}
 	var mounts []*os.File
-	defer func() { closeAll(mounts) }()
+	defer func() { wire.CloseAll(mounts) }()
 	if s.room.ranged() {
 		if mounts, err = s.mapTrees(pid); err != nil {
 			return err
@@ -352,14 +353,14 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		}
 		mounts, spec.Private = append(mounts, list), true
 	}
-	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
+	if err := s.agent.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
 }
 
 // rlimits returns the limits of every process of the sandbox.
-func (s *Sandbox) rlimits() ([]rlimit, error) {
+func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	files, err := openFiles(s.limits.Processes)
 	if err != nil {
 		return nil, err
@@ -372,17 +373,17 @@ func (s *Sandbox) rlimits() ([]rlimit, error) {
 		// The limit is one byte: with any other limit, zero included, a
 		// core_pattern that is a pipe runs a program on the host. A core file is
 		// never written.
-		rlimit{unix.RLIMIT_CORE, 1},
-		rlimit{unix.RLIMIT_NOFILE, files},
+		wire.Rlimit{unix.RLIMIT_CORE, 1},
+		wire.Rlimit{unix.RLIMIT_NOFILE, files},
 		// The server may have been given the privilege for these.
-		rlimit{unix.RLIMIT_RTPRIO, 0},
-		rlimit{unix.RLIMIT_NICE, 0},
+		wire.Rlimit{unix.RLIMIT_RTPRIO, 0},
+		wire.Rlimit{unix.RLIMIT_NICE, 0},
 	)
 	if s.room.groups.How("memory") == "" {
-		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
 	if s.room.rung == engine.Full { // at the other levels all processes of the id count
-		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
 	}
 	return limits, nil
 }
@@ -418,5 +419,5 @@ func pidOf(pidfd *os.File) (int, error) {
 			}
 		}
 	}
-	return 0, errPeerEnded
+	return 0, wire.ErrPeerEnded
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // deviceNumbers are the kernel's numbers of deviceNames, major and minor.
@@ -23,7 +25,7 @@ func makeDevices() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
 	}
-	defer closeFD(fsfd)
+	defer wire.CloseFD(fsfd)
 	err = errors.Join(
 		unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigSetString(fsfd, "nr_inodes", fmt.Sprint(1+len(deviceNames))),
 		unix.FsconfigCreate(fsfd),

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // Bounds of the DNS queries of one sandbox.
@@ -47,12 +48,12 @@ type exit struct {
 
 // newExit takes over what the first stage sent: nothing, or both sockets.
 func newExit(sockets []*os.File) (*exit, error) {
-	defer closeAll(sockets)
+	defer wire.CloseAll(sockets)
 	if len(sockets) == 0 {
 		return nil, nil
 	}
 	if len(sockets) != waySockets {
-		return nil, fmt.Errorf("%w: %d sockets", ErrProtocol, len(sockets))
+		return nil, fmt.Errorf("%w: %d sockets", wire.ErrProtocol, len(sockets))
 	}
 	l, err := net.FileListener(sockets[0])
 	if err != nil {
@@ -65,7 +66,7 @@ func newExit(sockets []*os.File) (*exit, error) {
 	tcp, isTCP := l.(*net.TCPListener)
 	udp, isUDP := p.(*net.UDPConn)
 	if !isTCP || !isUDP {
-		return nil, errors.Join(fmt.Errorf("%w: not a TCP and a UDP socket", ErrProtocol), l.Close(), p.Close())
+		return nil, errors.Join(fmt.Errorf("%w: not a TCP and a UDP socket", wire.ErrProtocol), l.Close(), p.Close())
 	}
 	return &exit{tcp: tcp, udp: udp, lookups: make(chan struct{}, maxLookups)}, nil
 }
@@ -92,12 +93,12 @@ func (r *Room) judgeWay(probe *Sandbox) {
 			r.report.Egress = "not isolated: the machine's own network"
 		}
 	case probe.exit == nil:
-		r.way = wayNone
+		r.way = wire.EgressNone
 		r.report.Egress = "proxy only: " + probe.noWay
 		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noWay +
 			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
 	default:
-		r.way = wayBuild
+		r.way = wire.EgressBuild
 		r.report.Egress = engine.EgressTransparent
 	}
 }
@@ -214,7 +215,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	p := s.passage.Load()
 	stop := context.AfterFunc(p.open, func() { _ = inside.Close() })
 	defer stop()
-	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == dnsPort {
+	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == wire.DNSPort {
 		s.answerStream(p.open, inside)
 		return
 	}
@@ -226,7 +227,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	connected()
 	stopOutside := context.AfterFunc(p.open, func() { outside.Close() })
 	defer stopOutside()
-	join(outside, inside)
+	wire.Join(outside, inside)
 }
 
 // reset ends a connection in the way in which a refused one ends.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // BenchmarkEgress compares what the egress path costs a program with the cost on
@@ -87,7 +88,7 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 
 // BenchmarkWay measures what the egress path adds to the start of a sandbox.
 func BenchmarkWay(b *testing.B) {
-	for _, w := range []way{wayNone, wayBuild} {
+	for _, w := range []wire.EgressPath{wire.EgressNone, wire.EgressBuild} {
 		b.Run("way="+string(w), func(b *testing.B) {
 			r := transparentRoom(b)
 			r.way = w

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // What the server gives away is bounded, whatever is asked for: no sandbox gets
@@ -131,7 +132,7 @@ for i in range(2000):
         else: s.close()
     except OSError: refused += 1
 print(made + refused)'`)
-	if got.Output != "2000\n" || most.Load() > maxDialling {
+	if got.Output != "2000\n" || most.Load() > wire.MaxDialling {
 		t.Errorf("%+v, %d at once", got, most.Load())
 	}
 	if got := sh(t, other, "curl -sS -m 20 http://203.0.113.1/"); got.Output != "hello" {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // testEgress is an egress for tests.
@@ -66,7 +67,7 @@ func transparentRoom(t testing.TB) *Room {
 func TestWithoutWay(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	r.way = wayNone
+	r.way = wire.EgressNone
 	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
@@ -87,7 +88,7 @@ func TestWithoutWay(t *testing.T) {
 	}
 	s.SetEgress(&testEgress{closed: true})
 	r.judgeWay(&Sandbox{noWay: "nftables: no such file"})
-	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.way != wayNone {
+	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.way != wire.EgressNone {
 		t.Errorf("%+v", report)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // This file contains the first stage's part of a sandbox's egress path. The network
@@ -52,13 +54,13 @@ func buildWay(ranged bool) (_ []*os.File, err error) {
 	var sockets []*os.File
 	defer func() {
 		if err != nil {
-			closeAll(sockets)
+			wire.CloseAll(sockets)
 		}
 	}()
 	for _, s := range []struct {
 		typ  int
 		port uint16
-	}{{unix.SOCK_STREAM, wayPort}, {unix.SOCK_DGRAM, dnsPort}} {
+	}{{unix.SOCK_STREAM, wayPort}, {unix.SOCK_DGRAM, wire.DNSPort}} {
 		f, err := transparentSocket(s.typ, s.port)
 		if err != nil {
 			return nil, err
@@ -125,7 +127,7 @@ func divert() error {
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle,
 	})
 	own(out)
-	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(append(protocol4(unix.IPPROTO_UDP), toPort(dnsPort)...), dnsPort)})
+	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(append(protocol4(unix.IPPROTO_UDP), toPort(wire.DNSPort)...), wire.DNSPort)})
 	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(protocol4(unix.IPPROTO_TCP), wayPort)})
 	rest := c.AddChain(&nftables.Chain{
 		Name: "rest", Table: table, Type: nftables.ChainTypeFilter,
@@ -198,7 +200,7 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: wayAddress.As4(), Port: int(port)}))
 	}
 	if err != nil {
-		closeFD(fd)
+		wire.CloseFD(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "way out"), nil
@@ -217,7 +219,7 @@ func tryWay(sockets []*os.File) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	defer closeFD(fd)
+	defer wire.CloseFD(fd)
 	if err := unix.Connect(fd, destination); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return fmt.Errorf("connect through it: %w", err)
 	}
@@ -229,7 +231,7 @@ func tryWay(sockets []*os.File) error {
 	if err != nil {
 		return os.NewSyscallError("accept", err)
 	}
-	defer closeFD(accepted)
+	defer wire.CloseFD(accepted)
 	to, err := unix.Getsockname(accepted)
 	if err != nil {
 		return os.NewSyscallError("getsockname", err)
@@ -242,18 +244,18 @@ func tryWay(sockets []*os.File) error {
 
 // makeWay does what the server wants about the egress path. problem says why there
 // can be none, if the server wanted that to be found out.
-func makeWay(w way, ranged bool) (sockets []*os.File, problem string, err error) {
-	if w == wayNone {
+func makeWay(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
+	if w == wire.EgressNone {
 		return nil, "", nil
 	}
 	sockets, err = buildWay(ranged)
-	if err == nil && w == wayTry {
+	if err == nil && w == wire.EgressTry {
 		if err = tryWay(sockets); err != nil {
-			closeAll(sockets)
+			wire.CloseAll(sockets)
 			sockets = nil
 		}
 	}
-	if err != nil && w == wayTry {
+	if err != nil && w == wire.EgressTry {
 		return nil, err.Error(), nil
 	}
 	return sockets, "", err

@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // serve answers the agent until it ends. Nothing that the agent says is trusted.
 func (s *Sandbox) serve() {
 	for {
-		m, _, err := s.agent.receive(0)
-		failed := err == nil && m.Kind == kindFailed
+		m, _, err := s.agent.Receive(0)
+		failed := err == nil && m.Kind == wire.KindFailed
 		if failed {
-			err = fmt.Errorf("the agent ended: %.*s", maxErrorText, m.Error)
+			err = fmt.Errorf("the agent ended: %.*s", wire.MaxErrorText, m.Error)
 		}
 		if err == nil {
 			err = s.answer(m)
@@ -29,7 +30,7 @@ func (s *Sandbox) serve() {
 		if err == nil {
 			continue
 		}
-		if failed || errors.Is(err, ErrProtocol) {
+		if failed || errors.Is(err, wire.ErrProtocol) {
 			s.fail(err)
 			s.room.killProcess(s) // the agent may say that it ended, and go on
 		}
@@ -40,20 +41,20 @@ func (s *Sandbox) serve() {
 	}
 }
 
-func (s *Sandbox) answer(m message) error {
-	if m.Kind == kindKernel && m.ID != 0 {
+func (s *Sandbox) answer(m wire.Message) error {
+	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
-	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == engine.Restricted {
+	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.rung == engine.Restricted {
 		return s.giveTerminal(m.ID)
 	}
-	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
-		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
+	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
+		return fmt.Errorf("%w: %.20q", wire.ErrProtocol, m.Kind)
 	}
 	select {
 	case s.dialling <- struct{}{}:
 	default:
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", engine.ErrTooMany, maxDialling))
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", engine.ErrTooMany, wire.MaxDialling))
 	}
 	if err := s.room.flows.take(&s.carried); err != nil {
 		<-s.dialling
@@ -67,12 +68,12 @@ func (s *Sandbox) answer(m message) error {
 // answer, only the agent is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
-	_ = s.agent.send(message{Kind: kindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	_ = s.agent.Send(wire.Message{Kind: wire.KindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
 	return nil
 }
 
 // carry dials on behalf of the agent and copies until both directions have ended.
-func (s *Sandbox) carry(m message) {
+func (s *Sandbox) carry(m wire.Message) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
@@ -87,13 +88,13 @@ func (s *Sandbox) carry(m message) {
 		return
 	}
 	connected()
-	inside, theirs, err := streamPair()
+	inside, theirs, err := wire.StreamPair()
 	if err != nil {
 		conn.Close()
 		_ = s.refuse(m.ID, err)
 		return
 	}
-	err = s.agent.send(message{Kind: kindEgressed, ID: m.ID}, theirs)
+	err = s.agent.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
 	theirs.Close()
 	if err != nil {
 		conn.Close()
@@ -105,7 +106,7 @@ func (s *Sandbox) carry(m message) {
 		_ = inside.Close()
 	})
 	defer stop()
-	join(conn, inside)
+	wire.Join(conn, inside)
 }
 
 type errInternetOff struct{}
@@ -134,15 +135,15 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, maxStreams)
+		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
 	}
-	conn, theirs, err := streamPair()
+	conn, theirs, err := wire.StreamPair()
 	if err != nil {
 		<-s.streams
 		return nil, err
 	}
 	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
-	err = s.agent.send(message{Kind: kindDial, Port: uint16(port)}, theirs)
+	err = s.agent.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
 	theirs.Close()
 	if err == nil {
 		err = readStatus(ctx, conn)
@@ -150,7 +151,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		_ = st.Close()
 		if errors.Is(err, engine.ErrPortClosed) || ctx.Err() != nil {
-			return nil, because(ctx, err)
+			return nil, wire.CauseOf(ctx, err)
 		}
 		return nil, s.whyUnanswered(err)
 	}
@@ -174,7 +175,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 }
 
 func readStatus(ctx context.Context, conn net.Conn) error {
-	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(wire.DialTimeout)); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -186,7 +187,7 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if status[0] != statusConnected {
+	if status[0] != wire.StatusConnected {
 		return engine.ErrPortClosed
 	}
 	return conn.SetReadDeadline(time.Time{})

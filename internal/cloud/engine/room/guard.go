@@ -7,24 +7,26 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // startGuard starts the guard, which starts the room. The guard's final report can
 // be received from its socket, even after the guard is gone.
-func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process, *control, error) {
-	line, fd3, err := controlPair(maxMessage)
+func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process, *wire.Conn, error) {
+	line, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return nil, nil, err
 	}
 	guard, err := start(r.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
 	fd3.Close()
 	if err != nil {
-		line.close()
+		line.Close()
 		return nil, nil, err
 	}
-	if err := line.greet(ctx, roleGuard, struct{}{}, room); err != nil {
+	if err := line.Handshake(ctx, wire.RoleGuard, struct{}{}, room); err != nil {
 		guard.kill()
-		line.close()
+		line.Close()
 		return nil, nil, err
 	}
 	return guard, line, nil
@@ -32,10 +34,10 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process,
 
 // verdict returns the guard's final report: nil if no process is left, else the
 // reason why there may be some.
-func verdict(guard *control) error {
-	defer guard.close()
-	_, _, err := guard.expect(kindReady, 0)
-	if errors.Is(err, errPeerEnded) {
+func verdict(guard *wire.Conn) error {
+	defer guard.Close()
+	_, _, err := guard.Expect(wire.KindReady, 0)
+	if errors.Is(err, wire.ErrPeerEnded) {
 		return errors.New("the process that was to end them was ended itself")
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // runGuard starts the room with its socket, files[0], on machines where no
@@ -15,15 +16,15 @@ import (
 // to end, ends the processes that are left, and reports whether any remain. The
 // server does not talk to it, so that it ends after the room, whatever happens to
 // the server.
-func runGuard(c *control, files []*os.File) error {
+func runGuard(c *wire.Conn, files []*os.File) error {
 	if len(files) != 1 {
-		return fmt.Errorf("%w: a guard with %d files", ErrProtocol, len(files))
+		return fmt.Errorf("%w: a guard with %d files", wire.ErrProtocol, len(files))
 	}
 	if err := orphan.BecomeReaper(); err != nil {
 		return err
 	}
-	room, err := start(os.NewFile(binaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
-	closeAll(files)
+	room, err := start(os.NewFile(wire.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
+	wire.CloseAll(files)
 	if err != nil {
 		return fmt.Errorf("start the room: %w", err)
 	}
@@ -31,5 +32,5 @@ func runGuard(c *control, files []*os.File) error {
 	if err := orphan.End(func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }); err != nil {
 		return err
 	}
-	return c.send(message{Kind: kindReady})
+	return c.Send(wire.Message{Kind: wire.KindReady})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -51,7 +52,7 @@ type Guest struct {
 	// because no program inside could reach a proxy of the agent's.
 	Egress bool
 
-	line *control
+	line *wire.Conn
 	// OOMKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
@@ -86,21 +87,21 @@ func (e *EgressError) Error() string {
 const runDirectory = "/run/e2b"
 
 // runAgent is the second stage of a sandbox. Its restrictions are already in force.
-func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
 	if err := restrictAgent(); err != nil {
 		return err
 	}
 	if err := endureSignals(); err != nil {
 		return err
 	}
-	var spec agentSpec
+	var spec wire.AgentSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	if len(files) != 1 && len(files) != 3 {
-		return fmt.Errorf("%w: an agent with %d files", ErrProtocol, len(files))
+		return fmt.Errorf("%w: an agent with %d files", wire.ErrProtocol, len(files))
 	}
-	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, maxConfig))
+	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, wire.MaxConfig))
 	files[0].Close()
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -114,7 +115,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 		inside:    spec.Place == nil,
 		Egress:    spec.Egress && spec.Place == nil,
 		line:      c,
-		streams:   make(chan struct{}, maxStreams),
+		streams:   make(chan struct{}, wire.MaxStreams),
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan egressed),
 	}
@@ -143,7 +144,7 @@ func runAgent(ctx context.Context, c *control, raw json.RawMessage, files []*os.
 	return serve(ctx, g)
 }
 
-func users(spec agentSpec) []User {
+func users(spec wire.AgentSpec) []User {
 	root := User{Name: "root", Home: rootHome, Shell: loginShell}
 	user := User{Name: "user", Home: userHome, Shell: loginShell}
 	if spec.Place != nil {
@@ -179,7 +180,7 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 
 // Ready tells the server that the sandbox can be used: its ports listen.
 func (g *Guest) Ready() error {
-	if err := g.line.send(message{Kind: kindReady}); err != nil {
+	if err := g.line.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("runtime: tell the server: %w", err)
 	}
 	return nil
@@ -188,25 +189,25 @@ func (g *Guest) Ready() error {
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
 	for {
-		m, files, err := g.line.receive(2)
+		m, files, err := g.line.Receive(2)
 		if err != nil {
 			return err
 		}
 		switch {
-		case m.Kind == kindDial && len(files) == 1:
+		case m.Kind == wire.KindDial && len(files) == 1:
 			g.open(ctx, m.Port, files[0])
-		case m.Kind == kindEgressed || m.Kind == kindKernel || m.Kind == kindTerminal:
+		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal:
 			g.settle(m, files)
 		default:
-			closeAll(files)
-			return fmt.Errorf("%w: %q in the agent", ErrProtocol, m.Kind)
+			wire.CloseAll(files)
+			return fmt.Errorf("%w: %q in the agent", wire.ErrProtocol, m.Kind)
 		}
 	}
 }
 
 // open connects a stream of the server to a port.
 func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
-	conn, err := unixConn(file)
+	conn, err := wire.UnixConn(file)
 	if err != nil {
 		return // the server sees that its end is closed
 	}
@@ -231,37 +232,37 @@ func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 
 // splice connects conn with what listens on the port in this network namespace.
 func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
-	dialer := net.Dialer{Timeout: dialTimeout}
+	dialer := net.Dialer{Timeout: wire.DialTimeout}
 	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {
 		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
 	}
 	if err != nil {
-		_, _ = conn.Write([]byte{statusClosed}) // nobody may be waiting for it now
+		_, _ = conn.Write([]byte{wire.StatusClosed}) // nobody may be waiting for it now
 		_ = conn.Close()
 		return
 	}
-	if _, err := conn.Write([]byte{statusConnected}); err != nil {
+	if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
 		to.Close()
 		_ = conn.Close()
 		return
 	}
-	join(conn, to)
+	wire.Join(conn, to)
 }
 
 // settle ends the wait of an ask with its answer.
-func (g *Guest) settle(m message, files []*os.File) {
+func (g *Guest) settle(m wire.Message, files []*os.File) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]
 	delete(g.pending, m.ID)
 	g.mu.Unlock()
 	switch {
 	case waiting == nil: // the caller of ask gave up
-		closeAll(files)
+		wire.CloseAll(files)
 	case len(files) > 0 && m.Error == "":
 		waiting <- egressed{files: files}
 	default:
-		closeAll(files)
+		wire.CloseAll(files)
 		waiting <- egressed{err: &EgressError{Reason: m.Error, Denied: m.Denied}}
 	}
 }
@@ -272,31 +273,31 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
 	}
-	files, err := g.ask(ctx, message{Kind: kindEgress, Host: host, Port: port}, 1)
+	files, err := g.ask(ctx, wire.Message{Kind: wire.KindEgress, Host: host, Port: port}, 1)
 	if refused, ok := errors.AsType[*EgressError](err); ok {
 		refused.Host, refused.Port = host, port
 	}
 	if err != nil {
 		return nil, err
 	}
-	return unixConn(files[0])
+	return wire.UnixConn(files[0])
 }
 
 // ask makes the server open something that arrives here as want files, and returns
 // the files. If the server refuses, the error is an [*EgressError] without a
 // target.
-func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error) {
+func (g *Guest) ask(ctx context.Context, m wire.Message, want int) ([]*os.File, error) {
 	answer := make(chan egressed, 1)
 	g.mu.Lock()
-	if len(g.pending) >= maxDialling {
+	if len(g.pending) >= wire.MaxDialling {
 		g.mu.Unlock()
-		return nil, &EgressError{Reason: fmt.Sprintf("%d connections are being made", maxDialling)}
+		return nil, &EgressError{Reason: fmt.Sprintf("%d connections are being made", wire.MaxDialling)}
 	}
 	g.next++
 	m.ID = g.next
 	g.pending[m.ID] = answer
 	g.mu.Unlock()
-	if err := g.line.send(m); err != nil {
+	if err := g.line.Send(m); err != nil {
 		g.forget(m.ID, answer)
 		return nil, fmt.Errorf("runtime: ask the server: %w", err)
 	}
@@ -306,8 +307,8 @@ func (g *Guest) ask(ctx context.Context, m message, want int) ([]*os.File, error
 		return nil, context.Cause(ctx)
 	case a := <-answer:
 		if a.err == nil && len(a.files) != want {
-			closeAll(a.files)
-			return nil, fmt.Errorf("%w: %d files as the answer to %q", ErrProtocol, len(a.files), m.Kind)
+			wire.CloseAll(a.files)
+			return nil, fmt.Errorf("%w: %d files as the answer to %q", wire.ErrProtocol, len(a.files), m.Kind)
 		}
 		return a.files, a.err
 	}
@@ -322,7 +323,7 @@ func (g *Guest) forget(id uint64, answer chan egressed) {
 	if waiting {
 		return
 	}
-	closeAll((<-answer).files)
+	wire.CloseAll((<-answer).files)
 }
 
 // Listen serves a port of the sandbox in this process. It accepts the connections
@@ -388,13 +389,13 @@ func (l *guestListener) hand(conn *net.UnixConn) {
 	select {
 	case l.handed <- struct{}{}:
 	default:
-		_, _ = conn.Write([]byte{statusClosed})
+		_, _ = conn.Write([]byte{wire.StatusClosed})
 		_ = conn.Close()
 		return
 	}
 	go func() {
 		defer func() { <-l.handed }()
-		if _, err := conn.Write([]byte{statusConnected}); err != nil {
+		if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
 			_ = conn.Close()
 			return
 		}
@@ -443,7 +444,7 @@ func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoZygote
 	}
-	files, err := g.ask(ctx, message{Kind: kindKernel}, 1)
+	files, err := g.ask(ctx, wire.Message{Kind: wire.KindKernel}, 1)
 	if refused, ok := errors.AsType[*EgressError](err); ok {
 		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
 	}
@@ -460,7 +461,7 @@ func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err err
 	if !g.restricted {
 		return pty.Open()
 	}
-	files, err := g.ask(ctx, message{Kind: kindTerminal}, 2)
+	files, err := g.ask(ctx, wire.Message{Kind: wire.KindTerminal}, 2)
 	if refused, ok := errors.AsType[*EgressError](err); ok {
 		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
 	}

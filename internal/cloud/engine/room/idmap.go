@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -24,7 +25,7 @@ import (
 func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(trees)
+			wire.CloseAll(trees)
 			trees = nil
 		}
 	}()

@@ -4,7 +4,6 @@ package room
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,17 +11,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // runInit is the first stage of a sandbox: pid 1 in fresh namespaces, with every
 // capability in them. It builds the sandbox around itself, gives up all of these
 // capabilities and executes the second stage. It returns only errors, all of them
 // fatal.
-func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
+func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
-	var spec initSpec
+	var spec wire.InitSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
-	sockets, problem, err := makeWay(spec.Way, spec.Ranged) // before /proc/sys becomes read-only
+	sockets, problem, err := makeWay(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
 	if err != nil {
 		return fmt.Errorf("make the way out: %w", err)
 	}
@@ -44,10 +45,10 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
-	if err := built(c, message{Kind: kindReady, Notes: notes, Error: problem}, sockets...); err != nil {
+	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}
-	closeAll(sockets)
+	wire.CloseAll(sockets)
 	// The process may have joined a group after the clone: make that group the root
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
@@ -57,11 +58,11 @@ func runInit(c *control, raw json.RawMessage, mounts []*os.File) error {
 }
 
 // built reports that the first stage's work is done, and waits for the limits.
-func built(c *control, ready message, files ...*os.File) error {
-	if err := c.send(ready, files...); err != nil {
+func built(c *wire.Conn, ready wire.Message, files ...*os.File) error {
+	if err := c.Send(ready, files...); err != nil {
 		return err
 	}
-	_, _, err := c.expect(kindGo, 0)
+	_, _, err := c.Expect(wire.KindGo, 0)
 	return err
 }
 
@@ -70,7 +71,7 @@ func loopbackUp() error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(fd)
+	defer wire.CloseFD(fd)
 	ifr, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-func limit(limits []rlimit) error {
+func limit(limits []wire.Rlimit) error {
 	for _, l := range limits {
 		if err := unix.Setrlimit(int(l[0]), &unix.Rlimit{Cur: l[1], Max: l[1]}); err != nil {
 			return fmt.Errorf("set resource limit %d to %d: %w", l[0], l[1], err)
@@ -91,9 +92,9 @@ func limit(limits []rlimit) error {
 // executeAgent drops what the sandbox must not have and executes the second stage.
 // more adds restrictions; with it, sockets are refused as well, because there is no
 // network namespace to confine them.
-func executeAgent(c *control, ranged bool, more func() error) error {
+func executeAgent(c *wire.Conn, ranged bool, more func() error) error {
 	unix.Umask(0o022)
-	keep := capabilitiesOf(ranged)
+	keep := capability.Kept(ranged)
 	if !ranged {
 		// With a range of ids, setuid programs work, and give at most the sandbox's
 		// own root.
@@ -101,7 +102,7 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 			return fmt.Errorf("set no_new_privs: %w", err)
 		}
 	}
-	if err := c.export(controlFD); err != nil {
+	if err := c.Export(wire.ControlFD); err != nil {
 		return err
 	}
 	if more != nil {
@@ -112,7 +113,7 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 	if err := seccomp.Apply(more == nil); err != nil {
 		return err
 	}
-	if err := dropCapabilities(keep); err != nil {
+	if err := capability.Drop(keep); err != nil {
 		return err
 	}
 	return execBinary()
@@ -120,59 +121,16 @@ func executeAgent(c *control, ranged bool, more func() error) error {
 
 // execBinary executes the binary by its descriptor: it has no path in the sandbox.
 func execBinary() error {
-	name, err := unix.BytePtrFromString(argv0)
+	name, err := unix.BytePtrFromString(wire.Argv0)
 	if err != nil {
 		return err
 	}
 	argv := [...]*byte{name, nil}
 	envp := [...]*byte{nil}
 	empty := [...]byte{0}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, binaryFD, uintptr(unsafe.Pointer(&empty[0])),
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, wire.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
 	return fmt.Errorf("execute the agent: %w", errno)
-}
-
-// keptCapabilities are what package managers need; they apply only inside the
-// sandbox's user namespace.
-const keptCapabilities uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
-	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
-
-// capabilitiesOf returns the capabilities that the agent keeps.
-func capabilitiesOf(ranged bool) uint64 {
-	if ranged {
-		return keptCapabilities
-	}
-	return 0
-}
-
-func dropCapabilities(keep uint64) error {
-	for c := range 64 {
-		if keep&(1<<c) != 0 {
-			continue
-		}
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) {
-			break // past the last capability of this kernel
-		}
-		if errors.Is(err, unix.EPERM) && keep == 0 {
-			break // no right to lower the bound, but with no_new_privs also no way to use it
-		}
-		if err != nil {
-			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
-		}
-	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("clear ambient capabilities: %w", err)
-	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	data := [2]unix.CapUserData{
-		{Effective: uint32(keep), Permitted: uint32(keep)},
-		{Effective: uint32(keep >> 32), Permitted: uint32(keep >> 32)},
-	}
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
-	}
-	return nil
 }
 
 // restrictAgent is the first thing that the second stage does: no process may

@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // enterPlace is the first stage in place: it applies the same restrictions, as far
 // as that is possible without namespaces.
-func enterPlace(c *control, spec *initSpec) error {
+func enterPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
 	// setting per thread, and this is the thread that becomes the agent.
@@ -37,11 +38,11 @@ func enterPlace(c *control, spec *initSpec) error {
 		return err
 	}
 	trees, hidden := reachable(spec.Trees)
-	if err := built(c, message{Kind: kindReady, Hidden: hidden}); err != nil {
+	if err := built(c, wire.Message{Kind: wire.KindReady, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Place.Restricted {
-		if err := c.export(controlFD); err != nil {
+		if err := c.Export(wire.ControlFD); err != nil {
 			return err
 		}
 		return execBinary()
@@ -59,7 +60,7 @@ var readableFiles = []string{
 // restrictFiles restricts this thread and what it executes to the trees, a few
 // files, devices without state, and dir.
 func restrictFiles(trees []string, dir string) error {
-	access := landlock.Access{Program: binaryFD, Own: dir, Execute: slices.Concat(trees, rootLinks), Read: slices.Clone(readableFiles)}
+	access := landlock.Access{Program: wire.BinaryFD, Own: dir, Execute: slices.Concat(trees, rootLinks), Read: slices.Clone(readableFiles)}
 	for _, pattern := range copiedFiles {
 		names, err := filepath.Glob(pattern)
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
@@ -60,7 +61,7 @@ func serveTests(ctx context.Context, g *Guest) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
-	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.Send(wire.Message{Kind: wire.KindSpawn}) })
 	mux.HandleFunc("/kernels", func(w http.ResponseWriter, r *http.Request) {
 		var a testResponse
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -77,9 +78,9 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
 	})
-	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
+	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.Send(wire.Message{Kind: wire.KindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
-		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
+		for g.line.Send(wire.Message{Kind: wire.KindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
@@ -129,7 +130,7 @@ var eaten [][]byte
 // and what came through the last one, and closes them.
 func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
 	var open []*os.File
-	defer func() { closeAll(open) }()
+	defer func() { wire.CloseAll(open) }()
 	for {
 		controller, tty, err := g.Terminal(ctx)
 		if err != nil {
@@ -275,7 +276,7 @@ func serveUntilKilled(dir string) {
 	ctx := context.Background()
 	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
 	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
-		o.Trees, o.Zygote = env.Trees, encode(env)
+		o.Trees, o.Zygote = env.Trees, wire.Encode(env)
 	}
 	r, err := Start(ctx, o)
 	if err != nil {

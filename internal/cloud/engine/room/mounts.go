@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -26,7 +27,7 @@ import (
 //	work/N    what overlayfs needs beside
 //
 // Only root stays visible. The notes say what is weaker on this kernel.
-func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
+func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
@@ -51,7 +52,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { closeAll(nodes) }()
+	defer func() { wire.CloseAll(nodes) }()
 	stage, err := stagingDirectory()
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func build(spec *initSpec, mounts []*os.File) (notes []string, err error) {
 		return nil, err
 	}
 	if made != nil {
-		closeAll(nodes)
+		wire.CloseAll(nodes)
 		if nodes, err = openMade(made); err != nil {
 			return nil, err
 		}
@@ -130,15 +131,15 @@ func stagingDirectory() (string, error) {
 // openTrees returns each tree as a separate mount that is attached nowhere. It uses
 // the server's mount where there is one, because the server may read what this
 // process may not.
-func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
+func openTrees(spec *wire.InitSpec, mounts []*os.File) ([]*os.File, error) {
 	if len(spec.Mounted) != len(spec.Trees) {
-		return nil, fmt.Errorf("%w: %d trees and %d marks", ErrProtocol, len(spec.Trees), len(spec.Mounted))
+		return nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
 	}
 	trees := make([]*os.File, len(spec.Trees))
 	for i, path := range spec.Trees {
 		if spec.Mounted[i] {
 			if len(mounts) == 0 {
-				return nil, fmt.Errorf("%w: the mount of %s is missing", ErrProtocol, path)
+				return nil, fmt.Errorf("%w: the mount of %s is missing", wire.ErrProtocol, path)
 			}
 			trees[i], mounts = mounts[0], mounts[1:]
 			continue
@@ -155,7 +156,7 @@ func openTrees(spec *initSpec, mounts []*os.File) ([]*os.File, error) {
 // mountTree shows the tree at its own path under a writable overlay, without what
 // is private in it. If the kernel refuses an overlay the tree is shown read-only,
 // and the note says so.
-func mountTree(i int, spec *initSpec, tree *os.File, private []string) (note string, err error) {
+func mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) (note string, err error) {
 	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // hostDevices is the directory of the device nodes on the host.
@@ -19,7 +21,7 @@ func openNodes(dir string) (nodes []*os.File, err error) {
 		path := filepath.Join(dir, name)
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
-			closeAll(nodes)
+			wire.CloseAll(nodes)
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
 		nodes = append(nodes, os.NewFile(uintptr(fd), path))

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // Reexec turns this process into what the local cloud started it as: the keeper,
@@ -21,11 +23,11 @@ import (
 // returns, the sandbox ends. It must call [Guest.Ready] once its ports listen. warm
 // is nil in a program without a zygote.
 func Reexec(serve func(context.Context, *Guest) error, warm Warm) {
-	if len(os.Args) == 0 || os.Args[0] != argv0 || !isControl(controlFD) {
+	if len(os.Args) == 0 || os.Args[0] != wire.Argv0 || !isControl(wire.ControlFD) {
 		return
 	}
 	if err := become(serve, warm); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", argv0, err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", wire.Argv0, err)
 		unix.Exit(1) // there is no main to return to: this process does not run as the program it was built as
 	}
 	unix.Exit(0)
@@ -47,46 +49,46 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 	}
 	// The first stage of a sandbox passes its socket on when it executes the
 	// second. Nothing else may pass it to a child.
-	unix.CloseOnExec(controlFD)
-	unix.CloseOnExec(binaryFD)
-	c, err := newControl(os.NewFile(controlFD, "control"), maxMessage)
+	unix.CloseOnExec(wire.ControlFD)
+	unix.CloseOnExec(wire.BinaryFD)
+	c, err := wire.NewConn(os.NewFile(wire.ControlFD, "control"), wire.MaxMessage)
 	if err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindHello, Protocol: wireVersion}); err != nil {
+	if err := c.Send(wire.Message{Kind: wire.KindHello, Protocol: wire.Version}); err != nil {
 		return err
 	}
-	m, files, err := c.expect(kindRole, maxFiles)
+	m, files, err := c.Expect(wire.KindRole, wire.MaxFiles)
 	if err != nil {
 		return err
 	}
-	if m.Protocol != wireVersion {
-		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, wireVersion)
+	if m.Protocol != wire.Version {
+		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, wire.Version)
 	}
 	switch m.Role {
-	case roleKeeper:
+	case wire.RoleKeeper:
 		err = keep(ctx, c, m.Spec, files)
-	case roleGuard:
+	case wire.RoleGuard:
 		err = runGuard(c, files)
-	case roleRoom:
+	case wire.RoleRoom:
 		err = runRoom(c, m.Spec, files)
-	case roleInit:
+	case wire.RoleInit:
 		err = runInit(c, m.Spec, files)
-	case roleAgent:
+	case wire.RoleAgent:
 		err = runAgent(ctx, c, m.Spec, files, serve)
-	case roleZygote:
+	case wire.RoleZygote:
 		err = runZygote(c, m.Spec, files, warm)
-	case roleProbe:
+	case wire.RoleProbe:
 		err = restrictAgent()
 		if err == nil {
-			err = c.send(message{Kind: kindReady})
+			err = c.Send(wire.Message{Kind: wire.KindReady})
 		}
 	default:
-		err = fmt.Errorf("%w: role %q", ErrProtocol, m.Role)
+		err = fmt.Errorf("%w: role %q", wire.ErrProtocol, m.Role)
 	}
 	if err != nil {
 		// The server may be gone, which may be why this process ends.
-		_ = c.send(message{Kind: kindFailed, Error: err.Error()})
+		_ = c.Send(wire.Message{Kind: wire.KindFailed, Error: err.Error()})
 	}
 	return err
 }
@@ -102,11 +104,11 @@ func closeInherited() error {
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= binaryFD {
+		if err != nil || fd <= wire.BinaryFD {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			closeFD(fd)
+			wire.CloseFD(fd)
 		}
 	}
 	return nil
@@ -114,7 +116,7 @@ func closeInherited() error {
 
 func decodeSpec(data json.RawMessage, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
+		return fmt.Errorf("%w: %w", wire.ErrProtocol, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // Limits on what processes may have, for limits that the kernel sets higher.
@@ -21,20 +22,20 @@ const (
 
 // countedLimits returns one n-th of what this process may have, for those resource
 // limits whose use the kernel counts by user.
-func countedLimits(n uint64) ([]rlimit, error) {
-	var limits []rlimit
+func countedLimits(n uint64) ([]wire.Rlimit, error) {
+	var limits []wire.Rlimit
 	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_MEMLOCK} {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(resource, &own); err != nil {
 			return nil, os.NewSyscallError("getrlimit", err)
 		}
-		limits = append(limits, rlimit{uint64(resource), own.Cur / n})
+		limits = append(limits, wire.Rlimit{uint64(resource), own.Cur / n})
 	}
 	return limits, nil
 }
 
 // sandboxLimits returns the counted limits of one sandbox.
-func sandboxLimits() ([]rlimit, error) {
+func sandboxLimits() ([]wire.Rlimit, error) {
 	limits, err := countedLimits(counter.SandboxPart)
 	for i, l := range limits {
 		switch l[0] {

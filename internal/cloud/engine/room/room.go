@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // ErrRoomEnded: the room, and so every sandbox, has ended.
@@ -83,9 +84,9 @@ type Room struct {
 	groups   *cgroup.Groups
 	lock     *os.File
 	keeper   *process
-	keepLine *control
+	keepLine *wire.Conn
 	room     *process // the guard, if sandboxes run in place
-	line     *control
+	line     *wire.Conn
 	stop     func() error  // ends the room, and says why processes may be left
 	done     chan struct{} // closed when the room has ended and its sandboxes know
 	stderr   sync.WaitGroup
@@ -96,7 +97,7 @@ type Room struct {
 	mappings mappings
 	spares   spares
 	flows    flowBudget
-	way      way // the egress path of sandboxes on this machine
+	way      wire.EgressPath // the egress path of sandboxes on this machine
 	zygote   zygote
 	boots    chan struct{} // one for each sandbox that is starting without a spare
 
@@ -112,7 +113,7 @@ type Room struct {
 // says what was tried. If Start fails nothing is left running, but o.Dir may be
 // left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
-	if len(os.Args) > 0 && os.Args[0] == argv0 {
+	if len(os.Args) > 0 && os.Args[0] == wire.Argv0 {
 		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
 	}
 	if o.Logger == nil {
@@ -208,9 +209,9 @@ func (r *Room) startRung(ctx context.Context, rung engine.Isolation) (err error)
 	if rung != engine.Full && rung != engine.Restricted && rung != engine.None {
 		return fmt.Errorf("there is no isolation %q", rung)
 	}
-	r.rung, r.way = rung, wayNone
+	r.rung, r.way = rung, wire.EgressNone
 	if rung == engine.Full {
-		r.way = wayTry
+		r.way = wire.EgressTry
 	}
 	if r.ids, err = planIDs(); err != nil {
 		return err
@@ -246,7 +247,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if r.lock, err = instance.Lock(spec); err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
-	line, fd3, err := controlPair(maxMessage)
+	line, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
@@ -256,9 +257,9 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
-	err = line.greet(ctx, roleKeeper, spec, r.lock)
+	err = line.Handshake(ctx, wire.RoleKeeper, spec, r.lock)
 	if err == nil {
-		err = line.await(ctx, handshakeTimeout)
+		err = line.AwaitReady(ctx, wire.HandshakeTimeout)
 	}
 	if err != nil {
 		keeper.kill() // whatever this process is, it is not a keeper
@@ -269,18 +270,18 @@ func (r *Room) startKeeper(ctx context.Context) error {
 }
 
 func (r *Room) startRoom(ctx context.Context) error {
-	line, fd3, err := controlPair(maxMessage)
+	line, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return err
 	}
 	from, to, err := os.Pipe()
 	if err != nil {
-		line.close()
+		line.Close()
 		fd3.Close()
 		return err
 	}
 	var process *process
-	var guard *control
+	var guard *wire.Conn
 	if r.rung == engine.Full {
 		at := birthplace{}
 		if r.ids.ranged {
@@ -293,7 +294,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	to.Close()
 	fd3.Close()
 	if err != nil {
-		line.close()
+		line.Close()
 		from.Close()
 		return err
 	}
@@ -308,12 +309,12 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = line.greet(ctx, roleRoom, spec, home...)
-	closeAll(home)
+	err = line.Handshake(ctx, wire.RoleRoom, spec, home...)
+	wire.CloseAll(home)
 	if err != nil {
 		return err
 	}
-	if err := line.await(ctx, 10*time.Second); err != nil {
+	if err := line.AwaitReady(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	r.done = make(chan struct{})
@@ -321,15 +322,15 @@ func (r *Room) startRoom(ctx context.Context) error {
 	return nil
 }
 
-// roomSpec returns what the room is told.
-func (r *Room) roomSpec() (spec roomSpec, err error) {
+// wire.RoomSpec returns what the room is told.
+func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 	if r.rung != engine.Full {
-		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
+		return wire.RoomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
 	}
 	if r.counted, err = counter.Read(); err != nil {
-		return roomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
+		return wire.RoomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
 	}
-	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
+	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
 	spec.Limits, err = countedLimits(counter.CloudPart)
 	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
 		spec.Counters = r.counted.Part(counter.SandboxPart)
@@ -358,10 +359,10 @@ func (r *Room) logStderr(from *os.File) {
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
-		m, files, err := r.line.receive(1)
+		m, files, err := r.line.Receive(1)
 		if err != nil {
 			// The room is gone, or sends nonsense and ends with its socket.
-			ended := message{Kind: kindExited}
+			ended := wire.Message{Kind: wire.KindExited}
 			if err := r.stop(); err != nil {
 				ended.Error = err.Error()
 			}
@@ -378,7 +379,7 @@ func (r *Room) serve() {
 		s := r.sandboxes[m.ID]
 		r.mu.Unlock()
 		if s == nil {
-			closeAll(files)
+			wire.CloseAll(files)
 			continue
 		}
 		s.roomSaid(m, files, nil)
@@ -456,7 +457,7 @@ func (r *Room) end() error {
 		r.lock.Close()
 	}
 	if r.keepLine != nil {
-		r.keepLine.close()
+		r.keepLine.Close()
 	}
 	if r.keeper != nil {
 		<-r.keeper.done
@@ -473,8 +474,8 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends everything in its namespaces.
 // Without namespaces the room does that when its socket closes, and after it the
 // guard, which says whether anything is left.
-func stopRoom(room *process, line, guard *control) error {
-	line.close()
+func stopRoom(room *process, line, guard *wire.Conn) error {
+	line.Close()
 	if guard == nil {
 		room.kill()
 		return nil
@@ -553,7 +554,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe); err != nil {
+	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, wire.RoleProbe); err != nil {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)

@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
 // ends with the server.
 type roomProcess struct {
-	server *control
-	roomSpec
+	server *wire.Conn
+	wire.RoomSpec
 	binary *os.File
 	home   []*os.File     // see birthplace
 	work   sync.WaitGroup // waits for sandboxes to end
@@ -33,21 +34,21 @@ type roomProcess struct {
 	sweeping sync.Mutex
 }
 
-func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
-	var spec roomSpec
+func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
+	var spec wire.RoomSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	r := &roomProcess{server: c, roomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
+	r := &roomProcess{server: c, RoomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	if err := c.send(message{Kind: kindReady}); err != nil {
+	if err := c.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return err
 	}
 	defer r.end()
 	for {
-		m, files, err := c.receive(maxFiles)
+		m, files, err := c.Receive(wire.MaxFiles)
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return nil // the server ended, and when this process exits so do all sandboxes
 		}
@@ -55,16 +56,16 @@ func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 			return err
 		}
 		switch {
-		case m.Kind == kindSpawn && len(files) > 0:
+		case m.Kind == wire.KindSpawn && len(files) > 0:
 			err = r.spawn(m, files[0], birthplace{groups: files[1:], home: r.home})
-		case m.Kind == kindName && !r.InPlace:
+		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
-		case m.Kind == kindKill:
+		case m.Kind == wire.KindKill:
 			r.kill(m.ID)
 		default:
-			err = fmt.Errorf("%w: %q in the room", ErrProtocol, m.Kind)
+			err = fmt.Errorf("%w: %q in the room", wire.ErrProtocol, m.Kind)
 		}
-		closeAll(files)
+		wire.CloseAll(files)
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func runRoom(c *control, raw json.RawMessage, home []*os.File) error {
 // and gives the binary its own file system.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
-		r.binary = os.NewFile(binaryFD, "binary")
+		r.binary = os.NewFile(wire.BinaryFD, "binary")
 		return orphan.BecomeReaper()
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -87,7 +88,7 @@ func (r *roomProcess) prepare() error {
 	if err := errors.Join(r.Counters.Write("/"), limit(r.Limits)); err != nil {
 		return err
 	}
-	host := os.NewFile(binaryFD, "binary")
+	host := os.NewFile(wire.BinaryFD, "binary")
 	defer host.Close()
 	var err error
 	r.binary, err = privateCopy(host)
@@ -105,7 +106,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsopen", err)
 	}
-	defer closeFD(fsfd)
+	defer wire.CloseFD(fsfd)
 	// With huge pages, starting the program causes a few page faults instead of
 	// hundreds. Kernels without huge pages return an error.
 	_ = unix.FsconfigSetString(fsfd, "huge", "always")
@@ -116,7 +117,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fsmount", err)
 	}
-	defer closeFD(dir)
+	defer wire.CloseFD(dir)
 	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)
@@ -141,10 +142,10 @@ func privateCopy(host *os.File) (*os.File, error) {
 
 // spawn starts the first process of a sandbox. The server decides what to do about
 // a failed start; an error returned here ends the room.
-func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
+func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
 	var attr *syscall.SysProcAttr
 	switch {
-	case m.Role == roleZygote:
+	case m.Role == wire.RoleZygote:
 		attr = zygoteAttr()
 	case r.InPlace:
 		attr = placeAttr(m)
@@ -165,33 +166,33 @@ func (r *roomProcess) spawn(m message, fd3 *os.File, at birthplace) error {
 	}
 	if err != nil {
 		r.mu.Unlock()
-		return r.server.send(message{Kind: kindFailed, ID: m.ID, Error: err.Error()})
+		return r.server.Send(wire.Message{Kind: wire.KindFailed, ID: m.ID, Error: err.Error()})
 	}
 	r.running[m.ID] = p.cmd.Process
 	r.mu.Unlock()
 	handle := os.NewFile(uintptr(pidfd), "pidfd")
-	err = r.server.send(message{Kind: kindSpawned, ID: m.ID}, handle)
+	err = r.server.Send(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, handle)
 	handle.Close()
 	r.work.Go(func() {
 		// Once the first process of a pid namespace has been waited for, all others
 		// in it are gone too.
 		<-p.done
-		if m.Role == roleZygote {
+		if m.Role == wire.RoleZygote {
 			reapGroup(p.cmd.Process.Pid)
 		}
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()
 		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-		exited := message{Kind: kindExited, ID: m.ID, Status: int(status)}
+		exited := wire.Message{Kind: wire.KindExited, ID: m.ID, Status: int(status)}
 		// If a send fails the server is gone, and the receiver notices that.
 		if r.InPlace {
-			_ = r.server.send(message{Kind: kindEnding, ID: m.ID})
+			_ = r.server.Send(wire.Message{Kind: wire.KindEnding, ID: m.ID})
 			if err := r.sweep(); err != nil {
 				exited.Error = err.Error()
 			}
 		}
-		_ = r.server.send(exited)
+		_ = r.server.Send(exited)
 	})
 	return err
 }
@@ -205,7 +206,7 @@ func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 }
 
 // placeAttr returns how the room starts a sandbox in place.
-func placeAttr(m message) *syscall.SysProcAttr {
+func placeAttr(m wire.Message) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if m.UID != 0 {
 		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
@@ -223,18 +224,18 @@ func zygoteAttr() *syscall.SysProcAttr {
 
 // name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
 // its hostname is known it has given up the privilege.
-func (r *roomProcess) name(m message) error {
+func (r *roomProcess) name(m wire.Message) error {
 	r.mu.Lock()
 	p := r.running[m.ID]
 	r.mu.Unlock()
 	if p == nil {
 		return nil // its end has been reported
 	}
-	answer := message{Kind: kindNamed, ID: m.ID}
+	answer := wire.Message{Kind: wire.KindNamed, ID: m.ID}
 	if err := setHostname(p, m.Host); err != nil {
 		answer.Error = "set hostname: " + err.Error()
 	}
-	return r.server.send(answer)
+	return r.server.Send(answer)
 }
 
 func setHostname(of *os.Process, name string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // Bounds of one sandbox, enforced by the server; those that its agent keeps too are
@@ -36,7 +37,7 @@ type Sandbox struct {
 	slot    uint32
 	group   *cgroup.Group
 	place   *place.Root // without namespaces
-	agent   *control
+	agent   *wire.Conn
 	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
 	hidden  []string // trees that are not shown to it
@@ -89,12 +90,12 @@ func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 }
 
 // roomSaid handles what the room says about this sandbox.
-func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
+func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	switch {
-	case m.Kind == kindSpawned && len(files) == 1:
+	case m.Kind == wire.KindSpawned && len(files) == 1:
 		s.spawned <- spawned{pidfd: files[0]}
-	case m.Kind == kindNamed:
-		closeAll(files)
+	case m.Kind == wire.KindNamed:
+		wire.CloseAll(files)
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
@@ -103,15 +104,15 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		case s.named <- err:
 		default: // the room was not asked
 		}
-	case m.Kind == kindFailed:
-		closeAll(files)
+	case m.Kind == wire.KindFailed:
+		wire.CloseAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
-	case m.Kind == kindEnding:
-		closeAll(files)
+	case m.Kind == wire.KindEnding:
+		wire.CloseAll(files)
 		s.group.StopForks()
-	case m.Kind == kindExited:
-		closeAll(files)
+	case m.Kind == wire.KindExited:
+		wire.CloseAll(files)
 		select {
 		case <-s.exited:
 			return // the room has ended
@@ -136,7 +137,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
 
 func (r *Room) killProcess(s *Sandbox) {
-	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // if the room is gone, so is the process
+	_ = r.line.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
 // Done returns a channel that is closed when the sandbox has ended and nothing of
@@ -182,7 +183,7 @@ func (s *Sandbox) end() error {
 	s.room.killProcess(s)
 	<-s.exited
 	if s.agent != nil {
-		s.agent.close()
+		s.agent.Close()
 	}
 	s.exit.close()
 	s.flows.Wait()

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 func TestTools(t *testing.T) {
@@ -167,7 +168,7 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	big, _ := json.Marshal(strings.Repeat("x", maxConfig-2))
+	big, _ := json.Marshal(strings.Repeat("x", wire.MaxConfig-2))
 	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
@@ -231,7 +232,7 @@ func TestEgress(t *testing.T) {
 func TestHijackedAgent(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	for path, why := range map[string]string{"/break": ErrProtocol.Error(), "/kernel/spoof": ErrProtocol.Error(), "/fail": "no, I did not"} {
+	for path, why := range map[string]string{"/break": wire.ErrProtocol.Error(), "/kernel/spoof": wire.ErrProtocol.Error(), "/fail": "no, I did not"} {
 		t.Run(path, func(t *testing.T) {
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			conn, err := s.Dial(t.Context(), 49983)

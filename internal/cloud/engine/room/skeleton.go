@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
@@ -29,7 +30,7 @@ const maxCopied = 4 << 20
 
 // writeSkeleton fills the staging directory's root with everything that belongs
 // neither to a tree nor to a kernel file system.
-func writeSkeleton(spec *initSpec) error {
+func writeSkeleton(spec *wire.InitSpec) error {
 	for _, d := range skeletonDirectories {
 		if d.path == rootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, rootHome+"/") }) {
 			d.mode |= 0o011 // programs that user runs are below it: a Python of the host's root
@@ -117,7 +118,7 @@ type file struct {
 }
 
 // etc returns the files that we write ourselves.
-func etc(spec *initSpec) map[string]file {
+func etc(spec *wire.InitSpec) map[string]file {
 	id := strconv.Itoa(protocol.UserID)
 	if !spec.Ranged {
 		id = "0"

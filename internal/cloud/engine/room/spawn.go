@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // process is a re-executed child of this process.
@@ -26,8 +28,8 @@ func (p *process) kill() {
 // socket.
 func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {
 	return &exec.Cmd{
-		Path:        fmt.Sprintf("/proc/self/fd/%d", binaryFD),
-		Args:        []string{argv0},
+		Path:        fmt.Sprintf("/proc/self/fd/%d", wire.BinaryFD),
+		Args:        []string{wire.Argv0},
 		Env:         []string{}, // nil would be our environment
 		Dir:         "/",
 		Stderr:      stderr,

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
@@ -52,7 +53,7 @@ func (t *terminals) add() (controller, tty *os.File, err error) {
 	}
 	name, err := named(tty)
 	if err != nil {
-		closeAll([]*os.File{controller, tty})
+		wire.CloseAll([]*os.File{controller, tty})
 		return nil, nil, err
 	}
 	*t = append(*t, name)
@@ -66,7 +67,7 @@ func (s *Sandbox) giveTerminal(id uint64) error {
 		return s.refuse(id, err)
 	}
 	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.send(message{Kind: kindTerminal, ID: id}, controller, tty)
-	closeAll([]*os.File{controller, tty})
+	_ = s.agent.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
+	wire.CloseAll([]*os.File{controller, tty})
 	return nil
 }

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 const (
@@ -39,7 +41,7 @@ var errNoZygote = errors.New("no process to fork kernels from")
 // zygote is the server's side of the one process that kernels are forked from.
 type zygote struct {
 	mu      sync.Mutex
-	line    *control           // control connection; nil while no zygote is warm
+	line    *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
 	cancel  context.CancelFunc // nil without zygotes
@@ -66,7 +68,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 				return
 			}
 			r.options.Logger.DebugContext(ctx, "the zygote ended", "error", err)
-			if !errors.Is(err, errPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return
 			}
 			if time.Since(began) > maxZygotePause {
@@ -85,23 +87,23 @@ func (r *Room) keepZygote(ctx context.Context) {
 
 // liveZygote runs one zygote until its end.
 func (r *Room) liveZygote(ctx context.Context) error {
-	line, fd3, err := controlPair(maxAgentMessage)
+	line, fd3, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		return err
 	}
-	defer line.close()
+	defer line.Close()
 	r.mu.Lock()
 	r.next++
 	number := r.next
 	r.mu.Unlock()
-	err = r.line.send(message{Kind: kindSpawn, ID: number, Role: roleZygote}, fd3)
+	err = r.line.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.line.send(message{Kind: kindKill, ID: number}) }() // if the room is gone, so is the process
-	spec := zygoteSpec{
-		initSpec: initSpec{
+	defer func() { _ = r.line.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
+	spec := wire.ZygoteSpec{
+		InitSpec: wire.InitSpec{
 			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
 		},
 		Config: r.options.Zygote,
@@ -110,26 +112,26 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = line.greet(ctx, roleZygote, spec, mounts...)
-	closeAll(mounts)
+	err = line.Handshake(ctx, wire.RoleZygote, spec, mounts...)
+	wire.CloseAll(mounts)
 	if err != nil {
 		return err
 	}
-	if err := line.await(ctx, warmTimeout); err != nil {
+	if err := line.AwaitReady(ctx, warmTimeout); err != nil {
 		return err
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
 	r.zygote.set(line)
 	defer r.zygote.set(nil)
-	defer context.AfterFunc(ctx, line.close)()
-	_, _, err = line.expect("", 0) // it has nothing more to say, so whatever arrives is its end
+	defer context.AfterFunc(ctx, line.Close)()
+	_, _, err = line.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
 	return err
 }
 
 // zygoteTrees makes mounts of the trees that only the server can reach, with the
 // room's root in place of the host's, and the list of files in them that must not
 // be shown.
-func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
+func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
 	}
@@ -141,21 +143,21 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 	for i, path := range r.trees {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
-			closeAll(mounts)
+			wire.CloseAll(mounts)
 			return nil, err
 		}
 		mounts, spec.Mounted[i] = append(mounts, tree), true
 	}
 	list, err := memoryFile(r.private.list)
 	if err != nil {
-		closeAll(mounts)
+		wire.CloseAll(mounts)
 		return nil, err
 	}
 	spec.Private = true
 	return append(mounts, list), nil
 }
 
-func (z *zygote) set(line *control) {
+func (z *zygote) set(line *wire.Conn) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.line, z.taken, z.late = line, time.Now(), false
@@ -163,7 +165,7 @@ func (z *zygote) set(line *control) {
 
 // fork orders a kernel. Whether it was made shows at the other end of its socket:
 // if it was not, the socket is closed.
-func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
+func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.line == nil {
@@ -173,7 +175,7 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	if z.late {
 		patience = shortPatience
 	}
-	err := z.line.sendWithin(patience, message{Kind: kindKernel, Spec: encode(order)}, files...)
+	err := z.line.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
@@ -182,7 +184,7 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	// There are so many orders waiting that a cold kernel is ready sooner. But a
 	// zygote that no longer takes any orders has to be replaced.
 	if !z.late || time.Since(z.taken) > warmTimeout {
-		z.line.close()
+		z.line.Close()
 		z.line = nil
 	}
 	return fmt.Errorf("order a kernel: %w", err)
@@ -203,7 +205,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 		return s.refuse(id, err)
 	}
 	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.send(message{Kind: kindKernel, ID: id}, kernel)
+	_ = s.agent.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
 	kernel.Close()
 	return nil
 }
@@ -216,13 +218,13 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs, err := socketpair(unix.SOCK_STREAM)
+	ours, theirs, err := wire.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, err
 	}
 	files := []*os.File{theirs, s.pidfd}
 	defer func() {
-		closeAll(append(files[:1], files[2:]...))
+		wire.CloseAll(append(files[:1], files[2:]...))
 		if err != nil {
 			ours.Close()
 		}
@@ -235,9 +237,9 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 		files = append(files, groups...)
 	}
 	ranged := s.room.ranged()
-	order := kernelOrder{
+	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
-		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
+		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
@@ -44,7 +45,7 @@ func warmRoom(t *testing.T) *Room {
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
-	r := startRoom(t, Options{Trees: env.Trees, Zygote: encode(env)})
+	r := startRoom(t, Options{Trees: env.Trees, Zygote: wire.Encode(env)})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -91,7 +92,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 // TestZygoteWithoutPython: a zygote that cannot be started is not tried for ever.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Zygote: encode(pyenv.Env{Python: "/nowhere/python3"})})
+	r := startRoom(t, Options{Zygote: wire.Encode(pyenv.Env{Python: "/nowhere/python3"})})
 	r.zygote.keeping.Wait()
 	if r.zygote.isWarm() {
 		t.Error("there is a zygote")
@@ -105,15 +106,15 @@ func TestZygoteWithoutPython(t *testing.T) {
 // for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	line, peer, err := controlPair(maxAgentMessage)
+	line, peer, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	defer line.close()
+	defer line.Close()
 	var z zygote
 	z.set(line)
-	order := kernelOrder{Filter: strings.Repeat("0", 16<<10)}
+	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
 	for err == nil {
 		err = z.fork(order)
 	}

@@ -10,6 +10,9 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // zygoteDisk bounds what is written while the zygote loads; nobody reads it.
@@ -24,9 +27,9 @@ type Warm func(config json.RawMessage, run string) (argv, env []string, err erro
 // runZygote makes the file system that every sandbox begins with, gives up every
 // privilege except that of becoming the owner of a sandbox, and executes the
 // program. It returns only errors.
-func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) error {
+func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File, warm Warm) error {
 	runtime.LockOSThread()
-	var spec zygoteSpec
+	var spec wire.ZygoteSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
@@ -37,7 +40,7 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	if _, err := build(&spec.initSpec, mounts); err != nil {
+	if _, err := build(&spec.InitSpec, mounts); err != nil {
 		return err
 	}
 	unix.Umask(0o022)
@@ -45,14 +48,14 @@ func runZygote(c *control, raw json.RawMessage, mounts []*os.File, warm Warm) er
 	if err != nil {
 		return err
 	}
-	if err := c.export(controlFD); err != nil {
+	if err := c.Export(wire.ControlFD); err != nil {
 		return err
 	}
 	var keep uint64
 	if spec.Ranged { // otherwise it already is the owner of all sandboxes
 		keep = 1 << unix.CAP_SETUID
 	}
-	if err := dropCapabilities(keep); err != nil {
+	if err := capability.Drop(keep); err != nil {
 		return err
 	}
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Remove ends the processes in the group and removes it.
 func (s *Group) Remove() error {
 	dirs := make([]string, len(s.Dirs))
 	for i, h := range s.Dirs {

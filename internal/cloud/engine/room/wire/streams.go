@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package wire
 
 import (
 	"errors"
@@ -15,18 +15,19 @@ import (
 
 // Bounds of one sandbox, enforced by the server and kept by its agent.
 const (
-	maxStreams  = 1024 // connections to its ports
-	maxDialling = 128  // connections out of it that are not yet made
-	dialTimeout = 10 * time.Second
+	MaxStreams  = 1024 // connections to its ports
+	MaxDialling = 128  // connections out of it that are not yet made
+	DialTimeout = 10 * time.Second
 )
 
 // Answers of the agent to a dial: one byte on the stream.
 const (
-	statusConnected = 0
-	statusClosed    = 1
+	StatusConnected = 0
+	StatusClosed    = 1
 )
 
-func socketpair(typ int) (*os.File, *os.File, error) {
+// SocketPair makes a pair of connected Unix sockets.
+func SocketPair(typ int) (*os.File, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
@@ -34,14 +35,14 @@ func socketpair(typ int) (*os.File, *os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
 }
 
-// streamPair makes a connected stream: a connection for this process, and a file to
+// StreamPair makes a connected stream: a connection for this process, and a file to
 // hand to another process.
-func streamPair() (*net.UnixConn, *os.File, error) {
-	ours, theirs, err := socketpair(unix.SOCK_STREAM)
+func StreamPair() (*net.UnixConn, *os.File, error) {
+	ours, theirs, err := SocketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := unixConn(ours)
+	conn, err := UnixConn(ours)
 	if err != nil {
 		theirs.Close()
 		return nil, nil, err
@@ -49,8 +50,8 @@ func streamPair() (*net.UnixConn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// unixConn takes over f, a connected socket.
-func unixConn(f *os.File) (*net.UnixConn, error) {
+// UnixConn takes over f, a connected socket.
+func UnixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -64,8 +65,8 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// join copies in both directions until both have ended, and closes both.
-func join(a, b net.Conn) {
+// Join copies in both directions until both have ended, and closes both.
+func Join(a, b net.Conn) {
 	defer a.Close()
 	defer b.Close()
 	var back sync.WaitGroup
