@@ -92,8 +92,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
 		" internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
-		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/wire internal/cloud/pty internal/cloud/survey" +
-		" internal/protocol internal/shell",
+		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
+		" internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
@@ -104,6 +104,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/orphan":     "",
 	"internal/cloud/engine/room/place":      "",
 	"internal/cloud/engine/room/seccomp":    "",
+	"internal/cloud/engine/room/spawn":      "internal/cloud/engine/room/wire",
 	"internal/cloud/engine/room/wire":       "internal/cloud/engine/room/counter internal/cloud/engine/room/place",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +

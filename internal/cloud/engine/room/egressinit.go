@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -75,7 +76,7 @@ func buildWay(ranged bool) (_ []*os.File, err error) {
 func openRanges(ranged bool) error {
 	groups := "0 0"
 	if ranged {
-		groups = fmt.Sprintf("0 %d", slotSize-1)
+		groups = fmt.Sprintf("0 %d", spawn.SlotSize-1)
 	}
 	return errors.Join(
 		os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0),

@@ -21,7 +21,7 @@ func TestEscape(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, rung)
 			s := newSandbox(t, r, engine.SandboxOptions{})
-			escapes := escapetest.List(t, r.keeper.cmd.Process.Pid)
+			escapes := escapetest.List(t, r.keeper.Cmd.Process.Pid)
 			for _, user := range []string{"root", "user"} {
 				for _, e := range escapes {
 					if e.FullOnly && rung != engine.Full {

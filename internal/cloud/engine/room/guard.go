@@ -8,24 +8,25 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // startGuard starts the guard, which starts the room. The guard's final report can
 // be received from its socket, even after the guard is gone.
-func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*process, *wire.Conn, error) {
+func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
 	line, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return nil, nil, err
 	}
-	guard, err := start(r.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
+	guard, err := spawn.Start(r.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	fd3.Close()
 	if err != nil {
 		line.Close()
 		return nil, nil, err
 	}
 	if err := line.Handshake(ctx, wire.RoleGuard, struct{}{}, room); err != nil {
-		guard.kill()
+		guard.Kill()
 		line.Close()
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -23,12 +24,12 @@ func runGuard(c *wire.Conn, files []*os.File) error {
 	if err := orphan.BecomeReaper(); err != nil {
 		return err
 	}
-	room, err := start(os.NewFile(wire.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, birthplace{})
+	room, err := spawn.Start(os.NewFile(wire.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	wire.CloseAll(files)
 	if err != nil {
 		return fmt.Errorf("start the room: %w", err)
 	}
-	<-room.done
+	<-room.Done
 	if err := orphan.End(func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }); err != nil {
 		return err
 	}

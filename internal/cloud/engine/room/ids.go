@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
 // roomIDs are the ids of the room as this process numbers them.
@@ -26,7 +28,7 @@ func planIDs() (roomIDs, error) {
 		return roomIDs{}, err
 	}
 	for _, m := range parseIDMap(data) {
-		if m.inside <= idBase && m.inside+m.count >= idBase+idCount {
+		if m.inside <= spawn.IDBase && m.inside+m.count >= spawn.IDBase+spawn.IDCount {
 			return roomIDs{ranged: true}, nil
 		}
 	}
@@ -59,7 +61,7 @@ func parseIDMap(data []byte) []idRange {
 
 // roomAttr returns how the room is started.
 func roomAttr(ids roomIDs) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	mapIDs(attr, ids.ranged, idBase, idCount, os.Geteuid(), os.Getegid())
+	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
+	spawn.MapIDs(attr, ids.ranged, spawn.IDBase, spawn.IDCount, os.Geteuid(), os.Getegid())
 	return attr
 }

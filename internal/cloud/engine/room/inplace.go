@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
 // planPlaces returns the directory that contains the sandboxes' directories. The
@@ -54,5 +55,5 @@ func (s *Sandbox) makePlace() (place.Root, error) {
 // placeID returns the host's id that a restricted sandbox runs as if the server is
 // root; otherwise the sandbox runs as the server does.
 func (r *Room) placeID(slot uint32) (int, bool) {
-	return idBase + firstID(slot), r.rung == engine.Restricted && r.ids.ranged
+	return spawn.IDBase + spawn.FirstID(slot), r.rung == engine.Restricted && r.ids.ranged
 }

@@ -291,7 +291,7 @@ func serveUntilKilled(dir string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
+	l := left{Dir: dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
 		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {
@@ -305,7 +305,7 @@ func serveUntilKilled(dir string) {
 
 // agentPID returns the first child of the room, as the host numbers it.
 func agentPID(r *Room) int {
-	if children, err := orphan.ChildrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
+	if children, err := orphan.ChildrenOf(r.room.Cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}
 	return 0

@@ -60,7 +60,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 // are no namespaces.
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
-	pid := r.room.cmd.Process.Pid
+	pid := r.room.Cmd.Process.Pid
 	if r.rung == engine.Full {
 		return pid
 	}
@@ -151,7 +151,7 @@ func TestProcessesLeft(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	room := roomPID(t, r)
-	if err := errors.Join(unix.Kill(r.room.cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)); err != nil {
+	if err := errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}
 	<-s.Done()

@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -83,9 +84,9 @@ type Room struct {
 	binary   *os.File
 	groups   *cgroup.Groups
 	lock     *os.File
-	keeper   *process
+	keeper   *spawn.Process
 	keepLine *wire.Conn
-	room     *process // the guard, if sandboxes run in place
+	room     *spawn.Process // the guard, if sandboxes run in place
 	line     *wire.Conn
 	stop     func() error  // ends the room, and says why processes may be left
 	done     chan struct{} // closed when the room has ended and its sandboxes know
@@ -252,7 +253,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
 	r.keepLine = line
-	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
+	keeper, err := spawn.Start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	fd3.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
@@ -262,7 +263,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		err = line.AwaitReady(ctx, wire.HandshakeTimeout)
 	}
 	if err != nil {
-		keeper.kill() // whatever this process is, it is not a keeper
+		keeper.Kill() // whatever this process is, it is not a keeper
 		return errors.Join(notAnAgent(err), cgroup.Remove(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
@@ -280,14 +281,14 @@ func (r *Room) startRoom(ctx context.Context) error {
 		fd3.Close()
 		return err
 	}
-	var process *process
+	var process *spawn.Process
 	var guard *wire.Conn
 	if r.rung == engine.Full {
-		at := birthplace{}
+		at := spawn.Placement{}
 		if r.ids.ranged {
-			at.owner = idBase
+			at.Owner = spawn.IDBase
 		}
-		process, err = start(r.binary, fd3, to, roomAttr(r.ids), at)
+		process, err = spawn.Start(r.binary, fd3, to, roomAttr(r.ids), at)
 	} else {
 		process, guard, err = r.startGuard(ctx, fd3, to)
 	}
@@ -397,7 +398,7 @@ func (r *Room) register(s *Sandbox) error {
 	for r.slots[slot] {
 		slot++
 	}
-	if slot >= slotsCount {
+	if slot >= spawn.SlotsCount {
 		return fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
 	}
 	r.next++
@@ -460,7 +461,7 @@ func (r *Room) end() error {
 		r.keepLine.Close()
 	}
 	if r.keeper != nil {
-		<-r.keeper.done
+		<-r.keeper.Done
 	}
 	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
 		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
@@ -474,13 +475,13 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends everything in its namespaces.
 // Without namespaces the room does that when its socket closes, and after it the
 // guard, which says whether anything is left.
-func stopRoom(room *process, line, guard *wire.Conn) error {
+func stopRoom(room *spawn.Process, line, guard *wire.Conn) error {
 	line.Close()
 	if guard == nil {
-		room.kill()
+		room.Kill()
 		return nil
 	}
-	<-room.done
+	<-room.Done
 	return verdict(guard)
 }
 
@@ -531,7 +532,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 	}
 	switch {
 	case r.ranged():
-		r.report.IDs = slotSize
+		r.report.IDs = spawn.SlotSize
 	case r.rung == engine.Full:
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
 	case r.rung == engine.Restricted:

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -25,7 +26,7 @@ type roomProcess struct {
 	server *wire.Conn
 	wire.RoomSpec
 	binary *os.File
-	home   []*os.File     // see birthplace
+	home   []*os.File     // see spawn.Placement
 	work   sync.WaitGroup // waits for sandboxes to end
 
 	mu      sync.Mutex
@@ -57,7 +58,7 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 		}
 		switch {
 		case m.Kind == wire.KindSpawn && len(files) > 0:
-			err = r.spawn(m, files[0], birthplace{groups: files[1:], home: r.home})
+			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
 		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
 		case m.Kind == wire.KindKill:
@@ -142,7 +143,7 @@ func privateCopy(host *os.File) (*os.File, error) {
 
 // spawn starts the first process of a sandbox. The server decides what to do about
 // a failed start; an error returned here ends the room.
-func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
+func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) error {
 	var attr *syscall.SysProcAttr
 	switch {
 	case m.Role == wire.RoleZygote:
@@ -151,16 +152,16 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
 		attr = placeAttr(m)
 	default:
 		attr = sandboxAttr(r.Ranged, m.Slot)
-		at.processes = r.Processes
+		at.Processes = r.Processes
 		if r.Ranged {
-			at.owner = firstID(m.Slot)
+			at.Owner = spawn.FirstID(m.Slot)
 		}
 	}
 	pidfd := -1
 	attr.PidFD = &pidfd
 	r.mu.Lock()
-	p, err := start(r.binary, fd3, os.Stderr, attr, at)
-	if errors.Is(err, errAway) {
+	p, err := spawn.Start(r.binary, fd3, os.Stderr, attr, at)
+	if errors.Is(err, spawn.ErrAway) {
 		r.mu.Unlock()
 		return err
 	}
@@ -168,7 +169,7 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
 		r.mu.Unlock()
 		return r.server.Send(wire.Message{Kind: wire.KindFailed, ID: m.ID, Error: err.Error()})
 	}
-	r.running[m.ID] = p.cmd.Process
+	r.running[m.ID] = p.Cmd.Process
 	r.mu.Unlock()
 	handle := os.NewFile(uintptr(pidfd), "pidfd")
 	err = r.server.Send(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, handle)
@@ -176,14 +177,14 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
 	r.work.Go(func() {
 		// Once the first process of a pid namespace has been waited for, all others
 		// in it are gone too.
-		<-p.done
+		<-p.Done
 		if m.Role == wire.RoleZygote {
-			reapGroup(p.cmd.Process.Pid)
+			reapGroup(p.Cmd.Process.Pid)
 		}
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()
-		status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		status, _ := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 		exited := wire.Message{Kind: wire.KindExited, ID: m.ID, Status: int(status)}
 		// If a send fails the server is gone, and the receiver notices that.
 		if r.InPlace {
@@ -200,8 +201,8 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at birthplace) error {
 // sandboxAttr returns how the room starts a sandbox; ids are as the room numbers
 // them.
 func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true}
-	mapIDs(attr, ranged, firstID(slot), slotSize, 0, 0)
+	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true}
+	spawn.MapIDs(attr, ranged, spawn.FirstID(slot), spawn.SlotSize, 0, 0)
 	return attr
 }
 

@@ -80,7 +80,7 @@ func TestSpare(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			readySpare(t, r)
-			room, dir := r.room.cmd.Process.Pid, r.options.Dir
+			room, dir := r.room.Cmd.Process.Pid, r.options.Dir
 			if err := r.Close(); err != nil {
 				t.Error(err)
 			}

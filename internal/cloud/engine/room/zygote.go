@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -135,7 +136,7 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 	if !r.ranged() {
 		return nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", r.room.cmd.Process.Pid))
+	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", r.room.Cmd.Process.Pid))
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +248,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 // owner returns the user of the room that made the sandbox's user namespace.
 func (s *Sandbox) owner() int {
 	if s.room.ranged() {
-		return firstID(s.slot)
+		return spawn.FirstID(s.slot)
 	}
 	return 0
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package spawn
 
 import (
 	"syscall"
@@ -8,24 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idBase is the first host id of the range that sandboxes of a root server get:
+// IDBase is the first host id of the range that sandboxes of a root server get:
 // above the ids that distributions, systemd-nspawn and container engines hand out,
 // and below those that some programs take for negative numbers.
 const (
-	idBase     = 0x70000000
-	idCount    = 1 << 28
-	slotSize   = 1 << 16
-	slotsCount = idCount / slotSize
+	IDBase     = 0x70000000
+	IDCount    = 1 << 28
+	SlotSize   = 1 << 16
+	SlotsCount = IDCount / SlotSize
 )
 
-const namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
+// Namespaces are what the room and each sandbox have of their own.
+const Namespaces = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// firstID returns the first id of a slot, as the room numbers ids: root of the
+// FirstID returns the first id of a slot, as the room numbers ids: root of the
 // sandbox and owner of its user namespace.
-func firstID(slot uint32) int { return int(slot) * slotSize }
+func FirstID(slot uint32) int { return int(slot) * SlotSize }
 
-func mapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
+// MapIDs lets a process with a user namespace of its own number ids from 0 on: count
+// ids from base on if ranged, else only root, which is uid and gid outside.
+func MapIDs(attr *syscall.SysProcAttr, ranged bool, base, count, uid, gid int) {
 	if !ranged {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package spawn
 
 import (
 	"errors"
@@ -12,50 +12,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// birthplace is the cgroup placement of a new process: the process starts in the
+// Placement is the cgroup placement of a new process: the process starts in the
 // groups of the thread that starts it. Only hierarchies that accept single threads
 // are part of it. If the process begins a user namespace, the thread's user makes
 // that namespace, and the thread's limits bound what is counted in it.
-type birthplace struct {
-	groups    []*os.File // to be joined before the start
-	home      []*os.File // where the thread goes back to
-	owner     int        // who makes the user namespace; 0 means this process's user
-	processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
+type Placement struct {
+	Groups    []*os.File // to be joined before the start
+	Home      []*os.File // where the thread goes back to
+	Owner     int        // who makes the user namespace; 0 means this process's user
+	Processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
 }
 
 // start starts a command. It must be called on a locked thread. If the error
-// Is [errAway] this process must exit: its thread is stuck in the sandbox's cgroup,
+// Is [ErrAway] this process must exit: its thread is stuck in the sandbox's cgroup,
 // and would be killed together with the sandbox.
-func (b birthplace) start(cmd *exec.Cmd) error {
-	if len(b.groups) == 0 {
+func (b Placement) start(cmd *exec.Cmd) error {
+	if len(b.Groups) == 0 {
 		return b.clone(cmd)
 	}
-	err := joinGroups(b.groups)
+	err := joinGroups(b.Groups)
 	if err == nil {
 		err = b.clone(cmd)
 	}
-	if away := joinGroups(b.home); away != nil {
-		return errors.Join(err, errAway, away)
+	if away := joinGroups(b.Home); away != nil {
+		return errors.Join(err, ErrAway, away)
 	}
 	return err
 }
 
-var errAway = errors.New("a thread stays what it became to start a process")
+// ErrAway: this process must exit, because one of its threads is not what it was.
+var ErrAway = errors.New("a thread stays what it became to start a process")
 
 // clone starts the command as the owner and under the limit on processes. The
 // kernel records both when it makes the user namespace.
-func (b birthplace) clone(cmd *exec.Cmd) error {
-	if b.processes > 0 {
-		restore, err := lendProcesses(b.processes)
+func (b Placement) clone(cmd *exec.Cmd) error {
+	if b.Processes > 0 {
+		restore, err := lendProcesses(b.Processes)
 		if err != nil {
 			return err
 		}
 		defer restore()
 	}
-	if b.owner == 0 {
+	if b.Owner == 0 {
 		return cmd.Start()
 	}
-	return asUser(b.owner, cmd.Start)
+	return asUser(b.Owner, cmd.Start)
 }
 
 // lendProcesses lowers the limit on processes until restore is called. The limit
@@ -106,7 +107,7 @@ func asUser(id int, f func() error) error {
 		back = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(atParentsEnd), 0, 0, 0)
 	}
 	if back != nil {
-		return errors.Join(err, errAway, back)
+		return errors.Join(err, ErrAway, back)
 	}
 	return err
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package spawn
 
 import (
 	"errors"
@@ -13,20 +13,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// process is a re-executed child of this process.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended and was reaped
+// Process is a re-executed child of this process.
+type Process struct {
+	Cmd  *exec.Cmd
+	Done chan struct{} // closed when it has ended and was reaped
 }
 
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // fails only if it has ended
-	<-p.done
+// Kill ends the process and returns when it was reaped.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill() // fails only if it has ended
+	<-p.Done
 }
 
-// command returns the command that re-executes binary with fd3 as its control
+// Command returns the command that re-executes binary with fd3 as its control
 // socket.
-func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {
+func Command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {
 	return &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", wire.BinaryFD),
 		Args:        []string{wire.Argv0},
@@ -38,17 +39,17 @@ func command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd 
 	}
 }
 
-// start starts the binary with fd3 as its control socket. The thread that starts it
+// Start starts the binary with fd3 as its control socket. The thread that starts it
 // stays locked and alive until the child has ended, because the parent-death signal
 // follows the thread, not the process.
-func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplace) (*process, error) {
-	cmd := command(binary, fd3, stderr, attr)
-	p := &process{cmd: cmd, done: make(chan struct{})}
+func Start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at Placement) (*Process, error) {
+	cmd := Command(binary, fd3, stderr, attr)
+	p := &Process{Cmd: cmd, Done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		err := at.start(cmd)
-		if !errors.Is(err, errAway) { // otherwise the thread ends with this goroutine
+		if !errors.Is(err, ErrAway) { // otherwise the thread ends with this goroutine
 			defer runtime.UnlockOSThread()
 		}
 		started <- err
@@ -56,7 +57,7 @@ func start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at birthplac
 			return
 		}
 		_ = cmd.Wait() // the control socket says how it ended
-		close(p.done)
+		close(p.Done)
 	}()
 	if err := <-started; err != nil {
 		return nil, err
