@@ -81,15 +81,16 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network internal/cloud/pyenv" +
-		" internal/cloud/reexec internal/cloud/requestlog internal/protocol",
+		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/requestlog internal/protocol",
-	"internal/cloud/edge":   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine": "",
-	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/room/capability" +
+	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
+	"internal/cloud/engine":       "",
+	"internal/cloud/engine/guest": "",
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
 		" internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
@@ -106,9 +107,9 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/seccomp":    "",
 	"internal/cloud/engine/room/spawn":      "internal/cloud/engine/room/wire",
 	"internal/cloud/engine/room/wire":       "internal/cloud/engine/room/counter internal/cloud/engine/room/place",
-	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
-		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/protocol",
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
+		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+		" internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp" +
 		" internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
@@ -120,8 +121,8 @@ var imports = map[string]string{
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/room internal/cloud/envd internal/cloud/interpreter" +
-		" internal/cloud/kernel internal/cloud/network internal/protocol",
+	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envd" +
+		" internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/survey":     "",
 }

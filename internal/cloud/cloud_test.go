@@ -25,9 +25,9 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
@@ -165,7 +165,7 @@ func TestLife(t *testing.T) {
 	}
 
 	sb := fake.boxes[id]
-	var config reexec.Config
+	var config guest.Config
 	if err := json.Unmarshal(sb.options.Config, &config); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestLife(t *testing.T) {
 		t.Error("no token")
 	}
 	config.AccessToken = ""
-	want := reexec.Config{
+	want := guest.Config{
 		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
 		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + room.DefaultPath,
 		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()),
@@ -250,7 +250,7 @@ func TestDeathIsNoticed(t *testing.T) {
 func TestLargeEnvironmentIsRefused(t *testing.T) {
 	t.Parallel()
 	c, _ := startFake(t, Options{})
-	body := `{"templateID":"base","envVars":{"A":"` + strings.Repeat("x", maxConfig) + `"}}`
+	body := `{"templateID":"base","envVars":{"A":"` + strings.Repeat("x", guest.MaxConfig) + `"}}`
 	if status, text := do(t, c, "POST", "/v2/sandboxes", body); status != 400 || !strings.Contains(text, "envVars are too large") {
 		t.Errorf("%d %.200s", status, text)
 	}

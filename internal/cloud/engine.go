@@ -7,6 +7,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
 )
 
 // roomEngine is the engine that isolates sandboxes with namespaces.

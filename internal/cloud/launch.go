@@ -15,15 +15,12 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 )
-
-// maxConfig is the largest configuration the supervisor passes to an agent.
-const maxConfig = 1 << 20
 
 // launch starts a sandbox and makes its ports reachable.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
@@ -31,8 +28,8 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	if len(config) > maxConfig {
-		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
+	if len(config) > guest.MaxConfig {
+		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
 	// Denials can occur for as long as the sandbox lives.
@@ -61,7 +58,7 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 // warmConfig returns the configuration of the process that kernels are forked
 // from.
 func (c *Cloud) warmConfig() (json.RawMessage, error) {
-	return json.Marshal(reexec.Config{System: c.system(), Python: []string{c.python.Python}})
+	return json.Marshal(guest.Config{System: c.system(), Python: []string{c.python.Python}})
 }
 
 // system returns the variables that every process of a sandbox has.
@@ -74,8 +71,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
-	return reexec.Config{
+func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
+	return guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: []string{c.python.Python}, Path: searchPath(c.python),

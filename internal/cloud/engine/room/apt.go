@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // This file provides what apt and dpkg need besides programs, on hosts that have
@@ -68,7 +70,7 @@ func hasPassword(text []byte) bool {
 // they can list packages but install none: the host's root owns what they would
 // change.
 func writeApt(ranged bool) error {
-	if !ranged || !exists(dpkgTree) {
+	if !ranged || !exists(guest.PackageTree) {
 		return nil
 	}
 	for _, dir := range aptDirectories {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // buildPackage makes a package in the sandbox whose scripts and files need what
@@ -32,7 +33,7 @@ dpkg-deb --build p proof-$1.deb >/dev/null
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	if !exists(dpkgTree) {
+	if !exists(guest.PackageTree) {
 		t.Skip("this machine has no dpkg")
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -35,8 +36,8 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
-	if len(o.Config) > wire.MaxConfig {
-		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), wire.MaxConfig)
+	if len(o.Config) > guest.MaxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
 	if s, started := r.takeSpare(ctx, limits); s != nil {
 		err := s.begin(ctx, o, wire.RoleAgent)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -27,7 +28,7 @@ func makeDevices() (*os.File, error) {
 	}
 	defer wire.CloseFD(fsfd)
 	err = errors.Join(
-		unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigSetString(fsfd, "nr_inodes", fmt.Sprint(1+len(deviceNames))),
+		unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigSetString(fsfd, "nr_inodes", fmt.Sprint(1+len(guest.DeviceNames))),
 		unix.FsconfigCreate(fsfd),
 	)
 	if err != nil {
@@ -38,7 +39,7 @@ func makeDevices() (*os.File, error) {
 		return nil, os.NewSyscallError("fsmount", err)
 	}
 	mount := os.NewFile(uintptr(fd), "devices")
-	for i, name := range deviceNames {
+	for i, name := range guest.DeviceNames {
 		err := unix.Mknodat(fd, name, unix.S_IFCHR, int(unix.Mkdev(deviceNumbers[i][0], deviceNumbers[i][1])))
 		if err == nil { // whatever the umask is
 			err = unix.Fchmodat(fd, name, 0o666, 0)

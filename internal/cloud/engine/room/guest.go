@@ -17,22 +17,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
-
-// User is an account inside a sandbox.
-type User struct {
-	Name        string
-	UID, GID    uint32
-	Groups      []uint32
-	Home, Shell string
-	// Credential starts a process as this user; nil means the agent's own id.
-	Credential *syscall.Credential
-}
 
 // Guest is the in-sandbox API: the sandbox as its agent sees it. It is safe for
 // concurrent use.
@@ -41,7 +32,7 @@ type Guest struct {
 	Config json.RawMessage
 	// Users are root and user, in this order. If the server has only one id to
 	// give, both have that id.
-	Users []User
+	Users []guest.User
 	// Root is the sandbox's root directory: / if it has a file system of its own.
 	Root string
 	// Temp is the directory for temporary files.
@@ -101,7 +92,7 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 	if len(files) != 1 && len(files) != 3 {
 		return fmt.Errorf("%w: an agent with %d files", wire.ErrProtocol, len(files))
 	}
-	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, wire.MaxConfig))
+	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, guest.MaxConfig))
 	files[0].Close()
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
@@ -144,19 +135,19 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 	return serve(ctx, g)
 }
 
-func users(spec wire.AgentSpec) []User {
-	root := User{Name: "root", Home: rootHome, Shell: loginShell}
-	user := User{Name: "user", Home: userHome, Shell: loginShell}
+func users(spec wire.AgentSpec) []guest.User {
+	root := guest.User{Name: "root", Home: guest.RootHome, Shell: guest.LoginShell}
+	user := guest.User{Name: "user", Home: guest.UserHome, Shell: guest.LoginShell}
 	if spec.Place != nil {
 		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.Home()
 		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
 	}
 	if spec.Ranged {
 		const sudo = 27
-		user.UID, user.GID, user.Groups = protocol.UserID, protocol.UserID, []uint32{sudo}
-		user.Credential = &syscall.Credential{Uid: protocol.UserID, Gid: protocol.UserID, Groups: user.Groups}
+		user.UID, user.GID = protocol.UserID, protocol.UserID
+		user.Credential = &syscall.Credential{Uid: protocol.UserID, Gid: protocol.UserID, Groups: []uint32{sudo}}
 	}
-	return []User{root, user}
+	return []guest.User{root, user}
 }
 
 // OOMKills returns how many processes of the sandbox have been killed so far

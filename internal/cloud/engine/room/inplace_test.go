@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
@@ -88,7 +89,7 @@ func TestTerminals(t *testing.T) {
 	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
 	for range 2 {
 		got := call(t, s, "/terminals", testRequest{})
-		if got.Status != maxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
+		if got.Status != guest.MaxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
 			t.Errorf("%+v", got)
 		}
 	}

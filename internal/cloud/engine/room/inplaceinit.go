@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/shell"
@@ -60,7 +61,7 @@ var readableFiles = []string{
 // restrictFiles restricts this thread and what it executes to the trees, a few
 // files, devices without state, and dir.
 func restrictFiles(trees []string, dir string) error {
-	access := landlock.Access{Program: wire.BinaryFD, Own: dir, Execute: slices.Concat(trees, rootLinks), Read: slices.Clone(readableFiles)}
+	access := landlock.Access{Program: wire.BinaryFD, Own: dir, Execute: slices.Concat(trees, guest.RootLinks), Read: slices.Clone(readableFiles)}
 	for _, pattern := range copiedFiles {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
@@ -68,7 +69,7 @@ func restrictFiles(trees []string, dir string) error {
 		}
 		access.Read = append(access.Read, names...)
 	}
-	for _, name := range deviceNames {
+	for _, name := range guest.DeviceNames {
 		access.Devices = append(access.Devices, "/dev/"+name)
 	}
 	return landlock.Apply(access)

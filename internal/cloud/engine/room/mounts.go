@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -183,7 +184,7 @@ func mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) (not
 	switch path {
 	case "/usr":
 		err = errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
-	case dpkgTree:
+	case guest.PackageTree:
 		err = openDpkg(upper)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -17,7 +18,7 @@ const hostDevices = "/dev"
 
 // openNodes opens each node in dir as a separate mount that is attached nowhere.
 func openNodes(dir string) (nodes []*os.File, err error) {
-	for _, name := range deviceNames {
+	for _, name := range guest.DeviceNames {
 		path := filepath.Join(dir, name)
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
@@ -45,7 +46,7 @@ func openMade(made *os.File) ([]*os.File, error) {
 
 // mountDevices mounts the nodes, and makes the sandbox's own terminals.
 func mountDevices(nodes []*os.File, ranged bool) error {
-	for i, name := range deviceNames {
+	for i, name := range guest.DeviceNames {
 		path := "root/dev/" + name
 		if err := os.WriteFile(path, nil, 0o666); err != nil {
 			return err
@@ -55,7 +56,7 @@ func mountDevices(nodes []*os.File, ranged bool) error {
 		}
 	}
 	// The kernel has a few thousand terminals for the whole machine.
-	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
+	options := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", guest.MaxTerminals)
 	if ranged {
 		options += ",gid=5" // the group tty; with a single id there is no such group
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -168,7 +169,7 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	big, _ := json.Marshal(strings.Repeat("x", wire.MaxConfig-2))
+	big, _ := json.Marshal(strings.Repeat("x", guest.MaxConfig-2))
 	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
@@ -302,7 +303,7 @@ n = 0
 try:
   while n < 10**5: os.openpty(); n += 1
 except OSError: print(n)'`)
-		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > maxTerminals {
+		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > guest.MaxTerminals {
 			t.Errorf("got %+v", got)
 		}
 	})

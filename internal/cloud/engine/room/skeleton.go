@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/internal/shell"
@@ -31,11 +32,11 @@ const maxCopied = 4 << 20
 // writeSkeleton fills the staging directory's root with everything that belongs
 // neither to a tree nor to a kernel file system.
 func writeSkeleton(spec *wire.InitSpec) error {
-	for _, d := range skeletonDirectories {
-		if d.path == rootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, rootHome+"/") }) {
-			d.mode |= 0o011 // programs that user runs are below it: a Python of the host's root
+	for _, d := range guest.Directories {
+		if d.Path == guest.RootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, guest.RootHome+"/") }) {
+			d.Mode |= 0o011 // programs that user runs are below it: a Python of the host's root
 		}
-		if err := os.Mkdir("root"+d.path, d.mode); err != nil {
+		if err := os.Mkdir("root"+d.Path, d.Mode); err != nil {
 			return err
 		}
 	}
@@ -72,12 +73,12 @@ func writeSkeleton(spec *wire.InitSpec) error {
 
 func writeHome(ranged bool) error {
 	const bashrc = "case $- in *i*) ;; *) return ;; esac\nalias ls='ls --color=auto'\n"
-	for _, home := range []string{rootHome, userHome} {
+	for _, home := range []string{guest.RootHome, guest.UserHome} {
 		name := "root" + home + "/.bashrc"
 		if err := os.WriteFile(name, []byte(bashrc), 0o644); err != nil {
 			return err
 		}
-		if home == userHome && ranged {
+		if home == guest.UserHome && ranged {
 			if err := errors.Join(os.Chown(name, protocol.UserID, protocol.UserID), os.Chown("root"+home, protocol.UserID, protocol.UserID)); err != nil {
 				return err
 			}
@@ -123,7 +124,7 @@ func etc(spec *wire.InitSpec) map[string]file {
 	if !spec.Ranged {
 		id = "0"
 	}
-	accounts := []string{"root:x:0:0:root:" + rootHome + ":" + loginShell, "user:x:" + id + ":" + id + "::" + userHome + ":" + loginShell}
+	accounts := []string{"root:x:0:0:root:" + guest.RootHome + ":" + guest.LoginShell, "user:x:" + id + ":" + id + "::" + guest.UserHome + ":" + guest.LoginShell}
 	own := []string{"root:x:0:", "user:x:" + id + ":"}
 	if !spec.Ranged {
 		// The single id has two names. whoami and ls show the first, so it has to
@@ -144,7 +145,7 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},
 		"/etc/profile":            {profile(spec.Path), 0o644},
 		"/etc/bash.bashrc":        {"", 0o644},
-		"/etc/profile.d/shell.sh": {"export SHELL=" + loginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
+		"/etc/profile.d/shell.sh": {"export SHELL=" + guest.LoginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
 		"/etc/environment":        {"", 0o644},
 		// user may become root without a password, as in the service: the boundary
 		// is the sandbox, not the user.

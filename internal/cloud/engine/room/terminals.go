@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
@@ -45,8 +46,8 @@ func (n terminalName) open() bool {
 // add opens another terminal, unless the sandbox has as many as it may have.
 func (t *terminals) add() (controller, tty *os.File, err error) {
 	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
-	if len(*t) >= maxTerminals {
-		return nil, nil, fmt.Errorf("%w: %d terminals are open", engine.ErrTooMany, maxTerminals)
+	if len(*t) >= guest.MaxTerminals {
+		return nil, nil, fmt.Errorf("%w: %d terminals are open", engine.ErrTooMany, guest.MaxTerminals)
 	}
 	if controller, tty, err = pty.Open(); err != nil {
 		return nil, nil, err

@@ -10,13 +10,15 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // systemTrees are directories of the host that every sandbox shows: programs and
 // libraries, their alternatives, the certificates that the machine trusts, and the
 // list of packages.
 var systemTrees = []string{
-	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", dpkgTree,
+	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
 // planTrees resolves what a sandbox shows of the host: the system trees, then the
@@ -24,7 +26,7 @@ var systemTrees = []string{
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
 	links = make(map[string]string)
 	candidates := append([]string(nil), systemTrees...)
-	for _, name := range rootLinks {
+	for _, name := range guest.RootLinks {
 		info, err := os.Lstat(name)
 		if err != nil {
 			continue // the host does not have it
@@ -77,8 +79,8 @@ func checkTree(path string) error {
 	if !filepath.IsAbs(clean) {
 		return errors.New("not an absolute path")
 	}
-	for _, d := range skeletonDirectories {
-		if clean == d.path && clean != "/usr" {
+	for _, d := range guest.Directories {
+		if clean == d.Path && clean != "/usr" {
 			return errors.New("is a directory of the sandbox's own")
 		}
 	}

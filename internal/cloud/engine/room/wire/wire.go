@@ -28,7 +28,6 @@ const (
 	MaxMessage      = 64 << 10
 	MaxAgentMessage = 16 << 10 // what the server reads from an agent
 	MaxFiles        = 64
-	MaxConfig       = 1 << 20
 	MaxErrorText    = 2 << 10
 )
 

@@ -4,25 +4,27 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
-	c := &Config{SandboxID: "i1", TemplateID: "t1", System: map[string]string{"MPLCONFIGDIR": "/m", "E2B_SANDBOX_ID": "spoofed"}}
+	c := &guest.Config{SandboxID: "i1", TemplateID: "t1", System: map[string]string{"MPLCONFIGDIR": "/m", "E2B_SANDBOX_ID": "spoofed"}}
 	there := func(path string) bool { return path == caBundle }
 	nowhere := func(string) bool { return false }
 	own := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": "i1", "E2B_TEMPLATE_ID": "t1", "MPLCONFIGDIR": "/m"}
-	if diff := cmp.Diff(own, c.environment(false, "/tmp", nowhere)); diff != "" {
+	if diff := cmp.Diff(own, environment(c, false, "/tmp", nowhere)); diff != "" {
 		t.Errorf("offline, no certificates (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(own, c.environment(true, "/tmp", nowhere)); diff != "" {
+	if diff := cmp.Diff(own, environment(c, true, "/tmp", nowhere)); diff != "" {
 		t.Errorf("nothing to tell of the proxy (-want +got):\n%s", diff)
 	}
 	c.Proxy, c.Offline = true, true
-	if diff := cmp.Diff(own, c.environment(false, "/tmp", nowhere)); diff != "" {
+	if diff := cmp.Diff(own, environment(c, false, "/tmp", nowhere)); diff != "" {
 		t.Errorf("no proxy (-want +got):\n%s", diff)
 	}
-	got := c.environment(true, "/place/tmp", there)
+	got := environment(c, true, "/place/tmp", there)
 	if got["PIP_RETRIES"] != "0" || got["npm_config_fetch_retries"] != "0" {
 		t.Errorf("retries: %v", got)
 	}

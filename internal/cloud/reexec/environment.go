@@ -7,31 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// Config is what the server passes to the agent of a sandbox when it starts it.
-type Config struct {
-	SandboxID   string            `json:"sandboxId"`
-	TemplateID  string            `json:"templateId"`
-	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
-	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
-	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
-	Python      []string          `json:"python,omitempty"`      // command that runs the kernels; empty: no interpreter
-	Path        string            `json:"path"`                  // PATH of every process
-	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
-	CPUs        int               `json:"cpus,omitempty"`
-	Proxy       bool              `json:"proxy,omitempty"`   // programs are told of the proxy
-	Offline     bool              `json:"offline,omitempty"` // everything but what is allowed is denied: retrying is of no use
-}
-
-// ProxyPort is the port on which the proxy listens inside a sandbox with a network
-// of its own.
-const ProxyPort = 3128
-
 // environment returns what the service adds to the environment of every process of
-// the sandbox. proxied says whether there is a proxy, temp is the directory for
-// temporary files, and exists reports whether a file exists.
-func (c *Config) environment(proxied bool, temp string, exists func(path string) bool) map[string]string {
+// the sandbox that c describes. proxied says whether there is a proxy, temp is the
+// directory for temporary files, and exists reports whether a file exists.
+func environment(c *guest.Config, proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
@@ -44,7 +27,7 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 		env["PIP_RETRIES"], env["npm_config_fetch_retries"] = "0", "0"
 	}
 	if proxied && c.Proxy {
-		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ProxyPort))
+		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(guest.ProxyPort))
 		// Some programs read only one spelling, some only the other.
 		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 			env[name] = proxy
@@ -63,18 +46,9 @@ func (c *Config) environment(proxied bool, temp string, exists func(path string)
 	return env
 }
 
-// warmEnviron returns the environment of the process that kernels are forked from.
-func (c *Config) warmEnviron() []string {
-	env := make([]string, 0, len(c.System))
-	for name, value := range c.System {
-		env = append(env, name+"="+value)
-	}
-	return env
-}
-
 // mark writes the files by which programs recognize that they are in a sandbox,
 // and in which one: root is the sandbox's root directory, run the agent's own.
-func (c *Config) mark(root, run string) error {
+func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
 	}
