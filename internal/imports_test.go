@@ -92,21 +92,26 @@ var imports = map[string]string{
 	"internal/cloud/engine/guest": "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
-		" internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
-		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
-		" internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
+		" internal/cloud/engine/room/landlock internal/cloud/engine/room/place internal/cloud/engine/room/seccomp" +
+		" internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/pty internal/cloud/survey" +
+		" internal/protocol",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
-	"internal/cloud/engine/room/instance":   "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
-	"internal/cloud/engine/room/landlock":   "",
-	"internal/cloud/engine/room/orphan":     "",
-	"internal/cloud/engine/room/place":      "",
-	"internal/cloud/engine/room/seccomp":    "",
-	"internal/cloud/engine/room/spawn":      "internal/cloud/engine/room/wire",
-	"internal/cloud/engine/room/wire":       "internal/cloud/engine/room/counter internal/cloud/engine/room/place",
+	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
+		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
+		" internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan internal/cloud/engine/room/seccomp" +
+		" internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/pty internal/protocol" +
+		" internal/shell",
+	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
+	"internal/cloud/engine/room/landlock": "",
+	"internal/cloud/engine/room/orphan":   "",
+	"internal/cloud/engine/room/place":    "",
+	"internal/cloud/engine/room/seccomp":  "",
+	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/wire",
+	"internal/cloud/engine/room/wire":     "internal/cloud/engine/room/counter internal/cloud/engine/room/place",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
@@ -121,8 +126,8 @@ var imports = map[string]string{
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envd" +
-		" internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
+	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/survey":     "",
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
@@ -32,7 +32,7 @@ const (
 	maxHeader      = 64 << 10
 )
 
-func init() { room.Reexec(serve, warm) }
+func init() { inside.Reexec(serve, warm) }
 
 // linearAlgebra holds the settings with which the zygote loads its linear algebra
 // library. A second thread would make forking impossible. Kernels start their own
@@ -56,7 +56,7 @@ func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
 
 // serve runs the agent of a sandbox. When it returns, the sandbox ends with every
 // process and file in it, so nothing is closed here.
-func serve(ctx context.Context, g *room.Guest) error {
+func serve(ctx context.Context, g *inside.Guest) error {
 	var config guest.Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
@@ -121,10 +121,10 @@ func serve(ctx context.Context, g *room.Guest) error {
 }
 
 // newProxy returns the egress path for programs that are told of it.
-func newProxy(g *room.Guest) *network.Proxy {
+func newProxy(g *inside.Guest) *network.Proxy {
 	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 		conn, err := g.DialEgress(ctx, host, port)
-		if refused, ok := errors.AsType[*room.EgressError](err); ok && refused.Denied {
+		if refused, ok := errors.AsType[*inside.EgressError](err); ok && refused.Denied {
 			err = denied{refused}
 		}
 		return conn, err
@@ -132,7 +132,7 @@ func newProxy(g *room.Guest) *network.Proxy {
 }
 
 // denied is a refusal by the server that is not worth retrying.
-type denied struct{ *room.EgressError }
+type denied struct{ *inside.EgressError }
 
 // Denied tells the proxy to answer 403.
 func (denied) Denied() bool { return true }

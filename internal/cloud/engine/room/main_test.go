@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net"
@@ -22,16 +23,18 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 func TestMain(m *testing.M) {
-	Reexec(serveTests, warmTests)
+	inside.Reexec(serveTests, warmTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
@@ -54,14 +57,14 @@ type testResponse struct {
 }
 
 // serveTests is the agent of the tests: commands on port 49983.
-func serveTests(ctx context.Context, g *Guest) error {
+func serveTests(ctx context.Context, g *inside.Guest) error {
 	l, err := g.Listen(49983)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
-	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.Send(wire.Message{Kind: wire.KindSpawn}) })
+	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { say(wire.Message{Kind: wire.KindSpawn}) })
 	mux.HandleFunc("/kernels", func(w http.ResponseWriter, r *http.Request) {
 		var a testResponse
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -78,9 +81,10 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
 	})
-	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.Send(wire.Message{Kind: wire.KindKernel, Host: "1"}) })
+	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { say(wire.Message{Kind: wire.KindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
-		for g.line.Send(wire.Message{Kind: wire.KindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
+		m := wire.Message{Kind: wire.KindFailed, Error: "no, I did not"}
+		for err := say(m); err == nil || errors.Is(err, unix.EAGAIN); err = say(m) { // it sends this for ever, and does not end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
@@ -126,9 +130,21 @@ func serveTests(ctx context.Context, g *Guest) error {
 
 var eaten [][]byte
 
+// say sends a message that an agent never sends over the control connection of this
+// process, which it finds as code that took an agent over would.
+func say(m wire.Message) error {
+	for fd := wire.ControlFD; fd < 64; fd++ {
+		if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && typ == unix.SOCK_SEQPACKET {
+			_, err := unix.Write(fd, wire.Encode(m))
+			return err
+		}
+	}
+	return errors.New("no control connection")
+}
+
 // openTerminals opens terminals until one is refused, reports how many there were
 // and what came through the last one, and closes them.
-func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
+func openTerminals(ctx context.Context, g *inside.Guest) (a testResponse) {
 	var open []*os.File
 	defer func() { wire.CloseAll(open) }()
 	for {
@@ -149,7 +165,7 @@ func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
 	}
 }
 
-func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
+func runTest(ctx context.Context, g *inside.Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
 	home := g.Users[1].Home
 	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=" + home, "TMPDIR=" + g.Temp}
@@ -301,6 +317,12 @@ func serveUntilKilled(dir string) {
 	}
 	json.NewEncoder(os.Stdout).Encode(l)
 	<-s.Done()
+}
+
+// exists reports whether path exists, following links.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // agentPID returns the first child of the room, as the host numbers it.

@@ -31,7 +31,7 @@ import (
 // waits for the result.
 type private struct {
 	found  chan struct{} // closed when list and err are set; nil if nothing has to be hidden
-	list   []byte        // see readPrivate
+	list   []byte        // see inside.readPrivate
 	err    error
 	cancel context.CancelFunc
 	work   sync.WaitGroup

@@ -39,8 +39,8 @@ type Options struct {
 	// keeper removes it when the server ends. Files named survey-* beside it are
 	// kept for the next start.
 	Dir string
-	// Agent is the binary to re-execute; "" means this program. It must call
-	// [Reexec].
+	// Agent is the binary to re-execute; "" means this program. It must
+	// import package inside.
 	Agent string
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
@@ -60,7 +60,7 @@ type Options struct {
 	// memory of an idle agent.
 	Spare *engine.Limits
 	// Zygote is the configuration of the process that kernels are forked from, in
-	// the form that the [Warm] of this binary understands. The process is made in
+	// the form that the inside.Warm of this binary understands. The process is made in
 	// the background, and only with Full isolation; nil makes none.
 	Zygote json.RawMessage
 	// Logger logs the messages of the room's processes; nil logs nothing.

@@ -36,6 +36,9 @@ const (
 	maxZygotePause = time.Minute
 )
 
+// zygoteDisk bounds what is written while the zygote loads; nobody reads it.
+const zygoteDisk = 64 << 20
+
 // errNoZygote: there is no zygote now, and kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 

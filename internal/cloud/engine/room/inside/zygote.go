@@ -1,6 +1,6 @@
 //go:build linux
 
-package room
+package inside
 
 import (
 	"encoding/json"
@@ -14,9 +14,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
-
-// zygoteDisk bounds what is written while the zygote loads; nobody reads it.
-const zygoteDisk = 64 << 20
 
 // Warm prepares, over the file system of a sandbox, the program that the zygote
 // runs, and returns how to execute it. config is Options.Zygote and run is
@@ -34,7 +31,7 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File, warm Warm) 
 		return err
 	}
 	if warm == nil {
-		return errNoZygote
+		return errNoKernels
 	}
 	unix.Umask(0) // modes are used as written
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
