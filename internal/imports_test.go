@@ -56,7 +56,7 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
+	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel/python internal/gen/process" +
 		" internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/interop":     "",
@@ -91,35 +91,38 @@ var imports = map[string]string{
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
-		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
-		" internal/cloud/engine/room/landlock internal/cloud/engine/room/place internal/cloud/engine/room/seccomp" +
-		" internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/pty internal/cloud/survey" +
-		" internal/protocol",
+		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
+		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/place" +
+		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
+		" internal/cloud/pty internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
+	"internal/cloud/engine/room/hello":      "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
-		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/instance" +
-		" internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan internal/cloud/engine/room/seccomp" +
-		" internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/pty internal/protocol" +
-		" internal/shell",
+		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
+		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan" +
+		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
+		" internal/cloud/kernel/python internal/cloud/pty internal/protocol internal/shell",
 	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
 	"internal/cloud/engine/room/landlock": "",
 	"internal/cloud/engine/room/orphan":   "",
 	"internal/cloud/engine/room/place":    "",
 	"internal/cloud/engine/room/seccomp":  "",
-	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/wire",
-	"internal/cloud/engine/room/wire":     "internal/cloud/engine/room/counter internal/cloud/engine/room/place",
+	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
+	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
+		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
-	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp" +
-		" internal/protocol",
+	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
+		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "",
 	"internal/cloud/kernel/link":             "internal/jupyter",
+	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",

@@ -109,12 +109,8 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
-	zygote, err := c.warmConfig()
-	if err != nil {
-		return nil, err
-	}
 	c.engine, err = open(ctx, room.Options{
-		Zygote: zygote,
+		Zygote: c.warmConfig(),
 		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {

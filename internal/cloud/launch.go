@@ -57,8 +57,8 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 
 // warmConfig returns the configuration of the process that kernels are forked
 // from.
-func (c *Cloud) warmConfig() (json.RawMessage, error) {
-	return json.Marshal(guest.Config{System: c.system(), Python: []string{c.python.Python}})
+func (c *Cloud) warmConfig() *guest.Config {
+	return &guest.Config{System: c.system(), Python: []string{c.python.Python}}
 }
 
 // system returns the variables that every process of a sandbox has.

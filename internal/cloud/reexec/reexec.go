@@ -32,27 +32,7 @@ const (
 	maxHeader      = 64 << 10
 )
 
-func init() { inside.Reexec(serve, warm) }
-
-// linearAlgebra holds the settings with which the zygote loads its linear algebra
-// library. A second thread would make forking impossible. Kernels start their own
-// threads, which search for work for a number of cycles, given as a power of two,
-// before they sleep: with the default number they would occupy a processor for as
-// long as the rest of a kernel's start takes.
-var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
-
-// warm prepares the zygote; its configuration has the format of a sandbox's.
-func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
-	var config guest.Config
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return nil, nil, fmt.Errorf("reexec: configuration of the zygote: %w", err)
-	}
-	script, err := interpreter.WriteDriver(run)
-	if err != nil {
-		return nil, nil, err
-	}
-	return append(config.Python, script, "--zygote"), append(config.KernelEnviron(), linearAlgebra...), nil
-}
+func init() { inside.Serve(serve) }
 
 // serve runs the agent of a sandbox. When it returns, the sandbox ends with every
 // process and file in it, so nothing is closed here.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -34,7 +35,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	inside.Reexec(serveTests, warmTests)
+	inside.Serve(serveTests)
 	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
@@ -133,7 +134,7 @@ var eaten [][]byte
 // say sends a message that an agent never sends over the control connection of this
 // process, which it finds as code that took an agent over would.
 func say(m wire.Message) error {
-	for fd := wire.ControlFD; fd < 64; fd++ {
+	for fd := hello.ControlFD; fd < 64; fd++ {
 		if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && typ == unix.SOCK_SEQPACKET {
 			_, err := unix.Write(fd, wire.Encode(m))
 			return err
@@ -292,7 +293,7 @@ func serveUntilKilled(dir string) {
 	ctx := context.Background()
 	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
 	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
-		o.Trees, o.Zygote = env.Trees, wire.Encode(env)
+		o.Trees, o.Zygote = env.Trees, zygoteOf(env)
 	}
 	r, err := Start(ctx, o)
 	if err != nil {

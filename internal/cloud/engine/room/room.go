@@ -22,8 +22,10 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
@@ -40,7 +42,7 @@ type Options struct {
 	// kept for the next start.
 	Dir string
 	// Agent is the binary to re-execute; "" means this program. It must
-	// import package inside.
+	// import package reexec.
 	Agent string
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
@@ -59,10 +61,10 @@ type Options struct {
 	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
 	// memory of an idle agent.
 	Spare *engine.Limits
-	// Zygote is the configuration of the process that kernels are forked from, in
-	// the form that the inside.Warm of this binary understands. The process is made in
-	// the background, and only with Full isolation; nil makes none.
-	Zygote json.RawMessage
+	// Zygote is the configuration of the process that kernels are forked from: its
+	// Python and System. The process is made in the background, and only with Full
+	// isolation; nil makes none.
+	Zygote *guest.Config
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -114,7 +116,7 @@ type Room struct {
 // says what was tried. If Start fails nothing is left running, but o.Dir may be
 // left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
-	if len(os.Args) > 0 && os.Args[0] == wire.Argv0 {
+	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
 		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
 	}
 	if o.Logger == nil {

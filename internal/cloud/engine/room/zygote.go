@@ -110,7 +110,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 		InitSpec: wire.InitSpec{
 			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
 		},
-		Config: r.options.Zygote,
+		Config: *r.options.Zygote,
 	}
 	mounts, err := r.zygoteTrees(&spec)
 	if err != nil {

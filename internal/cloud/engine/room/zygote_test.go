@@ -3,7 +3,6 @@
 package room
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -13,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
-	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// warmTests prepares the zygote of the tests, which is the real one. Its
-// configuration is the Python that it runs.
-func warmTests(config json.RawMessage, run string) (argv, env []string, err error) {
-	var p pyenv.Env
-	if err := json.Unmarshal(config, &p); err != nil {
-		return nil, nil, err
+// zygoteOf returns the configuration of a zygote that runs env.
+func zygoteOf(env *pyenv.Env) *guest.Config {
+	c := &guest.Config{Python: []string{env.Python}, System: map[string]string{}}
+	for _, v := range env.Vars {
+		name, value, _ := strings.Cut(v, "=")
+		c.System[name] = value
 	}
-	script, err := kernel.WriteDriver(run)
-	return []string{p.Python, script, "--zygote"}, append(p.Vars, "OPENBLAS_NUM_THREADS=1"), err
+	return c
 }
 
 func (z *zygote) isWarm() bool {
@@ -45,7 +43,7 @@ func warmRoom(t *testing.T) *Room {
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
-	r := startRoom(t, Options{Trees: env.Trees, Zygote: wire.Encode(env)})
+	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env)})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -92,7 +90,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 // TestZygoteWithoutPython: a zygote that cannot be started is not tried for ever.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Zygote: wire.Encode(pyenv.Env{Python: "/nowhere/python3"})})
+	r := startRoom(t, Options{Zygote: &guest.Config{Python: []string{"/nowhere/python3"}}})
 	r.zygote.keeping.Wait()
 	if r.zygote.isWarm() {
 		t.Error("there is a zygote")

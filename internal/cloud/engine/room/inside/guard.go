@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -24,7 +25,7 @@ func runGuard(c *wire.Conn, files []*os.File) error {
 	if err := orphan.BecomeReaper(); err != nil {
 		return err
 	}
-	room, err := spawn.Start(os.NewFile(wire.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
+	room, err := spawn.Start(os.NewFile(hello.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	wire.CloseAll(files)
 	if err != nil {
 		return fmt.Errorf("start the room: %w", err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -102,7 +103,7 @@ func executeAgent(c *wire.Conn, ranged bool, more func() error) error {
 			return fmt.Errorf("set no_new_privs: %w", err)
 		}
 	}
-	if err := c.Export(wire.ControlFD); err != nil {
+	if err := c.Export(hello.ControlFD); err != nil {
 		return err
 	}
 	if more != nil {
@@ -121,14 +122,18 @@ func executeAgent(c *wire.Conn, ranged bool, more func() error) error {
 
 // execBinary executes the binary by its descriptor: it has no path in the sandbox.
 func execBinary() error {
-	name, err := unix.BytePtrFromString(wire.Argv0)
+	name, err := unix.BytePtrFromString(hello.Argv0)
 	if err != nil {
 		return err
 	}
-	argv := [...]*byte{name, nil}
+	stage, err := unix.BytePtrFromString(hello.SecondStage)
+	if err != nil {
+		return err
+	}
+	argv := [...]*byte{name, stage, nil}
 	envp := [...]*byte{nil}
 	empty := [...]byte{0}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, wire.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, hello.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
 	return fmt.Errorf("execute the agent: %w", errno)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/shell"
@@ -43,7 +44,7 @@ func enterPlace(c *wire.Conn, spec *wire.InitSpec) error {
 		return err
 	}
 	if !spec.Place.Restricted {
-		if err := c.Export(wire.ControlFD); err != nil {
+		if err := c.Export(hello.ControlFD); err != nil {
 			return err
 		}
 		return execBinary()
@@ -61,7 +62,7 @@ var readableFiles = []string{
 // restrictFiles restricts this thread and what it executes to the trees, a few
 // files, devices without state, and dir.
 func restrictFiles(trees []string, dir string) error {
-	access := landlock.Access{Program: wire.BinaryFD, Own: dir, Execute: slices.Concat(trees, guest.RootLinks), Read: slices.Clone(readableFiles)}
+	access := landlock.Access{Program: hello.BinaryFD, Own: dir, Execute: slices.Concat(trees, guest.RootLinks), Read: slices.Clone(readableFiles)}
 	for _, pattern := range copiedFiles {
 		names, err := filepath.Glob(pattern)
 		if err != nil {

@@ -11,79 +11,90 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Reexec turns this process into what the local cloud started it as: the keeper,
-// the room, or the agent of a sandbox, which runs serve. It acts only if argv[0] is
-// e2bctl-agent and descriptor 3 is a SOCK_SEQPACKET Unix socket, and then never
-// returns. In every other process it returns without having done anything.
-//
-// serve has the sandbox to itself until it returns or the server ends; when it
-// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen. warm
-// is nil in a program without a zygote.
-func Reexec(serve func(context.Context, *Guest) error, warm Warm) {
-	if len(os.Args) == 0 || os.Args[0] != wire.Argv0 || !isControl(wire.ControlFD) {
+// agent is the control connection of a process that is the second stage of an
+// agent, and nil in every other process.
+var agent *wire.Conn
+
+// init turns this process into what the local cloud started it as, if package hello
+// says that it did. Keeper, guard, room, first stage and zygote never leave this
+// function: this package imports only what they need, so that it is initialised
+// before what serves an agent is. The second stage waits for its role in [Serve].
+func init() {
+	stage, err := hello.Said()
+	if stage == hello.None {
 		return
 	}
-	if err := become(serve, warm); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", wire.Argv0, err)
-		unix.Exit(1) // there is no main to return to: this process does not run as the program it was built as
+	var c *wire.Conn
+	if err == nil {
+		c, err = connect()
 	}
-	unix.Exit(0)
+	if err == nil && stage == hello.Second {
+		agent = c
+		return
+	}
+	if err == nil {
+		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
+			wire.RoleKeeper: func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
+			wire.RoleGuard:  func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
+			wire.RoleRoom:   func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
+			wire.RoleInit:   func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
+			wire.RoleZygote: func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
+		})
+	}
+	exit(err)
 }
 
-func isControl(fd int) bool {
-	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil || typ != unix.SOCK_SEQPACKET {
-		return false
+// Serve turns this process into the agent of a sandbox, which runs serve, if it was
+// started as one, and then never returns. In every other process it does nothing.
+//
+// serve has the sandbox to itself until it returns or the server ends; when it
+// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
+func Serve(serve func(context.Context, *Guest) error) {
+	c := agent
+	if c == nil {
+		return
 	}
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	return err == nil && domain == unix.AF_UNIX
+	exit(takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
+		wire.RoleAgent: func(m wire.Message, files []*os.File) error {
+			return runAgent(context.Background(), c, m.Spec, files, serve)
+		},
+		wire.RoleProbe: func(wire.Message, []*os.File) error {
+			if err := restrictAgent(); err != nil {
+				return err
+			}
+			return c.Send(wire.Message{Kind: wire.KindReady})
+		},
+	}))
 }
 
-func become(serve func(context.Context, *Guest) error, warm Warm) error {
-	ctx := context.Background()
+// connect takes over the control connection.
+func connect() (*wire.Conn, error) {
 	if err := closeInherited(); err != nil {
-		return fmt.Errorf("close inherited descriptors: %w", err)
+		return nil, fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The first stage of a sandbox passes its socket on when it executes the
 	// second. Nothing else may pass it to a child.
-	unix.CloseOnExec(wire.ControlFD)
-	unix.CloseOnExec(wire.BinaryFD)
-	c, err := wire.NewConn(os.NewFile(wire.ControlFD, "control"), wire.MaxMessage)
-	if err != nil {
-		return err
-	}
-	if err := c.Send(wire.Message{Kind: wire.KindHello, Protocol: wire.Version}); err != nil {
-		return err
-	}
+	unix.CloseOnExec(hello.ControlFD)
+	unix.CloseOnExec(hello.BinaryFD)
+	return wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+}
+
+// takeRole waits for this process's role and does what the role is.
+func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) error) error {
 	m, files, err := c.Expect(wire.KindRole, wire.MaxFiles)
 	if err != nil {
 		return err
 	}
-	if m.Protocol != wire.Version {
-		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, wire.Version)
+	if m.Protocol != hello.Version {
+		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, hello.Version)
 	}
-	switch m.Role {
-	case wire.RoleKeeper:
-		err = keep(ctx, c, m.Spec, files)
-	case wire.RoleGuard:
-		err = runGuard(c, files)
-	case wire.RoleRoom:
-		err = runRoom(c, m.Spec, files)
-	case wire.RoleInit:
-		err = runInit(c, m.Spec, files)
-	case wire.RoleAgent:
-		err = runAgent(ctx, c, m.Spec, files, serve)
-	case wire.RoleZygote:
-		err = runZygote(c, m.Spec, files, warm)
-	case wire.RoleProbe:
-		err = restrictAgent()
-		if err == nil {
-			err = c.Send(wire.Message{Kind: wire.KindReady})
-		}
-	default:
+	if run := roles[m.Role]; run != nil {
+		err = run(m, files)
+	} else {
 		err = fmt.Errorf("%w: role %q", wire.ErrProtocol, m.Role)
 	}
 	if err != nil {
@@ -91,6 +102,16 @@ func become(serve func(context.Context, *Guest) error, warm Warm) error {
 		_ = c.Send(wire.Message{Kind: wire.KindFailed, Error: err.Error()})
 	}
 	return err
+}
+
+// exit ends this process, which does not run as the program that it was built as:
+// there is no main to return to.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", hello.Argv0, err)
+		unix.Exit(1)
+	}
+	unix.Exit(0)
 }
 
 // closeInherited closes the descriptors that the server inherited without
@@ -104,7 +125,7 @@ func closeInherited() error {
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= wire.BinaryFD {
+		if err != nil || fd <= hello.BinaryFD {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -77,7 +78,7 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 // and gives the binary its own file system.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
-		r.binary = os.NewFile(wire.BinaryFD, "binary")
+		r.binary = os.NewFile(hello.BinaryFD, "binary")
 		return orphan.BecomeReaper()
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -89,7 +90,7 @@ func (r *roomProcess) prepare() error {
 	if err := errors.Join(r.Counters.Write("/"), limit(r.Limits)); err != nil {
 		return err
 	}
-	host := os.NewFile(wire.BinaryFD, "binary")
+	host := os.NewFile(hello.BinaryFD, "binary")
 	defer host.Close()
 	var err error
 	r.binary, err = privateCopy(host)

@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// Warm prepares, over the file system of a sandbox, the program that the zygote
-// runs, and returns how to execute it. config is Options.Zygote and run is
-// [Guest.Run]. The files that it writes are at the same paths in every sandbox. The
-// program gets its socket as descriptor 3.
-type Warm func(config json.RawMessage, run string) (argv, env []string, err error)
+// linearAlgebra holds the settings with which the zygote loads its linear algebra
+// library. A second thread would make forking impossible. Kernels start their own
+// threads, which search for work for a number of cycles, given as a power of two,
+// before they sleep: with the default number they would occupy a processor for as
+// long as the rest of a kernel's start takes.
+var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
 
 // runZygote makes the file system that every sandbox begins with, gives up every
 // privilege except that of becoming the owner of a sandbox, and executes the
-// program. It returns only errors.
-func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File, warm Warm) error {
+// driver, which gets its socket as descriptor 3. It returns only errors.
+func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	runtime.LockOSThread()
 	var spec wire.ZygoteSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
-	}
-	if warm == nil {
-		return errNoKernels
 	}
 	unix.Umask(0) // modes are used as written
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
@@ -41,11 +41,13 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File, warm Warm) 
 		return err
 	}
 	unix.Umask(0o022)
-	argv, env, err := warm(spec.Config, runDirectory)
+	script, err := python.WriteDriver(runDirectory)
 	if err != nil {
 		return err
 	}
-	if err := c.Export(wire.ControlFD); err != nil {
+	argv := append(spec.Config.Python, script, "--zygote")
+	env := append(spec.Config.KernelEnviron(), linearAlgebra...)
+	if err := c.Export(hello.ControlFD); err != nil {
 		return err
 	}
 	var keep uint64

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"syscall"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
 // Process is a re-executed child of this process.
@@ -29,8 +29,8 @@ func (p *Process) Kill() {
 // socket.
 func Command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {
 	return &exec.Cmd{
-		Path:        fmt.Sprintf("/proc/self/fd/%d", wire.BinaryFD),
-		Args:        []string{wire.Argv0},
+		Path:        fmt.Sprintf("/proc/self/fd/%d", hello.BinaryFD),
+		Args:        []string{hello.Argv0},
 		Env:         []string{}, // nil would be our environment
 		Dir:         "/",
 		Stderr:      stderr,

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
 // Conn is one end of a control socket, the control connection. Several
@@ -129,8 +131,8 @@ func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
 		err = errors.New(m.Error)
 	case m.Kind != want:
 		err = fmt.Errorf("%w: %q came instead of %q", ErrProtocol, m.Kind, want)
-	case want == KindHello && m.Protocol != Version:
-		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, Version)
+	case want == KindHello && m.Protocol != hello.Version:
+		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, hello.Version)
 	}
 	if err != nil {
 		CloseAll(got)

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
 // HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program
-// without the hook of package inside never sends it; one that does may be on a busy machine.
+// without package hello never sends it; one that does may be on a busy machine.
 const HandshakeTimeout = 10 * time.Second
 
 // Handshake waits for the hello of the child and assigns it its role.
@@ -31,7 +33,7 @@ func (c *Conn) AwaitHello(ctx context.Context) error {
 
 // Assign gives a child that said hello its role.
 func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
-	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: Version, Role: r, Spec: Encode(spec)}, files...))
+	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
 }
 
 // AwaitReady waits until the child says that it is ready.

@@ -3,8 +3,7 @@
 package wire
 
 import (
-	"encoding/json"
-
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
@@ -63,7 +62,7 @@ type AgentSpec struct {
 // ZygoteSpec tells the zygote how to be like a sandbox.
 type ZygoteSpec struct {
 	InitSpec
-	Config json.RawMessage `json:"config"`
+	Config guest.Config `json:"config"`
 }
 
 // KernelOrder says what a forked process must become: the same as the agent.

@@ -7,19 +7,6 @@ import (
 	"errors"
 )
 
-// Argv0 is the name under which the re-executed binary takes a role.
-const Argv0 = "e2bctl-agent"
-
-// Descriptors of a re-executed process: its control socket and the binary.
-const (
-	ControlFD = 3
-	BinaryFD  = 4
-)
-
-// Version is the version of the messages. Both ends are the same binary unless
-// Options.Agent names another one, so the versions must be equal.
-const Version = 4
-
 // ErrProtocol: the other end sent something that it never sends.
 var ErrProtocol = errors.New("the agent broke the protocol")
 
