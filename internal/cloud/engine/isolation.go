@@ -55,7 +55,7 @@ type NoIsolationError struct{ Attempts []Attempt }
 
 func (e *NoIsolationError) Error() string {
 	var b strings.Builder
-	b.WriteString("runtime: no isolation on this machine")
+	b.WriteString("engine: no isolation on this machine")
 	for _, a := range e.Attempts {
 		fmt.Fprintf(&b, "; %s: %v", a.Isolation, a.Err)
 	}

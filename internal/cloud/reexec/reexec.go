@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -74,7 +73,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		protocol.PortJupyter:     kernels.Jupyter(),
 	}
 	if g.Egress {
-		handlers[guest.ProxyPort] = newProxy(g)
+		handlers[guest.ProxyPort] = network.NewProxy(g.DialEgress)
 	}
 	ended := make(chan error, len(handlers)+1)
 	for port, handler := range handlers {
@@ -99,26 +98,6 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		return err
 	}
 }
-
-// newProxy returns the egress path for programs that are told of it.
-func newProxy(g *inside.Guest) *network.Proxy {
-	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
-		conn, err := g.DialEgress(ctx, host, port)
-		if refused, ok := errors.AsType[*inside.EgressError](err); ok && refused.Denied {
-			err = denied{refused}
-		}
-		return conn, err
-	})
-}
-
-// denied is a refusal by the server that is not worth retrying.
-type denied struct{ *inside.EgressError }
-
-// Denied tells the proxy to answer 403.
-func (denied) Denied() bool { return true }
-
-// Unwrap returns the server's refusal.
-func (d denied) Unwrap() error { return d.EgressError }
 
 func isFile(path string) bool {
 	info, err := os.Stat(path)

@@ -120,7 +120,7 @@ func (errInternetOff) Denied() bool { return true }
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
-		return nil, fmt.Errorf("runtime: dial port %d of sandbox %s: %w", port, s.options.ID, err)
+		return nil, fmt.Errorf("room: dial port %d of sandbox %s: %w", port, s.options.ID, err)
 	}
 	return conn, nil
 }

@@ -117,7 +117,7 @@ type Room struct {
 // left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
-		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
+		return nil, errors.New("room: start: this process is an agent itself: its binary does not import the hook that makes it one")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -128,12 +128,12 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Processes == 0 {
 		var err error
 		if o.Processes, err = cloudProcesses(); err != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", err)
+			return nil, fmt.Errorf("room: start: %w", err)
 		}
 	}
 	if o.Spare != nil {
 		if err := o.Spare.WithDefaults().Check(); err != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", err)
+			return nil, fmt.Errorf("room: start: %w", err)
 		}
 	}
 	r := &Room{
@@ -144,7 +144,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	r.close = sync.OnceValue(r.end)
 	if err := r.flows.fill(); err != nil {
-		return nil, fmt.Errorf("runtime: start a room: %w", err)
+		return nil, fmt.Errorf("room: start: %w", err)
 	}
 	if err := r.climb(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
@@ -160,16 +160,16 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 func (r *Room) climb(ctx context.Context) (err error) {
 	o := r.options
 	if err := checkDir(o.Dir); err != nil {
-		return fmt.Errorf("runtime: start a room: instance directory %q: %w", o.Dir, err)
+		return fmt.Errorf("room: start: instance directory %q: %w", o.Dir, err)
 	}
 	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
-		return fmt.Errorf("runtime: start a room: %w", err)
+		return fmt.Errorf("room: start: %w", err)
 	}
 	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
-		return fmt.Errorf("runtime: start a room: open the agent: %w", err)
+		return fmt.Errorf("room: start: open the agent: %w", err)
 	}
 	if err := r.startKeeper(ctx); err != nil {
-		return fmt.Errorf("runtime: start a room: start the keeper: %w", err)
+		return fmt.Errorf("room: start: start the keeper: %w", err)
 	}
 	rungs := []engine.Isolation{o.Isolation}
 	if o.Isolation == engine.Auto {
@@ -186,7 +186,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 		}
 		_ = r.endRoom() // the reason why the level could not be started says more
 		if ctx.Err() != nil {
-			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
+			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
 		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: rung, Err: err})
 	}
@@ -469,7 +469,7 @@ func (r *Room) end() error {
 		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
 	}
 	if left != nil {
-		return fmt.Errorf("runtime: close the room: %w", left)
+		return fmt.Errorf("room: close: %w", left)
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ const (
 func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	s, err := r.newSandbox(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
+		return nil, fmt.Errorf("room: start sandbox %.63s: %w", o.ID, err)
 	}
 	return s, nil
 }

@@ -5,7 +5,6 @@ package inside
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +20,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
-	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -44,7 +42,7 @@ type Guest struct {
 	Egress bool
 
 	line *wire.Conn
-	// OOMKills and memoryUse are the files of the group with these numbers; nil
+	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
 	inside              bool          // the loopback is the sandbox's own
@@ -53,25 +51,8 @@ type Guest struct {
 
 	mu        sync.Mutex
 	listeners map[uint16]*guestListener
-	pending   map[uint64]chan egressed
+	pending   map[uint64]chan answer
 	next      uint64
-}
-
-type egressed struct {
-	files []*os.File
-	err   error
-}
-
-// EgressError says that the server refused to connect to an address.
-type EgressError struct {
-	Host   string
-	Port   uint16
-	Reason string
-	Denied bool // by policy, so trying again is useless
-}
-
-func (e *EgressError) Error() string {
-	return "runtime: connect to " + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + ": " + e.Reason
 }
 
 // runDirectory is [Guest.Run] if the sandbox has a file system of its own.
@@ -108,7 +89,7 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 		line:      c,
 		streams:   make(chan struct{}, wire.MaxStreams),
 		listeners: make(map[uint16]*guestListener),
-		pending:   make(map[uint64]chan egressed),
+		pending:   make(map[uint64]chan answer),
 	}
 	if spec.Place == nil {
 		if err := writeNames(spec.Hostname); err != nil {
@@ -172,7 +153,7 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 // Ready tells the server that the sandbox can be used: its ports listen.
 func (g *Guest) Ready() error {
 	if err := g.line.Send(wire.Message{Kind: wire.KindReady}); err != nil {
-		return fmt.Errorf("runtime: tell the server: %w", err)
+		return fmt.Errorf("room: tell the server: %w", err)
 	}
 	return nil
 }
@@ -239,117 +220,4 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 		return
 	}
 	wire.Join(conn, to)
-}
-
-// settle ends the wait of an ask with its answer.
-func (g *Guest) settle(m wire.Message, files []*os.File) {
-	g.mu.Lock()
-	waiting := g.pending[m.ID]
-	delete(g.pending, m.ID)
-	g.mu.Unlock()
-	switch {
-	case waiting == nil: // the caller of ask gave up
-		wire.CloseAll(files)
-	case len(files) > 0 && m.Error == "":
-		waiting <- egressed{files: files}
-	default:
-		wire.CloseAll(files)
-		waiting <- egressed{err: &EgressError{Reason: m.Error, Denied: m.Denied}}
-	}
-}
-
-// DialEgress asks the server to connect to host, a name or an address, on the
-// sandbox's behalf. If the server refuses, the error is an [*EgressError].
-func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
-	if host == "" || len(host) > 255 || port == 0 {
-		return nil, &EgressError{Host: host[:min(len(host), 255)], Port: port, Reason: "not an address"}
-	}
-	files, err := g.ask(ctx, wire.Message{Kind: wire.KindEgress, Host: host, Port: port}, 1)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		refused.Host, refused.Port = host, port
-	}
-	if err != nil {
-		return nil, err
-	}
-	return wire.UnixConn(files[0])
-}
-
-// ask makes the server open something that arrives here as want files, and returns
-// the files. If the server refuses, the error is an [*EgressError] without a
-// target.
-func (g *Guest) ask(ctx context.Context, m wire.Message, want int) ([]*os.File, error) {
-	answer := make(chan egressed, 1)
-	g.mu.Lock()
-	if len(g.pending) >= wire.MaxDialling {
-		g.mu.Unlock()
-		return nil, &EgressError{Reason: fmt.Sprintf("%d connections are being made", wire.MaxDialling)}
-	}
-	g.next++
-	m.ID = g.next
-	g.pending[m.ID] = answer
-	g.mu.Unlock()
-	if err := g.line.Send(m); err != nil {
-		g.forget(m.ID, answer)
-		return nil, fmt.Errorf("runtime: ask the server: %w", err)
-	}
-	select {
-	case <-ctx.Done():
-		g.forget(m.ID, answer)
-		return nil, context.Cause(ctx)
-	case a := <-answer:
-		if a.err == nil && len(a.files) != want {
-			wire.CloseAll(a.files)
-			return nil, fmt.Errorf("%w: %d files as the answer to %q", wire.ErrProtocol, len(a.files), m.Kind)
-		}
-		return a.files, a.err
-	}
-}
-
-// forget ends a wait, and closes files that arrived in the meantime.
-func (g *Guest) forget(id uint64, answer chan egressed) {
-	g.mu.Lock()
-	_, waiting := g.pending[id]
-	delete(g.pending, id)
-	g.mu.Unlock()
-	if waiting {
-		return
-	}
-	wire.CloseAll((<-answer).files)
-}
-
-// errNoKernels: there is no zygote, and kernels start cold.
-var errNoKernels = errors.New("no process to fork kernels from")
-
-// Kernel asks for a process that has everything loaded that kernels commonly load,
-// and returns its socket. If the kernel could not be made the socket is closed at
-// the other end.
-func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
-	if !g.inside {
-		return nil, errNoKernels
-	}
-	files, err := g.ask(ctx, wire.Message{Kind: wire.KindKernel}, 1)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return files[0], nil
-}
-
-// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
-// wait for it. In a restricted sandbox the server opens it: programs can use it as
-// their standard files and as /dev/tty, but cannot open it by its own name.
-func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
-	if !g.restricted {
-		return pty.Open()
-	}
-	files, err := g.ask(ctx, wire.Message{Kind: wire.KindTerminal}, 2)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return files[0], files[1], nil
 }

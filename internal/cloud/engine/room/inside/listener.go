@@ -26,7 +26,7 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 	if g.inside {
 		var err error
 		if l.inside, err = net.ListenTCP("tcp", l.addr); err != nil {
-			return nil, fmt.Errorf("runtime: listen: %w", err)
+			return nil, fmt.Errorf("room: listen: %w", err)
 		}
 	}
 	g.mu.Lock()
