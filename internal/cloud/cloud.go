@@ -111,7 +111,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
+		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)

@@ -39,13 +39,13 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Config) > guest.MaxConfig {
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
-	if s, started := r.takeSpare(ctx, limits); s != nil {
+	if s, started := r.takeWarm(ctx, limits); s != nil {
 		err := s.begin(ctx, o, wire.RoleAgent)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
 		}
-		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
+		r.options.Logger.WarnContext(ctx, "the warm sandbox could not be used", "error", err)
 	}
 	// If all started at once they would take as long in total, and each of them too
 	// long.
@@ -147,21 +147,21 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	s.agent = agent
 	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
-	if s.room.rung != engine.Full {
-		p, err := s.makePlace()
-		s.place = &p
+	if s.room.level != engine.Full {
+		p, err := s.makeRoot()
+		s.root = &p
 		if err != nil {
 			fd3.Close()
 			s.gone()
 			return err
 		}
-		if id, switched := s.room.placeID(s.slot); switched {
+		if id, switched := s.room.restrictedID(s.slot); switched {
 			request.UID = uint32(id)
 		}
 	}
 	files := []*os.File{fd3}
-	if s.group, err = s.makeGroup(); err == nil && s.purpose == forSpare {
-		err = s.room.spares.stepBack(s.group)
+	if s.group, err = s.makeGroup(); err == nil && s.purpose == forPool {
+		err = s.room.warm.stepBack(s.group)
 	}
 	if err == nil {
 		var groups []*os.File
@@ -173,7 +173,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.gone()
 		return fmt.Errorf("limit: %w", err)
 	}
-	err = s.room.line.Send(request, files...)
+	err = s.room.control.Send(request, files...)
 	wire.CloseAll(files)
 	if err != nil {
 		s.gone()
@@ -219,7 +219,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 // makeGroup makes the groups of the sandbox, with its limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
-	if s.room.rung == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
+	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += agentThreads
 	}
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
@@ -228,14 +228,14 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.agent.Deadline(ctx, bootTimeout)()
-	built, sockets, err := s.agent.Expect(wire.KindReady, waySockets)
+	built, sockets, err := s.agent.Expect(wire.KindReady, exitSockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
 	if s.exit, err = newExit(sockets); err != nil {
-		return fmt.Errorf("take the way out: %w", err)
+		return fmt.Errorf("take the egress path: %w", err)
 	}
-	s.notes, s.hidden, s.noWay = append(s.notes, built.Notes...), built.Hidden, built.Error
+	s.notes, s.hidden, s.noExit = append(s.notes, built.Notes...), built.Hidden, built.Error
 	return nil
 }
 
@@ -243,7 +243,7 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if s.purpose == forSpare {
+	if s.purpose == forPool {
 		if err := s.group.Yield(false); err != nil {
 			return fmt.Errorf("limit: %w", err)
 		}
@@ -261,12 +261,12 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 			files = append(files, f)
 		}
 	}
-	if s.place == nil {
+	if s.root == nil {
 		if err := s.name(); err != nil {
 			return err
 		}
 	}
-	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
+	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Root: s.root}
 	if err := s.agent.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
@@ -278,7 +278,7 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 
 // name makes the room set the hostname.
 func (s *Sandbox) name() error {
-	if err := s.room.line.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
+	if err := s.room.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
 	select {
@@ -314,13 +314,13 @@ func (s *Sandbox) causeOfDeath() error {
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 	spec := wire.InitSpec{
 		Ranged:     s.room.ranged(),
-		Place:      s.place,
+		Root:       s.root,
 		Path:       s.room.options.Path,
 		Trees:      s.room.trees,
 		Mounted:    make([]bool, len(s.room.trees)),
 		Links:      s.room.links,
 		Disk:       s.limits.DiskBytes,
-		EgressPath: s.room.way,
+		EgressPath: s.room.egressPath,
 
 		Counters: s.room.counted.InSandbox(),
 	}
@@ -383,7 +383,7 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
-	if s.room.rung == engine.Full { // at the other levels all processes of the id count
+	if s.room.level == engine.Full { // at the other levels all processes of the id count
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
 	}
 	return limits, nil

@@ -46,10 +46,10 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 // leaves enough for another one, and for the server's user.
 func TestGreed(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
 		// One after the other: of the server's own id both levels count together.
-		t.Run(string(rung), func(t *testing.T) {
-			r := newRoomOn(t, rung)
+		t.Run(string(level), func(t *testing.T) {
+			r := newRoomOn(t, level)
 			users := 1
 			if r.ranged() {
 				users = 20 // of which each has limits of its own
@@ -57,7 +57,7 @@ func TestGreed(t *testing.T) {
 			// Sandboxes without namespaces that share the server's id share its
 			// counts; see the package's comment. The server's user still keeps its
 			// part.
-			apart := rung == engine.Full || r.ids.ranged
+			apart := level == engine.Full || r.ids.ranged
 			greedy, other := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			got := takeInside(t, greedy, apart, 1<<17, users)
 			t.Logf("it took %+v", got)
@@ -65,7 +65,7 @@ func TestGreed(t *testing.T) {
 				t.Errorf("it took %+v: nothing is shown", got)
 			}
 			if apart { // POSIX queues are refused where they would be the host's
-				takeInside(t, other, true, modest, 1).check(t, "another sandbox", rung == engine.Full)
+				takeInside(t, other, true, modest, 1).check(t, "another sandbox", level == engine.Full)
 			}
 			takeHere(t).check(t, "the server's user", true)
 		})
@@ -167,18 +167,18 @@ func TestUninherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), engine.SandboxOptions{Limits: engine.Limits{Processes: 500}})
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{Limits: engine.Limits{Processes: 500}})
 		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
 		var priority, nice, locked, signals, queues, files int64
 		if _, err := fmt.Sscan(got.Output, &priority, &nice, &locked, &signals, &queues, &files); err != nil {
 			t.Fatalf("%v: %+v", err, got)
 		}
 		if priority != 0 || nice != 0 || locked > maxLockedMemory || signals > maxQueuedSignals || queues > 1<<20 {
-			t.Errorf("%s: limits inside: %s", rung, got.Output)
+			t.Errorf("%s: limits inside: %s", level, got.Output)
 		}
 		if files*500 > machine/2 && files > minOpenFiles {
-			t.Errorf("%s: 500 processes of %d files each, and the machine has %d", rung, files, machine)
+			t.Errorf("%s: 500 processes of %d files each, and the machine has %d", level, files, machine)
 		}
 	}
 }

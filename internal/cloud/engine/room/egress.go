@@ -22,7 +22,7 @@ import (
 
 // Bounds of the DNS queries of one sandbox.
 const (
-	waySockets    = 2
+	exitSockets   = 2
 	exitBacklog   = 128
 	maxLookups    = 32
 	maxQuery      = 4 << 10
@@ -52,7 +52,7 @@ func newExit(sockets []*os.File) (*exit, error) {
 	if len(sockets) == 0 {
 		return nil, nil
 	}
-	if len(sockets) != waySockets {
+	if len(sockets) != exitSockets {
 		return nil, fmt.Errorf("%w: %d sockets", wire.ErrProtocol, len(sockets))
 	}
 	l, err := net.FileListener(sockets[0])
@@ -84,21 +84,21 @@ func (e *exit) close() {
 	e.accepting.Wait()
 }
 
-// judgeWay records what the first sandbox found out about the egress path.
-func (r *Room) judgeWay(probe *Sandbox) {
+// judgeEgressPath records what the first sandbox found out about the egress path.
+func (r *Room) judgeEgressPath(probe *Sandbox) {
 	switch {
-	case r.rung != engine.Full:
+	case r.level != engine.Full:
 		r.report.Egress = "none: no network namespaces"
-		if r.rung == engine.None {
+		if r.level == engine.None {
 			r.report.Egress = "not isolated: the machine's own network"
 		}
 	case probe.exit == nil:
-		r.way = wire.EgressNone
-		r.report.Egress = "proxy only: " + probe.noWay
-		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noWay +
+		r.egressPath = wire.EgressNone
+		r.report.Egress = "proxy only: " + probe.noExit
+		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
 			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
 	default:
-		r.way = wire.EgressBuild
+		r.egressPath = wire.EgressBuild
 		r.report.Egress = engine.EgressTransparent
 	}
 }

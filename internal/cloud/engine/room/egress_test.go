@@ -67,7 +67,7 @@ func transparentRoom(t testing.TB) *Room {
 func TestWithoutWay(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	r.way = wire.EgressNone
+	r.egressPath = wire.EgressNone
 	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
@@ -87,8 +87,8 @@ func TestWithoutWay(t *testing.T) {
 		t.Errorf("a name: %+v", got)
 	}
 	s.SetEgress(&testEgress{closed: true})
-	r.judgeWay(&Sandbox{noWay: "nftables: no such file"})
-	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.way != wire.EgressNone {
+	r.judgeEgressPath(&Sandbox{noExit: "nftables: no such file"})
+	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.egressPath != wire.EgressNone {
 		t.Errorf("%+v", report)
 	}
 }

@@ -16,15 +16,15 @@ import (
 // its users, with namespaces and without.
 func TestEscape(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
+			r := newRoomOn(t, level)
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			escapes := escapetest.List(t, r.keeper.Cmd.Process.Pid)
 			for _, user := range []string{"root", "user"} {
 				for _, e := range escapes {
-					if e.FullOnly && rung != engine.Full {
+					if e.FullOnly && level != engine.Full {
 						continue
 					}
 					t.Run(user+"/"+e.Name, func(t *testing.T) {

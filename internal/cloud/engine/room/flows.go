@@ -45,7 +45,7 @@ func (s *Sandbox) answer(m wire.Message) error {
 	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
-	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.rung == engine.Restricted {
+	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.level == engine.Restricted {
 		return s.giveTerminal(m.ID)
 	}
 	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {

@@ -15,22 +15,22 @@ import (
 // startGuard starts the guard, which starts the room. The guard's final report can
 // be received from its socket, even after the guard is gone.
 func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
-	line, fd3, err := wire.Pair(wire.MaxMessage)
+	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return nil, nil, err
 	}
 	guard, err := spawn.Start(r.binary, fd3, stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	fd3.Close()
 	if err != nil {
-		line.Close()
+		conn.Close()
 		return nil, nil, err
 	}
-	if err := line.Handshake(ctx, wire.RoleGuard, struct{}{}, room); err != nil {
+	if err := conn.Handshake(ctx, wire.RoleGuard, struct{}{}, room); err != nil {
 		guard.Kill()
-		line.Close()
+		conn.Close()
 		return nil, nil, err
 	}
-	return guard, line, nil
+	return guard, conn, nil
 }
 
 // verdict returns the guard's final report: nil if no process is left, else the

@@ -43,7 +43,7 @@ func TestRestricted(t *testing.T) {
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED"},
 		{"nested user namespace", "unshare -U true && echo ESCAPED"},
 		{"a mount", "mount -t tmpfs none $TMPDIR && echo ESCAPED"},
-		{"other sandboxes", "ls " + r.places + " && echo ESCAPED"},
+		{"other sandboxes", "ls " + r.roots + " && echo ESCAPED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,11 +98,11 @@ func TestTerminals(t *testing.T) {
 // TestInPlace: what works, and what is left behind, without namespaces.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
-			if got := r.Report().Isolation; got != rung {
+			r := newRoomOn(t, level)
+			if got := r.Report().Isolation; got != level {
 				t.Fatalf("the room is on %q", got)
 			}
 			s, other := newSandbox(t, r, engine.SandboxOptions{}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
@@ -114,7 +114,7 @@ func TestInPlace(t *testing.T) {
 			if got := sh(t, s, "setsid sh -c 'while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"); got.Status != 0 {
 				t.Errorf("%+v", got)
 			}
-			dir := s.place.Dir
+			dir := s.root.Dir
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}

@@ -36,7 +36,7 @@ import (
 
 func TestMain(m *testing.M) {
 	inside.Serve(serveTests)
-	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
+	if dir := os.Getenv("ROOM_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
 	}
@@ -252,9 +252,9 @@ func newRoom(t testing.TB) *Room {
 	return newRoomOn(t, engine.Full)
 }
 
-func newRoomOn(t testing.TB, rung engine.Isolation) *Room {
+func newRoomOn(t testing.TB, level engine.Isolation) *Room {
 	t.Helper()
-	r := startRoom(t, Options{Isolation: rung})
+	r := startRoom(t, Options{Isolation: level})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -283,7 +283,7 @@ func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 // left is what a mini server prints about itself, to be looked for after its end.
 type left struct {
 	Dir    string
-	Places string
+	Roots  string
 	Groups []string
 	Pids   []int // keeper, room, agent and zygote, with what it forked
 }
@@ -291,7 +291,7 @@ type left struct {
 // serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
-	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
+	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("ROOM_TEST_LEVEL"))}
 	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
 		o.Trees, o.Zygote = env.Trees, zygoteOf(env)
 	}
@@ -301,14 +301,14 @@ func serveUntilKilled(dir string) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for o.Zygote != nil && r.rung == engine.Full && !r.zygote.isWarm() {
+	for o.Zygote != nil && r.level == engine.Full && !r.zygote.isWarm() {
 		<-tick.C // until then it may not be there to be left behind
 	}
 	s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "victim"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
+	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
 		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {

@@ -45,7 +45,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	if got := sh(t, s, command); got.Output != "locked\n" {
 		t.Fatalf("%+v", got)
 	}
-	f, err := os.Open(filepath.Join(s.place.Home(), "lock"))
+	f, err := os.Open(filepath.Join(s.root.Home(), "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
 	pid := r.room.Cmd.Process.Pid
-	if r.rung == engine.Full {
+	if r.level == engine.Full {
 		return pid
 	}
 	children, err := orphan.ChildrenOf(pid)
@@ -76,11 +76,11 @@ func roomPID(t testing.TB, r *Room) int {
 // start meanwhile.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
 		for _, closed := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/closed %v", rung, closed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/closed %v", level, closed), func(t *testing.T) {
 				t.Parallel()
-				r := newRoomOn(t, rung)
+				r := newRoomOn(t, level)
 				s := newSandbox(t, r, engine.SandboxOptions{})
 				lock := startChain(t, s)
 				if !closed {
@@ -114,10 +114,10 @@ func TestChain(t *testing.T) {
 // the room either.
 func TestRoomKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Restricted, engine.None} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
+			r := newRoomOn(t, level)
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			lock := startDetached(t, s)
 			if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {

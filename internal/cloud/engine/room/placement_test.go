@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestBirthplace: the processes of a sandbox are in its groups, and no thread of
+// TestPlacement: the processes of a sandbox are in its groups, and no thread of
 // the room is, because removing the groups kills what is in them.
-func TestBirthplace(t *testing.T) {
+func TestPlacement(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "born"})

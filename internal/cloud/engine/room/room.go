@@ -57,10 +57,10 @@ type Options struct {
 	// Processes is how many processes and threads all sandboxes together may have;
 	// 0 means half of what the machine has, or of what the server's user may have.
 	Processes int64
-	// Spare are the limits of one more sandbox that is kept ready in the background
+	// Warm are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
 	// memory of an idle agent.
-	Spare *engine.Limits
+	Warm *engine.Limits
 	// Zygote is the configuration of the process that kernels are forked from: its
 	// Python and System. The process is made in the background, and only with Full
 	// isolation; nil makes none.
@@ -75,34 +75,34 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close
 // it.
 type Room struct {
-	options  Options
-	rung     engine.Isolation
-	ids      roomIDs
-	report   engine.Report
-	trees    []string
-	system   int // how many of trees are the system's
-	links    map[string]string
-	places   string // contains the directories of sandboxes without namespaces
-	binary   *os.File
-	groups   *cgroup.Groups
-	lock     *os.File
-	keeper   *spawn.Process
-	keepLine *wire.Conn
-	room     *spawn.Process // the guard, if sandboxes run in place
-	line     *wire.Conn
-	stop     func() error  // ends the room, and says why processes may be left
-	done     chan struct{} // closed when the room has ended and its sandboxes know
-	stderr   sync.WaitGroup
-	close    func() error
+	options       Options
+	level         engine.Isolation
+	ids           roomIDs
+	report        engine.Report
+	trees         []string
+	system        int // how many of trees are the system's
+	links         map[string]string
+	roots         string // contains the directories of sandboxes without namespaces
+	binary        *os.File
+	groups        *cgroup.Groups
+	lock          *os.File
+	keeper        *spawn.Process
+	keeperControl *wire.Conn
+	room          *spawn.Process // the guard, if sandboxes run in place
+	control       *wire.Conn
+	stop          func() error  // ends the room, and says why processes may be left
+	done          chan struct{} // closed when the room has ended and its sandboxes know
+	stderr        sync.WaitGroup
+	close         func() error
 
-	counted  counter.Maxima // what this user may have, to be divided
-	private  private        // what is not shown of the trees
-	mappings mappings
-	spares   spares
-	flows    flowBudget
-	way      wire.EgressPath // the egress path of sandboxes on this machine
-	zygote   zygote
-	boots    chan struct{} // one for each sandbox that is starting without a spare
+	counted    counter.Maxima // what this user may have, to be divided
+	private    private        // what is not shown of the trees
+	mappings   mappings
+	warm       warmPool
+	flows      flowBudget
+	egressPath wire.EgressPath // the egress path of sandboxes on this machine
+	zygote     zygote
+	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
 	closed    bool
@@ -131,8 +131,8 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 			return nil, fmt.Errorf("room: start: %w", err)
 		}
 	}
-	if o.Spare != nil {
-		if err := o.Spare.WithDefaults().Check(); err != nil {
+	if o.Warm != nil {
+		if err := o.Warm.WithDefaults().Check(); err != nil {
 			return nil, fmt.Errorf("room: start: %w", err)
 		}
 	}
@@ -146,18 +146,19 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if err := r.flows.fill(); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
 	}
-	if err := r.climb(ctx); err != nil {
+	if err := r.startBest(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	if o.Spare != nil {
-		r.keepSpare(ctx, o.Spare.WithDefaults())
+	if o.Warm != nil {
+		r.keepWarm(ctx, o.Warm.WithDefaults())
 	}
 	r.keepZygote(ctx)
 	return r, nil
 }
 
-// climb starts the keeper and then the room, at the best available isolation level.
-func (r *Room) climb(ctx context.Context) (err error) {
+// startBest starts the keeper and then the room, at the best available isolation
+// level.
+func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
 	if err := checkDir(o.Dir); err != nil {
 		return fmt.Errorf("room: start: instance directory %q: %w", o.Dir, err)
@@ -171,13 +172,13 @@ func (r *Room) climb(ctx context.Context) (err error) {
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", err)
 	}
-	rungs := []engine.Isolation{o.Isolation}
+	levels := []engine.Isolation{o.Isolation}
 	if o.Isolation == engine.Auto {
-		rungs = []engine.Isolation{engine.Full, engine.Restricted}
+		levels = []engine.Isolation{engine.Full, engine.Restricted}
 	}
 	var refused engine.NoIsolationError
-	for _, rung := range rungs {
-		err := r.startRung(ctx, rung)
+	for _, level := range levels {
+		err := r.startLevel(ctx, level)
 		if err == nil {
 			for _, a := range refused.Attempts {
 				r.note(fmt.Sprintf("this machine refuses isolation %q: %v", a.Isolation, a.Err))
@@ -188,7 +189,7 @@ func (r *Room) climb(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
-		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: rung, Err: err})
+		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: level, Err: err})
 	}
 	return &refused
 }
@@ -208,26 +209,26 @@ func checkDir(dir string) error {
 	return nil
 }
 
-func (r *Room) startRung(ctx context.Context, rung engine.Isolation) (err error) {
-	if rung != engine.Full && rung != engine.Restricted && rung != engine.None {
-		return fmt.Errorf("there is no isolation %q", rung)
+func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err error) {
+	if level != engine.Full && level != engine.Restricted && level != engine.None {
+		return fmt.Errorf("there is no isolation %q", level)
 	}
-	r.rung, r.way = rung, wire.EgressNone
-	if rung == engine.Full {
-		r.way = wire.EgressTry
+	r.level, r.egressPath = level, wire.EgressNone
+	if level == engine.Full {
+		r.egressPath = wire.EgressTry
 	}
 	if r.ids, err = planIDs(); err != nil {
 		return err
 	}
-	if rung == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.ranged {
+	if level == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.ranged {
 		if err := landlock.KeepsSignals(); err != nil {
 			return err
 		}
 	}
-	if rung == engine.Full && r.ids.ranged {
+	if level == engine.Full && r.ids.ranged {
 		r.findPrivate(ctx)
 	}
-	if err := r.makePlaces(); err != nil {
+	if err := r.makeRoots(); err != nil {
 		return err
 	}
 	if err := r.startRoom(ctx); err != nil {
@@ -244,25 +245,25 @@ func (r *Room) startKeeper(ctx context.Context) error {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
 	r.groups = cgroup.Create("e2bctl-"+rand.Text(), r.options.Processes, counter.CloudPart)
-	r.places = planPlaces(r.options.Dir)
-	spec := instance.Spec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories()}
+	r.roots = planRoots(r.options.Dir)
+	spec := instance.Spec{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories()}
 	var err error
 	if r.lock, err = instance.Lock(spec); err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
-	line, fd3, err := wire.Pair(wire.MaxMessage)
+	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
-	r.keepLine = line
+	r.keeperControl = conn
 	keeper, err := spawn.Start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	fd3.Close() // now only the child has it open, so that its end is noticed
 	if err != nil {
 		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
 	}
-	err = line.Handshake(ctx, wire.RoleKeeper, spec, r.lock)
+	err = conn.Handshake(ctx, wire.RoleKeeper, spec, r.lock)
 	if err == nil {
-		err = line.AwaitReady(ctx, wire.HandshakeTimeout)
+		err = conn.AwaitReady(ctx, wire.HandshakeTimeout)
 	}
 	if err != nil {
 		keeper.Kill() // whatever this process is, it is not a keeper
@@ -273,19 +274,19 @@ func (r *Room) startKeeper(ctx context.Context) error {
 }
 
 func (r *Room) startRoom(ctx context.Context) error {
-	line, fd3, err := wire.Pair(wire.MaxMessage)
+	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
 		return err
 	}
 	from, to, err := os.Pipe()
 	if err != nil {
-		line.Close()
+		conn.Close()
 		fd3.Close()
 		return err
 	}
 	var process *spawn.Process
 	var guard *wire.Conn
-	if r.rung == engine.Full {
+	if r.level == engine.Full {
 		at := spawn.Placement{}
 		if r.ids.ranged {
 			at.Owner = spawn.IDBase
@@ -297,13 +298,13 @@ func (r *Room) startRoom(ctx context.Context) error {
 	to.Close()
 	fd3.Close()
 	if err != nil {
-		line.Close()
+		conn.Close()
 		from.Close()
 		return err
 	}
 	r.stderr.Go(func() { r.logStderr(from) })
-	r.room, r.line, r.done, r.closed = process, line, nil, false
-	r.stop = sync.OnceValue(func() error { return stopRoom(process, line, guard) })
+	r.room, r.control, r.done, r.closed = process, conn, nil, false
+	r.stop = sync.OnceValue(func() error { return stopRoom(process, conn, guard) })
 	spec, err := r.roomSpec()
 	if err != nil {
 		return err
@@ -312,12 +313,12 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = line.Handshake(ctx, wire.RoleRoom, spec, home...)
+	err = conn.Handshake(ctx, wire.RoleRoom, spec, home...)
 	wire.CloseAll(home)
 	if err != nil {
 		return err
 	}
-	if err := line.AwaitReady(ctx, 10*time.Second); err != nil {
+	if err := conn.AwaitReady(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	r.done = make(chan struct{})
@@ -327,7 +328,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 
 // wire.RoomSpec returns what the room is told.
 func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
-	if r.rung != engine.Full {
+	if r.level != engine.Full {
 		return wire.RoomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
 	}
 	if r.counted, err = counter.Read(); err != nil {
@@ -362,7 +363,7 @@ func (r *Room) logStderr(from *os.File) {
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
-		m, files, err := r.line.Receive(1)
+		m, files, err := r.control.Receive(1)
 		if err != nil {
 			// The room is gone, or sends nonsense and ends with its socket.
 			ended := wire.Message{Kind: wire.KindExited}
@@ -419,7 +420,7 @@ func (r *Room) release(s *Sandbox) {
 
 // ranged reports whether a sandbox has a range of ids, and so both a root and a
 // user.
-func (r *Room) ranged() bool { return r.ids.ranged && r.rung == engine.Full }
+func (r *Room) ranged() bool { return r.ids.ranged && r.level == engine.Full }
 
 // Report describes what the machine provides.
 func (r *Room) Report() engine.Report {
@@ -440,7 +441,7 @@ func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
 	r.private.end()
-	r.spares.end()
+	r.warm.end()
 	r.zygote.end()
 	r.mu.Lock()
 	r.closed = true
@@ -459,8 +460,8 @@ func (r *Room) end() error {
 	if r.lock != nil {
 		r.lock.Close()
 	}
-	if r.keepLine != nil {
-		r.keepLine.Close()
+	if r.keeperControl != nil {
+		r.keeperControl.Close()
 	}
 	if r.keeper != nil {
 		<-r.keeper.Done
@@ -477,8 +478,8 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends everything in its namespaces.
 // Without namespaces the room does that when its socket closes, and after it the
 // guard, which says whether anything is left.
-func stopRoom(room *spawn.Process, line, guard *wire.Conn) error {
-	line.Close()
+func stopRoom(room *spawn.Process, conn, guard *wire.Conn) error {
+	conn.Close()
 	if guard == nil {
 		room.Kill()
 		return nil
@@ -489,7 +490,7 @@ func stopRoom(room *spawn.Process, line, guard *wire.Conn) error {
 
 // endRoom ends the room's process and everything in it.
 func (r *Room) endRoom() error {
-	if r.line == nil {
+	if r.control == nil {
 		return nil
 	}
 	err := r.stop()
@@ -505,7 +506,7 @@ func (r *Room) endRoom() error {
 
 func (r *Room) fillReport(notes, hidden []string) {
 	r.report = engine.Report{
-		Isolation: r.rung,
+		Isolation: r.level,
 		IDs:       1,
 		Memory:    r.groups.How("memory"),
 		CPU:       r.groups.How("cpu"),
@@ -521,7 +522,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
 	}
 	switch {
-	case r.rung != engine.Full:
+	case r.level != engine.Full:
 		r.report.Disk = "not enforced: no file system of its own"
 		if r.report.Processes == "" {
 			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
@@ -535,15 +536,15 @@ func (r *Room) fillReport(notes, hidden []string) {
 	switch {
 	case r.ranged():
 		r.report.IDs = spawn.SlotSize
-	case r.rung == engine.Full:
+	case r.level == engine.Full:
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	case r.rung == engine.Restricted:
+	case r.level == engine.Restricted:
 		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
 		if !r.ids.ranged {
 			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
 			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
 		}
-	case r.rung == engine.None:
+	case r.level == engine.None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
 	}
 }
@@ -561,7 +562,7 @@ func (r *Room) probe(ctx context.Context) error {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)
-	r.judgeWay(s)
+	r.judgeEgressPath(s)
 	return s.Close()
 }
 

@@ -36,7 +36,7 @@ type Sandbox struct {
 	number  uint64
 	slot    uint32
 	group   *cgroup.Group
-	place   *place.Root // without namespaces
+	root    *place.Root // without namespaces
 	agent   *wire.Conn
 	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
@@ -53,7 +53,7 @@ type Sandbox struct {
 	dialling chan struct{} // one for each connection out that is not established yet
 	carried  flowCount     // the connections out of it
 	exit     *exit         // nil: the only way out is the agent's proxy
-	noWay    string        // why it has no exit, if that was to be found out
+	noExit   string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
 	change   func(engine.Egress) // sets egress
 	refusing atomic.Bool         // connections were refused, and that was logged
@@ -75,7 +75,7 @@ type purpose int
 
 const (
 	forUse   purpose = iota
-	forSpare         // made before it is known for whom
+	forPool          // made before it is known for whom
 	forProbe         // made to be thrown away
 )
 
@@ -137,7 +137,7 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
 
 func (r *Room) killProcess(s *Sandbox) {
-	_ = r.line.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
+	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
 // Done returns a channel that is closed when the sandbox has ended and nothing of
@@ -165,8 +165,8 @@ func (s *Sandbox) OOMKills() int {
 }
 
 // Close ends the sandbox. When it returns nil, everything in it is dead, even if it
-// had ended by itself. An error that Is [engine.ErrProcessesLeft] says that some of its
-// processes may still run, which only happens without namespaces.
+// had ended by itself. An error that Is [engine.ErrProcessesLeft] says that some of
+// its processes may still run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
 	s.fail(engine.ErrClosed)
 	return s.close()
@@ -198,8 +198,8 @@ func (s *Sandbox) end() error {
 		}
 		err = errors.Join(err, removed)
 	}
-	if s.place != nil {
-		err = errors.Join(err, place.Remove(s.place.Dir))
+	if s.root != nil {
+		err = errors.Join(err, place.Remove(s.root.Dir))
 	}
 	s.room.release(s)
 	close(s.done)

@@ -261,11 +261,11 @@ func TestOpenFiles(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), engine.SandboxOptions{})
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{})
 		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
 		if n, err := strconv.ParseUint(got, 10, 64); err != nil || n > server.Max/2 {
-			t.Errorf("%s: %s inside, %d outside", rung, got, server.Max)
+			t.Errorf("%s: %s inside, %d outside", level, got, server.Max)
 		}
 	}
 }
@@ -312,7 +312,8 @@ except OSError: print(n)'`)
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
 			t.Errorf("200 processes fit into 64: %+v", got)
 		}
-		// The agent is alive all the time, and starts processes again when there is room.
+		// The agent is alive all the time, and starts processes again when there is
+		// room.
 		until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
 	})
 }
@@ -393,7 +394,7 @@ func TestNewSandboxCancelled(t *testing.T) {
 // TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
 func TestInARow(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Spare: &engine.Limits{}})
+	r := startRoom(t, Options{Warm: &engine.Limits{}})
 	for i := range 100 {
 		s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
 		if err != nil {
@@ -403,11 +404,11 @@ func TestInARow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.spares.end() // so that none is being made
+	r.warm.end() // so that none is being made
 	r.mu.Lock()
 	sandboxes, slots := len(r.sandboxes), len(r.slots)
 	r.mu.Unlock()
-	if sandboxes > 1 || slots > 1 { // the spare
+	if sandboxes > 1 || slots > 1 { // the warm sandbox
 		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
 	}
 	for _, dir := range r.groups.Directories() {
@@ -425,7 +426,7 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, agentPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no agent to look for")
 	}
@@ -489,7 +490,7 @@ func (l left) remains() string {
 			return fmt.Sprintf("process %d", pid)
 		}
 	}
-	for _, path := range append(l.Groups, l.Dir, l.Places) {
+	for _, path := range append(l.Groups, l.Dir, l.Roots) {
 		if path != "" && exists(path) {
 			return path
 		}
@@ -501,22 +502,22 @@ func (l left) remains() string {
 // server and the keeper, once another server starts.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		for _, both := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/keeper killed %v", rung, both), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/keeper killed %v", level, both), func(t *testing.T) {
 				t.Parallel()
-				newRoomOn(t, rung) // skips where there is none
-				killServer(t, rung, both)
+				newRoomOn(t, level) // skips where there is none
+				killServer(t, level, both)
 			})
 		}
 	}
 }
 
-func killServer(t *testing.T, rung engine.Isolation, both bool) {
+func killServer(t *testing.T, level engine.Isolation, both bool) {
 	parent := t.TempDir()
 	dir := mkdir(t, filepath.Join(parent, "instance"))
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "RUNTIME_TEST_SERVER="+dir, "RUNTIME_TEST_RUNG="+string(rung))
+	cmd.Env = append(os.Environ(), "ROOM_TEST_SERVER="+dir, "ROOM_TEST_LEVEL="+string(level))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -543,7 +544,7 @@ func killServer(t *testing.T, rung engine.Isolation, both bool) {
 		if l.remains() == "" {
 			t.Fatal("there is nothing to reap")
 		}
-		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: rung})
+		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: level})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -585,20 +586,20 @@ func TestForeignBinary(t *testing.T) {
 	}
 }
 
-// BenchmarkNewSandbox measures the time to the first connection; with a spare, of
-// sandboxes that are not requested faster than spares are made.
+// BenchmarkNewSandbox measures the time to the first connection; with a warm
+// sandbox, of sandboxes that are not requested faster than warm sandboxes are made.
 func BenchmarkNewSandbox(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
-	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &engine.Limits{}) })
+	b.Run("warm", func(b *testing.B) { benchmarkNewSandbox(b, &engine.Limits{}) })
 }
 
-func benchmarkNewSandbox(b *testing.B, spare *engine.Limits) {
-	r := startRoom(b, Options{Spare: spare})
+func benchmarkNewSandbox(b *testing.B, warm *engine.Limits) {
+	r := startRoom(b, Options{Warm: warm})
 	defer r.Close()
 	for b.Loop() {
 		b.StopTimer()
-		if spare != nil {
-			readySpare(b, r)
+		if warm != nil {
+			readyWarm(b, r)
 		}
 		b.StartTimer()
 		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})

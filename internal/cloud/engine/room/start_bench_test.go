@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkStart measures the start of a cloud until the first sandbox answers,
-// with the trees and the spare that a cloud has.
+// with the trees and the warm sandbox that a cloud has.
 func BenchmarkStart(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
 	if err != nil {
@@ -20,7 +20,7 @@ func BenchmarkStart(b *testing.B) {
 	var start time.Duration
 	for b.Loop() {
 		began := time.Now()
-		r := startRoom(b, Options{Trees: env.Trees, Spare: &engine.Limits{}})
+		r := startRoom(b, Options{Trees: env.Trees, Warm: &engine.Limits{}})
 		start += time.Since(began)
 		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "first"})
 		if err != nil {

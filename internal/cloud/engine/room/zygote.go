@@ -45,7 +45,7 @@ var errNoZygote = errors.New("no process to fork kernels from")
 // zygote is the server's side of the one process that kernels are forked from.
 type zygote struct {
 	mu      sync.Mutex
-	line    *wire.Conn         // control connection; nil while no zygote is warm
+	control *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
 	cancel  context.CancelFunc // nil without zygotes
@@ -55,13 +55,13 @@ type zygote struct {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
 // or has nothing to load, it is not tried again: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.rung != engine.Full || r.options.Zygote == nil {
+	if r.level != engine.Full || r.options.Zygote == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
-		r.spares.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
+		r.warm.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
 		if err := r.private.wait(ctx); err != nil {
 			return // there is no sandbox either
 		}
@@ -91,21 +91,21 @@ func (r *Room) keepZygote(ctx context.Context) {
 
 // liveZygote runs one zygote until its end.
 func (r *Room) liveZygote(ctx context.Context) error {
-	line, fd3, err := wire.Pair(wire.MaxAgentMessage)
+	conn, fd3, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		return err
 	}
-	defer line.Close()
+	defer conn.Close()
 	r.mu.Lock()
 	r.next++
 	number := r.next
 	r.mu.Unlock()
-	err = r.line.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
+	err = r.control.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.line.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
+	defer func() { _ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
 	spec := wire.ZygoteSpec{
 		InitSpec: wire.InitSpec{
 			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
@@ -116,19 +116,19 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = line.Handshake(ctx, wire.RoleZygote, spec, mounts...)
+	err = conn.Handshake(ctx, wire.RoleZygote, spec, mounts...)
 	wire.CloseAll(mounts)
 	if err != nil {
 		return err
 	}
-	if err := line.AwaitReady(ctx, warmTimeout); err != nil {
+	if err := conn.AwaitReady(ctx, warmTimeout); err != nil {
 		return err
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
-	r.zygote.set(line)
+	r.zygote.set(conn)
 	defer r.zygote.set(nil)
-	defer context.AfterFunc(ctx, line.Close)()
-	_, _, err = line.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
+	defer context.AfterFunc(ctx, conn.Close)()
+	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
 	return err
 }
 
@@ -161,10 +161,10 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 	return append(mounts, list), nil
 }
 
-func (z *zygote) set(line *wire.Conn) {
+func (z *zygote) set(conn *wire.Conn) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.line, z.taken, z.late = line, time.Now(), false
+	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
 // fork orders a kernel. Whether it was made shows at the other end of its socket:
@@ -172,14 +172,14 @@ func (z *zygote) set(line *wire.Conn) {
 func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.line == nil {
+	if z.control == nil {
 		return errNoZygote
 	}
 	patience := orderPatience
 	if z.late {
 		patience = shortPatience
 	}
-	err := z.line.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
+	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
@@ -188,8 +188,8 @@ func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	// There are so many orders waiting that a cold kernel is ready sooner. But a
 	// zygote that no longer takes any orders has to be replaced.
 	if !z.late || time.Since(z.taken) > warmTimeout {
-		z.line.Close()
-		z.line = nil
+		z.control.Close()
+		z.control = nil
 	}
 	return fmt.Errorf("order a kernel: %w", err)
 }

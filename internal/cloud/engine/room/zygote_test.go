@@ -30,7 +30,7 @@ func zygoteOf(env *pyenv.Env) *guest.Config {
 func (z *zygote) isWarm() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.line != nil
+	return z.control != nil
 }
 
 // warmRoom returns a room whose zygote is warm.
@@ -104,14 +104,14 @@ func TestZygoteWithoutPython(t *testing.T) {
 // for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	line, peer, err := wire.Pair(wire.MaxAgentMessage)
+	conn, peer, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	defer line.Close()
+	defer conn.Close()
 	var z zygote
-	z.set(line)
+	z.set(conn)
 	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
 	for err == nil {
 		err = z.fork(order)

@@ -194,7 +194,7 @@ func delegate(dir, controller, name string) error {
 	return nil
 }
 
-// OpenHome opens the home of every birthplace: the server's own groups, where the
+// OpenHome opens the home of every placement: the server's own groups, where the
 // room's other threads are. In the instance's groups these threads would count
 // towards the limit of all sandboxes together, and the room must not end when that
 // limit is reached.

@@ -24,7 +24,7 @@ const (
 // Version is the version of the protocol between the server and re-executed
 // processes. Both ends are the same binary unless Options.Agent names another one, so
 // the versions must be equal.
-const Version = 4
+const Version = 5
 
 // Stage says what this process is.
 type Stage int

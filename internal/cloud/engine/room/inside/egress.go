@@ -30,19 +30,19 @@ import (
 // Addresses of a sandbox's network. No sandbox can reach the link-local network
 // outside, so these addresses hide nothing.
 var (
-	ownAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 21})
-	wayAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners, and of the resolver
-	loopbackNet = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	ownAddress      = netip.AddrFrom4([4]byte{169, 254, 0, 21})
+	listenerAddress = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners, and of the resolver
+	loopbackNet     = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 )
 
 const (
-	wayPort = 1 // of the TCP listener: one that no service uses
-	wayMark = 1 // of packets on their way to a listener
+	listenerPort = 1 // of the TCP listener: one that no service uses
+	listenerMark = 1 // of packets on their way to a listener
 )
 
-// buildWay makes the egress path of this network namespace, and the sockets that it
-// leads to: TCP, which does not listen yet, and UDP.
-func buildWay(ranged bool) (_ []*os.File, err error) {
+// buildEgressPath makes the egress path of this network namespace, and the sockets
+// that it leads to: TCP, which does not listen yet, and UDP.
+func buildEgressPath(ranged bool) (_ []*os.File, err error) {
 	if err := openRanges(ranged); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func buildWay(ranged bool) (_ []*os.File, err error) {
 	for _, s := range []struct {
 		typ  int
 		port uint16
-	}{{unix.SOCK_STREAM, wayPort}, {unix.SOCK_DGRAM, wire.DNSPort}} {
+	}{{unix.SOCK_STREAM, listenerPort}, {unix.SOCK_DGRAM, wire.DNSPort}} {
 		f, err := transparentSocket(s.typ, s.port)
 		if err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func divert() error {
 	})
 	own(out)
 	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(append(protocol4(unix.IPPROTO_UDP), toPort(wire.DNSPort)...), wire.DNSPort)})
-	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(protocol4(unix.IPPROTO_TCP), wayPort)})
+	c.AddRule(&nftables.Rule{Table: table, Chain: out, Exprs: toListener(protocol4(unix.IPPROTO_TCP), listenerPort)})
 	rest := c.AddChain(&nftables.Chain{
 		Name: "rest", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
@@ -137,7 +137,7 @@ func divert() error {
 	own(rest)
 	c.AddRule(&nftables.Rule{Table: table, Chain: rest, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(wayMark)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(listenerMark)},
 		accept,
 	}})
 	c.AddRule(&nftables.Rule{Table: table, Chain: rest, Exprs: append(protocol4(unix.IPPROTO_TCP),
@@ -173,15 +173,15 @@ func toPort(port uint16) []expr.Any {
 	}
 }
 
-// toListener hands matching packets to the socket at the given port of wayAddress,
-// if it listens.
+// toListener hands matching packets to the socket at the given port of
+// listenerAddress, if it listens.
 func toListener(match []expr.Any, port uint16) []expr.Any {
-	to := wayAddress.As4()
+	to := listenerAddress.As4()
 	return append(match,
 		&expr.Immediate{Register: 1, Data: to[:]},
 		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(port)},
 		&expr.TProxy{Family: byte(nftables.TableFamilyIPv4), TableFamily: byte(nftables.TableFamilyIPv4), RegAddr: 1, RegPort: 2},
-		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(wayMark)},
+		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(listenerMark)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	)
@@ -198,19 +198,19 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 		os.NewSyscallError("set IP_PKTINFO", unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1)),
 	)
 	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: wayAddress.As4(), Port: int(port)}))
+		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: listenerAddress.As4(), Port: int(port)}))
 	}
 	if err != nil {
 		wire.CloseFD(fd)
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "way out"), nil
+	return os.NewFile(uintptr(fd), "egress"), nil
 }
 
-// tryWay connects to an address that belongs to nobody, and checks that the
+// tryEgressPath connects to an address that belongs to nobody, and checks that the
 // connection arrives: a kernel may accept every rule and yet lack what carries them
 // out.
-func tryWay(sockets []*os.File) error {
+func tryEgressPath(sockets []*os.File) error {
 	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
 	listener := int(sockets[0].Fd())
 	if err := unix.Listen(listener, 1); err != nil {
@@ -243,15 +243,15 @@ func tryWay(sockets []*os.File) error {
 	return nil
 }
 
-// makeWay does what the server wants about the egress path. problem says why there
-// can be none, if the server wanted that to be found out.
-func makeWay(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
+// makeEgressPath does what the server wants about the egress path. problem says why
+// there can be none, if the server wanted that to be found out.
+func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil
 	}
-	sockets, err = buildWay(ranged)
+	sockets, err = buildEgressPath(ranged)
 	if err == nil && w == wire.EgressTry {
-		if err = tryWay(sockets); err != nil {
+		if err = tryEgressPath(sockets); err != nil {
 			wire.CloseAll(sockets)
 			sockets = nil
 		}

@@ -41,7 +41,7 @@ type Guest struct {
 	// because no program inside could reach a proxy of the agent's.
 	Egress bool
 
-	line *wire.Conn
+	control *wire.Conn
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
@@ -84,20 +84,20 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 		Root:      "/",
 		Temp:      "/tmp",
 		Run:       runDirectory,
-		inside:    spec.Place == nil,
-		Egress:    spec.Egress && spec.Place == nil,
-		line:      c,
+		inside:    spec.Root == nil,
+		Egress:    spec.Egress && spec.Root == nil,
+		control:   c,
 		streams:   make(chan struct{}, wire.MaxStreams),
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan answer),
 	}
-	if spec.Place == nil {
+	if spec.Root == nil {
 		if err := writeNames(spec.Hostname); err != nil {
 			return err
 		}
 	} else {
-		g.Root, g.Temp, g.Run = spec.Place.Dir, spec.Place.Temp(), spec.Place.Run()
-		g.restricted = spec.Place.Restricted
+		g.Root, g.Temp, g.Run = spec.Root.Dir, spec.Root.Temp(), spec.Root.Run()
+		g.restricted = spec.Root.Restricted
 		if err := orphan.BecomeReaper(); err != nil { // pid 1 is one anyway
 			return err
 		}
@@ -119,8 +119,8 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 func users(spec wire.AgentSpec) []guest.User {
 	root := guest.User{Name: "root", Home: guest.RootHome, Shell: guest.LoginShell}
 	user := guest.User{Name: "user", Home: guest.UserHome, Shell: guest.LoginShell}
-	if spec.Place != nil {
-		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Place.Home()
+	if spec.Root != nil {
+		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Root.Home()
 		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
 	}
 	if spec.Ranged {
@@ -152,7 +152,7 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 
 // Ready tells the server that the sandbox can be used: its ports listen.
 func (g *Guest) Ready() error {
-	if err := g.line.Send(wire.Message{Kind: wire.KindReady}); err != nil {
+	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("room: tell the server: %w", err)
 	}
 	return nil
@@ -161,7 +161,7 @@ func (g *Guest) Ready() error {
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
 	for {
-		m, files, err := g.line.Receive(2)
+		m, files, err := g.control.Receive(2)
 		if err != nil {
 			return err
 		}

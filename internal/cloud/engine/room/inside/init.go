@@ -28,16 +28,16 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	if spec.Place != nil {
-		return enterPlace(c, &spec)
+	if spec.Root != nil {
+		return initInPlace(c, &spec)
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
-	sockets, problem, err := makeWay(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
+	sockets, problem, err := makeEgressPath(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
 	if err != nil {
-		return fmt.Errorf("make the way out: %w", err)
+		return fmt.Errorf("make the egress path: %w", err)
 	}
 	notes, err := build(&spec, mounts)
 	if err != nil {

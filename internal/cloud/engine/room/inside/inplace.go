@@ -20,16 +20,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// enterPlace is the first stage in place: it applies the same restrictions, as far
+// initInPlace is the first stage in place: it applies the same restrictions, as far
 // as that is possible without namespaces.
-func enterPlace(c *wire.Conn, spec *wire.InitSpec) error {
+func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
 	// setting per thread, and this is the thread that becomes the agent.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the room: %w", err)
 	}
-	if err := os.Chdir(spec.Place.Home()); err != nil {
+	if err := os.Chdir(spec.Root.Home()); err != nil {
 		return err
 	}
 	if err := limit(spec.Limits); err != nil {
@@ -43,13 +43,13 @@ func enterPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	if err := built(c, wire.Message{Kind: wire.KindReady, Hidden: hidden}); err != nil {
 		return err
 	}
-	if !spec.Place.Restricted {
+	if !spec.Root.Restricted {
 		if err := c.Export(hello.ControlFD); err != nil {
 			return err
 		}
 		return execBinary()
 	}
-	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Place.Dir) })
+	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Root.Dir) })
 }
 
 // readableFiles are the files that programs read to start, if the sandbox has no

@@ -93,7 +93,7 @@ func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want in
 	m.ID = g.next
 	g.pending[m.ID] = answered
 	g.mu.Unlock()
-	if err := g.line.Send(m); err != nil {
+	if err := g.control.Send(m); err != nil {
 		g.forget(m.ID, answered)
 		return nil, fmt.Errorf("room: ask the server: %w", err)
 	}
@@ -141,4 +141,3 @@ func (g *Guest) settle(m wire.Message, files []*os.File) {
 		waiting <- answer{err: &RefusedError{Reason: m.Error, denied: m.Denied}}
 	}
 }
-

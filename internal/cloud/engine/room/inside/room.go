@@ -150,7 +150,7 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) er
 	case m.Role == wire.RoleZygote:
 		attr = zygoteAttr()
 	case r.InPlace:
-		attr = placeAttr(m)
+		attr = inPlaceAttr(m)
 	default:
 		attr = sandboxAttr(r.Ranged, m.Slot)
 		at.Processes = r.Processes
@@ -207,8 +207,8 @@ func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 	return attr
 }
 
-// placeAttr returns how the room starts a sandbox in place.
-func placeAttr(m wire.Message) *syscall.SysProcAttr {
+// inPlaceAttr returns how the room starts a sandbox in place.
+func inPlaceAttr(m wire.Message) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if m.UID != 0 {
 		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}

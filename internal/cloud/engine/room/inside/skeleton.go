@@ -139,7 +139,7 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/group":  {group, 0o644},
 		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
 		// The server answers, whichever name server is asked.
-		"/etc/resolv.conf":        {"nameserver " + wayAddress.String() + "\n", 0o644},
+		"/etc/resolv.conf":        {"nameserver " + listenerAddress.String() + "\n", 0o644},
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
 		"/etc/host.conf":          {"multi on\n", 0o644},
 		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},

@@ -22,7 +22,7 @@ import (
 // written to the lock file, in case the keeper is killed too.
 type Spec struct {
 	Dir    string   `json:"dir"`
-	Places string   `json:"places"` // contains the directories of sandboxes without namespaces; it need not exist
+	Roots  string   `json:"places"` // contains the directories of sandboxes without namespaces; it need not exist
 	Groups []string `json:"groups"`
 }
 
@@ -35,7 +35,7 @@ const lockName = "lock"
 
 // Clean ends what is left of the instance and removes what it made.
 func (s Spec) Clean(ctx context.Context) error {
-	errs := []error{cgroup.Remove(ctx, s.Groups), place.Remove(s.Places)}
+	errs := []error{cgroup.Remove(ctx, s.Groups), place.Remove(s.Roots)}
 	// The lock is removed last: a directory without one is not recognised as stale.
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,18 +22,18 @@ type RoomSpec struct {
 // InitSpec is what the first stage of a sandbox is told.
 type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
-	Path    string            `json:"path"`            // PATH of login shells
-	Trees   []string          `json:"trees"`           // host directories to show
-	Mounted []bool            `json:"mounted"`         // which of Trees were passed as a mount, in order
-	Devices bool              `json:"devices"`         // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`         // the last file lists what must not be shown of Trees
-	Links   map[string]string `json:"links"`           // symbolic links at the root, as on the host
-	Disk    int64             `json:"disk"`            // bytes
-	Place   *place.Root       `json:"place,omitempty"` // without namespaces
+	Path    string            `json:"path"`           // PATH of login shells
+	Trees   []string          `json:"trees"`          // host directories to show
+	Mounted []bool            `json:"mounted"`        // which of Trees were passed as a mount, in order
+	Devices bool              `json:"devices"`        // a mount with the sandbox's own devices follows those of Trees
+	Private bool              `json:"private"`        // the last file lists what must not be shown of Trees
+	Links   map[string]string `json:"links"`          // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`           // bytes
+	Root    *place.Root       `json:"root,omitempty"` // without namespaces
 	Limits  []Rlimit          `json:"limits"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters   counter.Maxima `json:"counters,omitempty"`
-	EgressPath EgressPath     `json:"way,omitempty"` // out of the network namespace
+	EgressPath EgressPath     `json:"egressPath,omitempty"` // out of the network namespace
 }
 
 // Rlimit is a limit of every process: its number and its value.
@@ -56,7 +56,7 @@ type AgentSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
-	Place    *place.Root `json:"place,omitempty"` // without namespaces
+	Root     *place.Root `json:"root,omitempty"` // without namespaces
 }
 
 // ZygoteSpec tells the zygote how to be like a sandbox.
