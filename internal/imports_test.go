@@ -207,6 +207,25 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 }
 
+// TestRoomIsCut checks that what runs in the server and what runs inside a sandbox
+// meet only in the messages and topics between them, and that a program gets what
+// runs inside in one place.
+func TestRoomIsCut(t *testing.T) {
+	t.Parallel()
+	const room, inside, reexec = "internal/cloud/engine/room", "internal/cloud/engine/room/inside", "internal/cloud/reexec"
+	only := map[string]string{inside: reexec, reexec: "internal/cloud"}
+	for name, imported := range imports {
+		for _, arrow := range strings.Fields(imported) {
+			if by, bound := only[arrow]; bound && name != by {
+				t.Errorf("%s imports %s, which only %s may", name, arrow, by)
+			}
+			if arrow == room && strings.HasPrefix(name, room+"/") {
+				t.Errorf("%s imports the server's half", name)
+			}
+		}
+	}
+}
+
 // statSources looks at each source file of the module. Go keeps the result of a
 // test until a file that the test looked at has changed, and does not see what
 // go list reads.

@@ -1,5 +1,7 @@
-// Package room isolates sandboxes. It contains the room, which supervises them, the
-// start of the agent, and the setup of namespaces, users and limits.
+// Package room is the engine that isolates sandboxes with namespaces. It is the
+// server's half: it starts the room, which supervises sandboxes, and boots, limits and
+// serves them. What runs in the other processes is in package inside, and what they
+// say to each other in package wire.
 //
 // Four processes take part, all of them the same binary, re-executed:
 //
