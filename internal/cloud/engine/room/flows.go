@@ -64,11 +64,11 @@ func (s *Sandbox) answer(m wire.Message) error {
 	return nil
 }
 
-// refuse answers a request for a connection out. If the agent does not read the
-// answer, only the agent is harmed.
+// refuse answers a request of the agent that is not granted. If the agent does not
+// read the answer, only the agent is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
-	_ = s.agent.Send(wire.Message{Kind: wire.KindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	_ = s.agent.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
 	return nil
 }
 

@@ -254,7 +254,7 @@ func TestHijackedAgent(t *testing.T) {
 	}
 }
 
-// TestOpenFiles: the limit inside is below the server's, see sendInit.
+// TestOpenFiles: the limit inside is below the server's, see shareFiles.
 func TestOpenFiles(t *testing.T) {
 	t.Parallel()
 	var server unix.Rlimit
@@ -577,7 +577,7 @@ func mkdir(t testing.TB, dir string) string {
 	return dir
 }
 
-// TestForeignBinary: a program that does not call Reexec is named as the reason.
+// TestForeignBinary: a program that does not say hello is named as the reason.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: engine.Full})

@@ -168,7 +168,7 @@ func (g *Guest) receive(ctx context.Context) error {
 		switch {
 		case m.Kind == wire.KindDial && len(files) == 1:
 			g.open(ctx, m.Port, files[0])
-		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal:
+		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
 			g.settle(m, files)
 		default:
 			wire.CloseAll(files)

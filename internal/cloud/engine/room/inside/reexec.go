@@ -24,19 +24,17 @@ var agent *wire.Conn
 // function: this package imports only what they need, so that it is initialised
 // before what serves an agent is. The second stage waits for its role in [Serve].
 func init() {
-	stage, err := hello.Said()
+	stage, sent := hello.Said()
 	if stage == hello.None {
 		return
 	}
-	var c *wire.Conn
-	if err == nil {
-		c, err = connect()
-	}
-	if err == nil && stage == hello.Second {
+	c, err := connect(sent)
+	switch {
+	case err != nil:
+	case stage == hello.Second:
 		agent = c
 		return
-	}
-	if err == nil {
+	default:
 		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
 			wire.RoleKeeper: func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
 			wire.RoleGuard:  func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
@@ -71,8 +69,12 @@ func Serve(serve func(context.Context, *Guest) error) {
 	}))
 }
 
-// connect takes over the control connection.
-func connect() (*wire.Conn, error) {
+// connect takes over the control connection, over which hello was sent, or could not
+// be.
+func connect(sent error) (*wire.Conn, error) {
+	if sent != nil {
+		return nil, fmt.Errorf("say hello: %w", sent)
+	}
 	if err := closeInherited(); err != nil {
 		return nil, fmt.Errorf("close inherited descriptors: %w", err)
 	}

@@ -37,6 +37,7 @@ const (
 	KindDial     Kind = "dial"     // server to agent, with the stream
 	KindEgress   Kind = "egress"   // agent to server
 	KindEgressed Kind = "egressed" // server to agent, with the stream
+	KindRefused  Kind = "refused"  // server to agent, instead of what it asked for
 	KindTerminal Kind = "terminal" // agent to server; back, with both ends
 	KindKernel   Kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
 )
