@@ -32,7 +32,7 @@ var imports = map[string]string{
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine/room internal/cloud/network internal/cloud/pyenv" +
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
@@ -64,7 +64,7 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel internal/gen/process" +
+	"internal/bench": "sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/kernel/python internal/gen/process" +
 		" internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
@@ -94,32 +94,57 @@ var imports = map[string]string{
 	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine/room" +
-		" internal/cloud/lifecycle internal/cloud/network internal/cloud/pyenv internal/cloud/reexec" +
-		" internal/cloud/requestlog internal/protocol",
+	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
+		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/requestlog internal/protocol",
-	"internal/cloud/edge":                   "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine/room":            "internal/cloud/pty internal/cloud/survey internal/protocol internal/shell",
+	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
+	"internal/cloud/engine":       "",
+	"internal/cloud/engine/guest": "",
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
+		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
+		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/place" +
+		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
+		" internal/cloud/pty internal/cloud/survey internal/protocol",
+	"internal/cloud/engine/room/capability": "",
+	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
+	"internal/cloud/engine/room/chaintest":  "",
+	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
-	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/pty internal/gen/filesystem" +
-		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
-		" internal/protocol",
-	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp" +
-		" internal/protocol",
+	"internal/cloud/engine/room/hello":      "",
+	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
+		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
+		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan" +
+		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
+		" internal/cloud/kernel/python internal/cloud/pty internal/protocol internal/shell",
+	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
+	"internal/cloud/engine/room/landlock": "",
+	"internal/cloud/engine/room/orphan":   "",
+	"internal/cloud/engine/room/place":    "",
+	"internal/cloud/engine/room/seccomp":  "",
+	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
+	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
+		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
+		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
+		" internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
+		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "",
 	"internal/cloud/kernel/link":             "internal/jupyter",
+	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/room internal/cloud/envd internal/cloud/interpreter" +
-		" internal/cloud/kernel internal/cloud/network internal/protocol",
+	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/survey":     "",
 }
@@ -193,6 +218,25 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 	for _, client := range []string{"api", "sandbox", "state"} {
 		reach(client, nil)
+	}
+}
+
+// TestRoomIsCut checks that what runs in the server and what runs inside a sandbox
+// meet only in the messages and topics between them, and that a program gets what
+// runs inside in one place.
+func TestRoomIsCut(t *testing.T) {
+	t.Parallel()
+	const room, inside, reexec = "internal/cloud/engine/room", "internal/cloud/engine/room/inside", "internal/cloud/reexec"
+	only := map[string]string{inside: reexec, reexec: "internal/cloud"}
+	for name, imported := range imports {
+		for _, arrow := range strings.Fields(imported) {
+			if by, bound := only[arrow]; bound && name != by {
+				t.Errorf("%s imports %s, which only %s may", name, arrow, by)
+			}
+			if arrow == room && strings.HasPrefix(name, room+"/") {
+				t.Errorf("%s imports the server's half", name)
+			}
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
-	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
@@ -45,7 +45,7 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 			err = errors.Join(err, os.RemoveAll(d.directory))
 		}
 	}()
-	script, err := kernel.WriteDriver(d.directory)
+	script, err := pydriver.WriteDriver(d.directory)
 	if err != nil {
 		return nil, err
 	}

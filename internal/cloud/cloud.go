@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -40,17 +41,17 @@ const (
 
 // Options configure a cloud. The zero value is usable.
 type Options struct {
-	Address      string         // loopback host:port to listen on; "": a free port on 127.0.0.1
-	Key          string         // API key; "": a new one
-	Dir          string         // private directory that holds the instances; "": one in the user's cache
-	Isolation    room.Isolation // "": the best this machine supports
-	Agent        string         // program to run as agent; "": this one
-	Python       *pyenv.Env     // what kernels run; nil: search for one
-	Limits       room.Limits    // of each sandbox; zero fields: defaults
-	MaxSandboxes int            // at once; 0 is lifecycle.DefaultMaxSandboxes
-	Policy       network.Policy // what sandboxes may reach
-	ProxyNames   bool           // see network.Dialer
-	Logger       *slog.Logger   // nil: no log
+	Address      string           // loopback host:port to listen on; "": a free port on 127.0.0.1
+	Key          string           // API key; "": a new one
+	Dir          string           // private directory that holds the instances; "": one in the user's cache
+	Isolation    engine.Isolation // "": the best this machine supports
+	Agent        string           // program to run as agent; "": this one
+	Python       *pyenv.Env       // what kernels run; nil: search for one
+	Limits       engine.Limits    // of each sandbox; zero fields: defaults
+	MaxSandboxes int              // at once; 0 is lifecycle.DefaultMaxSandboxes
+	Policy       network.Policy   // what sandboxes may reach
+	ProxyNames   bool             // see network.Dialer
+	Logger       *slog.Logger     // nil: no log
 }
 
 // Cloud is an E2B-compatible service that runs inside this process. It is safe
@@ -59,7 +60,7 @@ type Cloud struct {
 	options   Options
 	python    *pyenv.Env
 	dialer    *network.Dialer
-	engine    engine
+	engine    engine.Engine
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -71,31 +72,14 @@ type Cloud struct {
 	close     func() error
 }
 
-// engine runs the sandboxes. Tests replace it.
-type engine interface {
-	newSandbox(ctx context.Context, o room.SandboxOptions) (instance, error)
-	report() room.Report
-	done() <-chan struct{}
-	close() error
-}
-
-// instance is a sandbox of an engine.
-type instance interface {
-	Done() <-chan struct{}
-	Err() error
-	Close() error
-	Dial(ctx context.Context, port int) (net.Conn, error)
-	SetEgress(e room.Egress)
-}
-
 // Start creates a cloud and serves it. ctx bounds only the start. Its errors
-// include room.ErrNoIsolation, when the machine cannot isolate sandboxes, and
+// include engine.ErrNoIsolation, when the machine cannot isolate sandboxes, and
 // pyenv.ErrNoPython, when there is no Python to run kernels with.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
 
-func start(ctx context.Context, o Options, open func(context.Context, room.Options) (engine, error)) (_ *Cloud, err error) {
+func start(ctx context.Context, o Options, open func(context.Context, room.Options) (engine.Engine, error)) (_ *Cloud, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -125,19 +109,15 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
-	zygote, err := c.warmConfig()
-	if err != nil {
-		return nil, err
-	}
 	c.engine, err = open(ctx, room.Options{
-		Zygote: zygote,
-		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Spare: &o.Limits, Logger: o.Logger,
+		Zygote: c.warmConfig(),
+		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	undo = append(undo, c.engine.close)
-	if hidden := c.engine.report().Hidden; len(hidden) > 0 {
+	undo = append(undo, c.engine.Close)
+	if hidden := c.engine.Report().Hidden; len(hidden) > 0 {
 		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 		if c.python, err = pyenv.System(ctx, remedy); err != nil {
 			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
@@ -177,7 +157,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.close(), os.RemoveAll(dir))
+	return errors.Join(err, c.engine.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served.
@@ -193,10 +173,10 @@ func (c *Cloud) Domain() string {
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation returns the isolation level that sandboxes run at.
-func (c *Cloud) Isolation() room.Isolation { return c.engine.report().Isolation }
+func (c *Cloud) Isolation() engine.Isolation { return c.engine.Report().Isolation }
 
 // Report returns what this machine provides for isolation.
-func (c *Cloud) Report() room.Report { return c.engine.report() }
+func (c *Cloud) Report() engine.Report { return c.engine.Report() }
 
 // Python returns the Python environment that kernels run.
 func (c *Cloud) Python() *pyenv.Env { return c.python }
@@ -213,7 +193,7 @@ func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 // Done returns a channel that is closed when the cloud can no longer have
 // sandboxes, which happens when something outside it kills their supervisor.
 // The cloud still has to be closed.
-func (c *Cloud) Done() <-chan struct{} { return c.engine.done() }
+func (c *Cloud) Done() <-chan struct{} { return c.engine.Done() }
 
 // listen opens the only listener. It accepts connections from this machine
 // alone, because anyone who reaches it can run programs here.

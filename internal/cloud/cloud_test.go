@@ -24,9 +24,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
@@ -41,13 +42,14 @@ type fakeRoom struct {
 	closed  bool
 }
 
-func (r *fakeRoom) report() room.Report {
-	return room.Report{Isolation: room.Full, Egress: room.EgressTransparent}
+func (r *fakeRoom) Report() engine.Report {
+	return engine.Report{Isolation: engine.Full, Egress: engine.EgressTransparent}
 }
-func (r *fakeRoom) done() <-chan struct{} { return r.ended }
-func (r *fakeRoom) close() error          { r.closed = true; return nil }
 
-func (r *fakeRoom) newSandbox(_ context.Context, o room.SandboxOptions) (instance, error) {
+func (r *fakeRoom) Done() <-chan struct{} { return r.ended }
+func (r *fakeRoom) Close() error          { r.closed = true; return nil }
+
+func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sb := &fakeSandbox{options: o, gone: make(chan struct{})}
@@ -59,7 +61,7 @@ func (r *fakeRoom) newSandbox(_ context.Context, o room.SandboxOptions) (instanc
 }
 
 type fakeSandbox struct {
-	options room.SandboxOptions
+	options engine.SandboxOptions
 	daemon  *httptest.Server
 	once    sync.Once
 	gone    chan struct{}
@@ -67,10 +69,10 @@ type fakeSandbox struct {
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
-func (s *fakeSandbox) Err() error            { return s.err }
-func (s *fakeSandbox) Close() error          { s.die(room.ErrClosed); return nil }
 
-func (s *fakeSandbox) SetEgress(e room.Egress) { s.options.Egress = e }
+func (s *fakeSandbox) Err() error                { return s.err }
+func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); return nil }
+func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
 func (s *fakeSandbox) die(err error) {
 	s.once.Do(func() {
@@ -84,11 +86,11 @@ func (s *fakeSandbox) die(err error) {
 func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	select {
 	case <-s.gone:
-		return nil, room.ErrGone
+		return nil, engine.ErrGone
 	default:
 	}
 	if port != 49983 {
-		return nil, room.ErrPortClosed
+		return nil, engine.ErrPortClosed
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
 }
@@ -98,7 +100,7 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	o.Dir = t.TempDir()
 	o.Python = &pyenv.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
-	c, err := start(t.Context(), o, func(_ context.Context, ro room.Options) (engine, error) {
+	c, err := start(t.Context(), o, func(_ context.Context, ro room.Options) (engine.Engine, error) {
 		fake.options = ro
 		return fake, nil
 	})
@@ -163,7 +165,7 @@ func TestLife(t *testing.T) {
 	}
 
 	sb := fake.boxes[id]
-	var config reexec.Config
+	var config guest.Config
 	if err := json.Unmarshal(sb.options.Config, &config); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestLife(t *testing.T) {
 		t.Error("no token")
 	}
 	config.AccessToken = ""
-	want := reexec.Config{
+	want := guest.Config{
 		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
 		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + room.DefaultPath,
 		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()),
@@ -200,7 +202,7 @@ func TestLife(t *testing.T) {
 // The supervisor's errors about a port keep their meaning for the client.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
-	for from, to := range map[error]error{room.ErrPortClosed: edge.ErrPortClosed, room.ErrGone: edge.ErrGone, room.ErrTooMany: edge.ErrTooMany} {
+	for from, to := range map[error]error{engine.ErrPortClosed: edge.ErrPortClosed, engine.ErrGone: edge.ErrGone, engine.ErrTooMany: edge.ErrTooMany} {
 		if err := edgeError(fmt.Errorf("dial: %w", from)); !errors.Is(err, to) || !errors.Is(err, from) {
 			t.Errorf("%v became %v", from, err)
 		}
@@ -237,7 +239,7 @@ func TestDeathIsNoticed(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base"}`)
-	fake.boxes[id].die(room.ErrOutOfMemory)
+	fake.boxes[id].die(engine.ErrOutOfMemory)
 	for {
 		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status == 404 && strings.Contains(text, "it died: out of memory") {
 			return
@@ -248,7 +250,7 @@ func TestDeathIsNoticed(t *testing.T) {
 func TestLargeEnvironmentIsRefused(t *testing.T) {
 	t.Parallel()
 	c, _ := startFake(t, Options{})
-	body := `{"templateID":"base","envVars":{"A":"` + strings.Repeat("x", maxConfig) + `"}}`
+	body := `{"templateID":"base","envVars":{"A":"` + strings.Repeat("x", guest.MaxConfig) + `"}}`
 	if status, text := do(t, c, "POST", "/v2/sandboxes", body); status != 400 || !strings.Contains(text, "envVars are too large") {
 		t.Errorf("%d %.200s", status, text)
 	}
@@ -323,8 +325,8 @@ func TestStartFails(t *testing.T) {
 	t.Parallel()
 	env := &pyenv.Env{Python: "/usr/bin/python3"}
 	dir := t.TempDir()
-	refuse := func(context.Context, room.Options) (engine, error) { return nil, room.ErrNoIsolation }
-	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, room.ErrNoIsolation) {
+	refuse := func(context.Context, room.Options) (engine.Engine, error) { return nil, engine.ErrNoIsolation }
+	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, engine.ErrNoIsolation) {
 		t.Error(err)
 	}
 	if _, err := start(t.Context(), Options{Dir: dir, Python: env, Address: "0.0.0.0:0"}, refuse); err == nil || !strings.Contains(err.Error(), "loopback") {

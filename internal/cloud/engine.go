@@ -5,13 +5,15 @@ package cloud
 import (
 	"context"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
 )
 
 // roomEngine is the engine that isolates sandboxes with namespaces.
 type roomEngine struct{ *room.Room }
 
-func openRoom(ctx context.Context, o room.Options) (engine, error) {
+func openRoom(ctx context.Context, o room.Options) (engine.Engine, error) {
 	r, err := room.Start(ctx, o)
 	if err != nil {
 		return nil, err
@@ -19,14 +21,10 @@ func openRoom(ctx context.Context, o room.Options) (engine, error) {
 	return roomEngine{r}, nil
 }
 
-func (r roomEngine) newSandbox(ctx context.Context, o room.SandboxOptions) (instance, error) {
-	s, err := r.NewSandbox(ctx, o)
+func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	s, err := r.Room.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
-
-func (r roomEngine) report() room.Report   { return r.Report() }
-func (r roomEngine) done() <-chan struct{} { return r.Done() }
-func (r roomEngine) close() error          { return r.Close() }

@@ -14,15 +14,13 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	"github.com/e2bctl/e2bctl/internal/cloud/reexec"
 )
-
-// maxConfig is the largest configuration the supervisor passes to an agent.
-const maxConfig = 1 << 20
 
 // launch starts a sandbox and makes its ports reachable.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
@@ -30,14 +28,14 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	if len(config) > maxConfig {
-		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", maxConfig>>10)}
+	if len(config) > guest.MaxConfig {
+		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.engine.newSandbox(ctx, room.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
+	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +46,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			return conn, edgeError(err)
 		},
 	})
-	return &reachable{instance: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
 }
 
 // tellDenial logs that a sandbox was denied a connection.
@@ -59,8 +57,8 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 
 // warmConfig returns the configuration of the process that kernels are forked
 // from.
-func (c *Cloud) warmConfig() (json.RawMessage, error) {
-	return json.Marshal(reexec.Config{System: c.system(), Python: []string{c.python.Python}})
+func (c *Cloud) warmConfig() *guest.Config {
+	return &guest.Config{System: c.system(), Python: []string{c.python.Python}}
 }
 
 // system returns the variables that every process of a sandbox has.
@@ -73,8 +71,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
-	return reexec.Config{
+func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
+	return guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: []string{c.python.Python}, Path: searchPath(c.python),
@@ -88,17 +86,17 @@ func (c *Cloud) config(spec lifecycle.Spec) reexec.Config {
 // names, and where most traffic is denied: a proxy can explain that, a refused
 // connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules) bool {
-	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.report().Egress != room.EgressTransparent
+	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.Report().Egress != engine.EgressTransparent
 }
 
 // edgeError translates an error of the supervisor into one of package edge.
 func edgeError(err error) error {
 	switch {
-	case errors.Is(err, room.ErrPortClosed):
+	case errors.Is(err, engine.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
-	case errors.Is(err, room.ErrGone):
+	case errors.Is(err, engine.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
-	case errors.Is(err, room.ErrTooMany):
+	case errors.Is(err, engine.ErrTooMany):
 		return fmt.Errorf("%w: %w", edge.ErrTooMany, err)
 	}
 	return err
@@ -106,7 +104,7 @@ func edgeError(err error) error {
 
 // reachable is a sandbox that the router knows until the sandbox is closed.
 type reachable struct {
-	instance
+	engine.Sandbox
 	cloud   *Cloud
 	id      string
 	denials *network.Denials
@@ -114,7 +112,7 @@ type reachable struct {
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
-	err := r.instance.Close()
+	err := r.Sandbox.Close()
 	if n := r.denials.Count(); n > 0 {
 		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
@@ -123,7 +121,7 @@ func (r *reachable) Close() error {
 
 // SetEgress changes what the sandbox may reach.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	r.instance.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
+	r.Sandbox.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
 }
 
 // searchPath returns the PATH inside the sandbox. The Python that kernels run

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // maxConnections is the largest number of client connections a cloud accepts,
@@ -32,6 +32,6 @@ func connections() (int, error) {
 }
 
 // resources returns the limits in the API's units.
-func resources(l room.Limits) control.Resources {
+func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }

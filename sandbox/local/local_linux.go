@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -16,7 +16,7 @@ func start(ctx context.Context, s settings) (service, error) {
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address:      s.address,
 		Key:          string(s.key),
-		Isolation:    room.Isolation(s.isolation),
+		Isolation:    engine.Isolation(s.isolation),
 		Agent:        s.agent,
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
@@ -25,7 +25,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Logger:       s.logger,
 	})
 	switch {
-	case errors.Is(err, room.ErrNoIsolation):
+	case errors.Is(err, engine.ErrNoIsolation):
 		return nil, fmt.Errorf("local: %w: %w", ErrNoIsolation, err)
 	case err != nil:
 		return nil, fmt.Errorf("local: %w", err)

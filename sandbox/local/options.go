@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // Isolation is how strongly a sandbox is separated from the machine.
@@ -36,7 +36,7 @@ type settings struct {
 	address      string
 	key          api.Key
 	maxSandboxes int
-	limits       room.Limits
+	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
 	logger       *slog.Logger
@@ -80,7 +80,7 @@ type Resources struct {
 
 // WithResources sets what each sandbox may use. [Report] says which of these bounds
 // this machine enforces.
-func WithResources(r Resources) Option { return func(s *settings) { s.limits = room.Limits(r) } }
+func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
 // WithPrivateNetworks sets whether sandboxes with internet also reach private
 // addresses, such as a company's package mirror. By default

@@ -110,7 +110,7 @@ func concatenate(destination string, sources []string, user *User) (err error) {
 	if err := f.Chmod(0o644); err != nil {
 		return err
 	}
-	if err := user.owned(f.Chown(int(user.UID), int(user.GID))); err != nil {
+	if err := owned(user, f.Chown(int(user.UID), int(user.GID))); err != nil {
 		return err
 	}
 	for _, path := range sources {

@@ -33,13 +33,13 @@ func makeDirs(path string, user *User) error {
 	} else if err != nil {
 		return err
 	}
-	return user.owned(os.Lchown(path, int(user.UID), int(user.GID)))
+	return owned(user, os.Lchown(path, int(user.UID), int(user.GID)))
 }
 
 // owned filters the error of changing an owner to u. Where the sandbox has a
 // single id, everything already belongs to it, and the kernel may refuse to set
 // the owner again.
-func (u *User) owned(err error) error {
+func owned(u *User, err error) error {
 	if u.Credential == nil && errors.Is(err, fs.ErrPermission) {
 		return nil
 	}

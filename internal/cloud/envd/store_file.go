@@ -201,7 +201,7 @@ func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string
 
 // adopt gives f to user and sets its metadata.
 func adopt(f *os.File, user *User, metadata map[string]string) (map[string]string, error) {
-	if err := user.owned(f.Chown(int(user.UID), int(user.GID))); err != nil {
+	if err := owned(user, f.Chown(int(user.UID), int(user.GID))); err != nil {
 		return nil, fmt.Errorf("error changing file ownership: %w", err)
 	}
 	return writeMetadata(f, metadata)

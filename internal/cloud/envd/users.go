@@ -11,18 +11,12 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // User is an account of the sandbox.
-type User struct {
-	Name     string
-	UID, GID uint32
-	Home     string
-	Shell    string
-	// Credential is the identity that processes of the user run with; nil keeps the
-	// agent's own id, where a sandbox has only one.
-	Credential *syscall.Credential
-}
+type User = guest.User
 
 type users struct {
 	list     []User

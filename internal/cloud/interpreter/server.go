@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
@@ -104,7 +105,7 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	driver, err := WriteDriver(o.Scratch)
+	driver, err := pydriver.WriteDriver(o.Scratch)
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
@@ -119,12 +120,6 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	return s, nil
-}
-
-// WriteDriver writes the files that kernels run, below scratch, and returns the
-// path of the script.
-func WriteDriver(scratch string) (string, error) {
-	return kernel.WriteDriver(filepath.Join(scratch, "kernel"))
 }
 
 // DefaultID returns the id of the Python context that exists from the start.

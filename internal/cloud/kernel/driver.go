@@ -4,47 +4,13 @@ package kernel
 
 import (
 	"bytes"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
-
-//go:embed python/start.py python/_e2bctl_kernel/*.py
-var driver embed.FS
-
-// WriteDriver writes the driver's files into dir, which it creates, and returns the
-// path of the script to run. Existing files are replaced.
-func WriteDriver(dir string) (string, error) {
-	files, err := fs.Sub(driver, "python")
-	if err != nil {
-		return "", err
-	}
-	err = fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, filepath.FromSlash(name))
-		if entry.IsDir() {
-			return os.MkdirAll(to, 0o755)
-		}
-		data, err := fs.ReadFile(files, name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(to, data, 0o644)
-	})
-	if err != nil {
-		return "", fmt.Errorf("kernel: write the driver: %w", err)
-	}
-	return filepath.Join(dir, "start.py"), nil
-}
 
 var errLine = errors.New("kernel: malformed line from the driver")
 

@@ -26,7 +26,7 @@ type Spec struct {
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
-	// Driver is the script that [WriteDriver] wrote.
+	// Driver is the script that package python wrote.
 	Driver string
 	// Environ returns the environment; it is called at every start.
 	Environ func() ([]string, error)

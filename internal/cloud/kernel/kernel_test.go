@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -70,7 +71,7 @@ func engines(t *testing.T, test func(t *testing.T, python string)) {
 func newKernel(t testing.TB, python string) *Kernel {
 	t.Helper()
 	dir := t.TempDir()
-	driver, err := WriteDriver(filepath.Join(dir, "driver"))
+	driver, err := pydriver.WriteDriver(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

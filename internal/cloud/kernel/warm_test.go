@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
 func TestWarmFits(t *testing.T) {
@@ -75,7 +75,7 @@ func TestWarmFails(t *testing.T) {
 func checkWarm(t *testing.T, w *Warm) string {
 	t.Helper()
 	dir := t.TempDir()
-	driver, err := WriteDriver(filepath.Join(dir, "driver"))
+	driver, err := pydriver.WriteDriver(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,4 @@
-// Package reexec is the hook by which a program that imports the local cloud
-// becomes the agent of a sandbox when it is started as one.
+// Package reexec is the hook by which a program that imports the local cloud becomes
+// what it is re-executed as. Package inside does most of it; this one serves envd, the
+// interpreter and Jupyter in the agent of a sandbox.
 package reexec

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
@@ -31,41 +31,24 @@ const (
 	maxHeader      = 64 << 10
 )
 
-func init() { room.Reexec(serve, warm) }
-
-// linearAlgebra holds the settings with which the zygote loads its linear algebra
-// library. A second thread would make forking impossible. Kernels start their own
-// threads, which search for work for a number of cycles, given as a power of two,
-// before they sleep: with the default number they would occupy a processor for as
-// long as the rest of a kernel's start takes.
-var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
-
-// warm prepares the zygote; its configuration has the format of a sandbox's.
-func warm(raw json.RawMessage, run string) (argv, env []string, err error) {
-	var config Config
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return nil, nil, fmt.Errorf("reexec: configuration of the zygote: %w", err)
-	}
-	script, err := interpreter.WriteDriver(run)
-	if err != nil {
-		return nil, nil, err
-	}
-	return append(config.Python, script, "--zygote"), append(config.warmEnviron(), linearAlgebra...), nil
-}
+func init() { inside.Serve(serve) }
 
 // serve runs the agent of a sandbox. When it returns, the sandbox ends with every
 // process and file in it, so nothing is closed here.
-func serve(ctx context.Context, g *room.Guest) error {
-	var config Config
+func serve(ctx context.Context, g *inside.Guest) error {
+	var config guest.Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	users, homes := accounts(g.Users)
+	homes := make(map[string]string)
+	for _, u := range g.Users {
+		homes[u.Name] = u.Home
+	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := envd.New(envd.Options{
-		Users: users, DefaultUser: defaultUser, Token: config.AccessToken,
-		System: config.environment(g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
+		Users: g.Users, DefaultUser: defaultUser, Token: config.AccessToken,
+		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
 	})
 	if err != nil {
@@ -75,12 +58,12 @@ func serve(ctx context.Context, g *room.Guest) error {
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
 		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
-		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.warmEnviron()},
+		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.KernelEnviron()},
 	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(config.mark(g.Root, g.Run), markKernel(homes[kernelUser], kernels.DefaultID())); err != nil {
+	if err := errors.Join(mark(&config, g.Root, g.Run), markKernel(homes[kernelUser], kernels.DefaultID())); err != nil {
 		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
 	}
 
@@ -90,7 +73,7 @@ func serve(ctx context.Context, g *room.Guest) error {
 		protocol.PortJupyter:     kernels.Jupyter(),
 	}
 	if g.Egress {
-		handlers[ProxyPort] = newProxy(g)
+		handlers[guest.ProxyPort] = network.NewProxy(g.DialEgress)
 	}
 	ended := make(chan error, len(handlers)+1)
 	for port, handler := range handlers {
@@ -115,36 +98,6 @@ func serve(ctx context.Context, g *room.Guest) error {
 		return err
 	}
 }
-
-// accounts returns the sandbox's accounts for the agent, and their homes by name.
-func accounts(users []room.User) (list []envd.User, homes map[string]string) {
-	homes = make(map[string]string)
-	for _, u := range users {
-		list = append(list, envd.User{Name: u.Name, UID: u.UID, GID: u.GID, Home: u.Home, Shell: u.Shell, Credential: u.Credential})
-		homes[u.Name] = u.Home
-	}
-	return list, homes
-}
-
-// newProxy returns the egress path for programs that are told of it.
-func newProxy(g *room.Guest) *network.Proxy {
-	return network.NewProxy(func(ctx context.Context, host string, port uint16) (net.Conn, error) {
-		conn, err := g.DialEgress(ctx, host, port)
-		if refused, ok := errors.AsType[*room.EgressError](err); ok && refused.Denied {
-			err = denied{refused}
-		}
-		return conn, err
-	})
-}
-
-// denied is a refusal by the server that is not worth retrying.
-type denied struct{ *room.EgressError }
-
-// Denied tells the proxy to answer 403.
-func (denied) Denied() bool { return true }
-
-// Unwrap returns the server's refusal.
-func (d denied) Unwrap() error { return d.EgressError }
 
 func isFile(path string) bool {
 	info, err := os.Stat(path)

@@ -5,6 +5,9 @@ package room
 import (
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // buildPackage makes a package in the sandbox whose scripts and files need what
@@ -30,10 +33,10 @@ dpkg-deb --build p proof-$1.deb >/dev/null
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	if !exists(dpkgTree) {
+	if !exists(guest.PackageTree) {
 		t.Skip("this machine has no dpkg")
 	}
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	if got := sh(t, s, "dpkg-query -W -f '${Status}' dpkg"); got.Output != "install ok installed" {
 		t.Errorf("the host's packages: %+v", got)
 	}
@@ -64,21 +67,5 @@ func TestPackages(t *testing.T) {
 	// Files of the system can be replaced too.
 	if got := sh(t, s, "set -e; update-alternatives --install /usr/bin/anything anything /bin/true 1 && anything; dpkg --verify dpkg; rm -rf /usr/share/doc/dpkg"); got.Status != 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestHasPassword(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{
-		"deb http://example.com/debian stable main":   false,
-		"deb http://example.com/a@b stable main":      false,
-		"http://example.com\nhttps://me@example.com/": true,
-		"://": false,
-		"URIs: https://name:word@example.com/debian":         true,
-		"deb [arch=amd64] https://token@example.com/ x main": true,
-	} {
-		if got := hasPassword([]byte(text)); got != want {
-			t.Errorf("%s: %v", text, got)
-		}
 	}
 }

@@ -12,8 +12,15 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
+
+// agentThreads is how many more threads than its allowed processes the group of a
+// sandbox may have. They are for the agent, which dies if it cannot start a thread.
+const agentThreads = 128
 
 var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
 
@@ -22,21 +29,21 @@ type spawned struct {
 	err   error
 }
 
-func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	limits := o.Limits.WithDefaults()
-	if err := errors.Join(limits.check(), checkID(o.ID)); err != nil {
+	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
-	if len(o.Config) > maxConfig {
-		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), maxConfig)
+	if len(o.Config) > guest.MaxConfig {
+		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
-	if s, started := r.takeSpare(ctx, limits); s != nil {
-		err := s.begin(ctx, o, roleAgent)
+	if s, started := r.takeWarm(ctx, limits); s != nil {
+		err := s.begin(ctx, o, wire.RoleAgent)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
 		}
-		r.options.Logger.WarnContext(ctx, "the spare sandbox could not be used", "error", err)
+		r.options.Logger.WarnContext(ctx, "the warm sandbox could not be used", "error", err)
 	}
 	// If all started at once they would take as long in total, and each of them too
 	// long.
@@ -50,12 +57,12 @@ func (r *Room) newSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, erro
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(ctx, o, roleAgent)
+	return s, s.begin(ctx, o, wire.RoleAgent)
 }
 
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
 // and with its agent started and waiting for its configuration.
-func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox, error) {
+func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
 		limits:   limits,
@@ -63,8 +70,8 @@ func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
 		exited:   make(chan struct{}),
-		streams:  make(chan struct{}, maxStreams),
-		dialling: make(chan struct{}, maxDialling),
+		streams:  make(chan struct{}, wire.MaxStreams),
+		dialling: make(chan struct{}, wire.MaxDialling),
 		done:     make(chan struct{}),
 	}
 	if as != forProbe { // nothing runs in a probe that could read private files
@@ -86,10 +93,10 @@ func (r *Room) prepare(ctx context.Context, limits Limits, as purpose) (*Sandbox
 
 // begin turns a prepared sandbox into the one that o describes, and returns when
 // its agent is ready. If it fails the sandbox is closed.
-func (s *Sandbox) begin(ctx context.Context, o SandboxOptions, as role) error {
+func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
-	if err == nil && as == roleAgent {
+	if err == nil && as == wire.RoleAgent {
 		err = s.open(ctx)
 	}
 	if err != nil {
@@ -105,7 +112,7 @@ func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ending {
-		return ErrGone
+		return engine.ErrGone
 	}
 	var life context.Context
 	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
@@ -131,32 +138,32 @@ func checkID(id string) error {
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	agent, fd3, err := controlPair(maxAgentMessage)
+	agent, fd3, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		s.gone()
 		return err
 	}
 	s.agent = agent
-	request := message{Kind: kindSpawn, ID: s.number, Slot: s.slot}
-	if s.room.rung != Full {
-		p, err := s.makePlace()
-		s.place = &p
+	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
+	if s.room.level != engine.Full {
+		p, err := s.makeRoot()
+		s.root = &p
 		if err != nil {
 			fd3.Close()
 			s.gone()
 			return err
 		}
-		if id, switched := s.room.placeID(s.slot); switched {
+		if id, switched := s.room.restrictedID(s.slot); switched {
 			request.UID = uint32(id)
 		}
 	}
 	files := []*os.File{fd3}
-	if s.group, err = s.makeGroup(); err == nil && s.purpose == forSpare {
-		err = s.room.spares.stepBack(s.group)
+	if s.group, err = s.makeGroup(); err == nil && s.purpose == forPool {
+		err = s.room.warm.stepBack(s.group)
 	}
 	if err == nil {
 		var groups []*os.File
-		groups, err = s.group.openBirthplace()
+		groups, err = s.group.OpenPlacement()
 		files = append(files, groups...)
 	}
 	if err != nil {
@@ -164,8 +171,8 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.gone()
 		return fmt.Errorf("limit: %w", err)
 	}
-	err = s.room.line.send(request, files...)
-	closeAll(files)
+	err = s.room.control.Send(request, files...)
+	wire.CloseAll(files)
 	if err != nil {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
@@ -186,7 +193,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// because nothing in it is the sandbox's, and it does not go further without
 	// them.
 	limited := make(chan error, 1)
-	go func() { limited <- s.group.add(pid) }()
+	go func() { limited <- s.group.Add(pid) }()
 	err = s.sendInit(ctx, pid)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
@@ -198,103 +205,53 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if refused != nil {
 		return fmt.Errorf("limit: %w", refused)
 	}
-	if err := s.agent.send(message{Kind: kindGo}); err != nil {
+	if err := s.agent.Send(wire.Message{Kind: wire.KindGo}); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
-	if err := s.agent.hello(ctx); err != nil {
+	if err := s.agent.AwaitHello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
 	return nil
 }
 
 // makeGroup makes the groups of the sandbox, with its limits.
-func (s *Sandbox) makeGroup() (*group, error) {
+func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
-	if s.room.rung == Full { // at this level the sandbox's own processes are bounded without the group, too
+	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += agentThreads
 	}
-	return s.room.groups.create(strconv.FormatUint(s.number, 10), limits)
+	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
-	defer s.agent.deadline(ctx, bootTimeout)()
-	built, sockets, err := s.agent.expect(kindReady, waySockets)
+	defer s.agent.Deadline(ctx, bootTimeout)()
+	built, sockets, err := s.agent.Expect(wire.KindReady, exitSockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
 	if s.exit, err = newExit(sockets); err != nil {
-		return fmt.Errorf("take the way out: %w", err)
+		return fmt.Errorf("take the egress path: %w", err)
 	}
-	s.notes, s.hidden, s.noWay = append(s.notes, built.Notes...), built.Hidden, built.Error
+	s.notes, s.hidden, s.noExit = append(s.notes, built.Notes...), built.Hidden, built.Error
 	return nil
-}
-
-// configure names the sandbox and starts its agent.
-func (s *Sandbox) configure(ctx context.Context, as role) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
-	defer cancel()
-	if s.purpose == forSpare {
-		if err := s.group.yield(false); err != nil {
-			return fmt.Errorf("limit: %w", err)
-		}
-	}
-	config, err := memoryFile(s.options.Config)
-	if err != nil {
-		return err
-	}
-	files := []*os.File{config}
-	defer func() { closeAll(files) }()
-	for _, open := range []func() (*os.File, error){s.group.openOOMKills, s.group.openMemoryUse} {
-		if f, err := open(); err != nil {
-			return fmt.Errorf("limit: %w", err)
-		} else if f != nil {
-			files = append(files, f)
-		}
-	}
-	if s.place == nil {
-		if err := s.name(); err != nil {
-			return err
-		}
-	}
-	spec := agentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Place: s.place}
-	if err := s.agent.appoint(ctx, as, spec, files...); err != nil {
-		return s.explain(ctx, "configure", err)
-	}
-	if err := s.agent.await(ctx, bootTimeout); err != nil {
-		return s.explain(ctx, "start the agent", err)
-	}
-	return nil
-}
-
-// name makes the room set the hostname.
-func (s *Sandbox) name() error {
-	if err := s.room.line.send(message{Kind: kindName, ID: s.number, Host: s.options.ID}); err != nil {
-		return fmt.Errorf("ask the room: %w", err)
-	}
-	select {
-	case err := <-s.named:
-		return err
-	case <-s.exited:
-		return s.causeOfDeath()
-	}
 }
 
 // explain finds out why a process died that ended without an error message.
 func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
-	if errors.Is(err, errPeerEnded) {
+	if errors.Is(err, wire.ErrPeerEnded) {
 		select {
 		case <-s.exited:
 			err = s.causeOfDeath()
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("%s: %w", doing, because(ctx, err))
+	return fmt.Errorf("%s: %w", doing, wire.CauseOf(ctx, err))
 }
 
 func (s *Sandbox) causeOfDeath() error {
 	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
-		return ErrOutOfMemory
+		return engine.ErrOutOfMemory
 	}
 	if s.status.Signaled() {
 		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
@@ -303,24 +260,24 @@ func (s *Sandbox) causeOfDeath() error {
 }
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
-	spec := initSpec{
-		Ranged:  s.room.ranged(),
-		Place:   s.place,
-		Path:    s.room.options.Path,
-		Trees:   s.room.trees,
-		Mounted: make([]bool, len(s.room.trees)),
-		Links:   s.room.links,
-		Disk:    s.limits.DiskBytes,
-		Way:     s.room.way,
+	spec := wire.InitSpec{
+		Ranged:     s.room.ranged(),
+		Root:       s.root,
+		Path:       s.room.options.Path,
+		Trees:      s.room.trees,
+		Mounted:    make([]bool, len(s.room.trees)),
+		Links:      s.room.links,
+		Disk:       s.limits.DiskBytes,
+		EgressPath: s.room.egressPath,
 
-		Counters: s.room.counted.inSandbox(),
+		Counters: s.room.counted.InSandbox(),
 	}
 	var err error
 	if spec.Limits, err = s.rlimits(); err != nil {
 		return err
 	}
 	var mounts []*os.File
-	defer func() { closeAll(mounts) }()
+	defer func() { wire.CloseAll(mounts) }()
 	if s.room.ranged() {
 		if mounts, err = s.mapTrees(pid); err != nil {
 			return err
@@ -345,57 +302,10 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		}
 		mounts, spec.Private = append(mounts, list), true
 	}
-	if err := s.agent.greet(ctx, roleInit, spec, mounts...); err != nil {
+	if err := s.agent.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
-}
-
-// rlimits returns the limits of every process of the sandbox.
-func (s *Sandbox) rlimits() ([]rlimit, error) {
-	files, err := openFiles(s.limits.Processes)
-	if err != nil {
-		return nil, err
-	}
-	limits, err := sandboxLimits()
-	if err != nil {
-		return nil, err
-	}
-	limits = append(limits,
-		// The limit is one byte: with any other limit, zero included, a
-		// core_pattern that is a pipe runs a program on the host. A core file is
-		// never written.
-		rlimit{unix.RLIMIT_CORE, 1},
-		rlimit{unix.RLIMIT_NOFILE, files},
-		// The server may have been given the privilege for these.
-		rlimit{unix.RLIMIT_RTPRIO, 0},
-		rlimit{unix.RLIMIT_NICE, 0},
-	)
-	if s.room.groups.how("memory") == "" {
-		limits = append(limits, rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
-	}
-	if s.room.rung == Full { // at the other levels all processes of the id count
-		limits = append(limits, rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
-	}
-	return limits, nil
-}
-
-// memoryFile returns data as a sealed file: no process that gets it can change it.
-func memoryFile(data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), "config")
-	_, err = f.Write(data)
-	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // pidOf returns the process that a pidfd refers to, as this process numbers it.
@@ -411,5 +321,5 @@ func pidOf(pidfd *os.File) (int, error) {
 			}
 		}
 	}
-	return 0, errPeerEnded
+	return 0, wire.ErrPeerEnded
 }

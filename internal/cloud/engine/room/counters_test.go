@@ -4,10 +4,10 @@ package room
 
 import (
 	"bufio"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"math"
 	"os"
 	"os/exec"
@@ -15,9 +15,12 @@ import (
 	"strings"
 	"testing"
 
-	_ "embed"
-
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 )
 
 //go:embed testdata/take.py
@@ -35,8 +38,12 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 	if queues {
 		want.Queues = 1
 	}
-	if m.Queues < want.Queues || m.Timers < want.Timers || m.Signals < want.Signals || m.Watches < want.Watches || m.Instances < want.Instances {
-		t.Errorf("%s got only %+v, want %+v", who, m, want)
+	enough := taken{
+		Queues: min(m.Queues, want.Queues), Timers: min(m.Timers, want.Timers), Signals: min(m.Signals, want.Signals),
+		Watches: min(m.Watches, want.Watches), Instances: min(m.Instances, want.Instances),
+	}
+	if diff := cmp.Diff(want, enough); diff != "" {
+		t.Errorf("%s got too little, of %+v (-want +got):\n%s", who, m, diff)
 	}
 }
 
@@ -44,10 +51,10 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 // leaves enough for another one, and for the server's user.
 func TestGreed(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted} {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
 		// One after the other: of the server's own id both levels count together.
-		t.Run(string(rung), func(t *testing.T) {
-			r := newRoomOn(t, rung)
+		t.Run(string(level), func(t *testing.T) {
+			r := newRoomOn(t, level)
 			users := 1
 			if r.ranged() {
 				users = 20 // of which each has limits of its own
@@ -55,15 +62,15 @@ func TestGreed(t *testing.T) {
 			// Sandboxes without namespaces that share the server's id share its
 			// counts; see the package's comment. The server's user still keeps its
 			// part.
-			apart := rung == Full || r.ids.ranged
-			greedy, other := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "other"})
+			apart := level == engine.Full || r.ids.ranged
+			greedy, other := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			got := takeInside(t, greedy, apart, 1<<17, users)
 			t.Logf("it took %+v", got)
 			if apart && got.Instances == 0 || got.Timers+got.Signals == 0 {
 				t.Errorf("it took %+v: nothing is shown", got)
 			}
 			if apart { // POSIX queues are refused where they would be the host's
-				takeInside(t, other, true, modest, 1).check(t, "another sandbox", rung == Full)
+				takeInside(t, other, true, modest, 1).check(t, "another sandbox", level == engine.Full)
 			}
 			takeHere(t).check(t, "the server's user", true)
 		})
@@ -130,14 +137,20 @@ func takeHere(t *testing.T) (got taken) {
 // change them.
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
-	if !exists(countersDirectory) {
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
+	if !exists(counter.Directory) {
 		t.Skip("this kernel has no maxima for user namespaces")
 	}
 	got := sh(t, s, "cd /proc/sys/user && cat max_user_namespaces max_inotify_instances && for f in *; do echo 1000000 > $f && echo changed $f; done")
 	var namespaces, instances int
-	if _, err := fmt.Sscan(got.Output, &namespaces, &instances); err != nil || namespaces != 0 || instances < 1 || instances > 1<<16 || strings.Contains(got.Output, "changed") {
+	if _, err := fmt.Sscan(got.Output, &namespaces, &instances); err != nil {
 		t.Errorf("%v: %+v", err, got)
+	}
+	if namespaces != 0 || instances < 1 || instances > 1<<16 {
+		t.Errorf("got %d namespaces and %d inotify instances, want 0, and 1 to %d", namespaces, instances, 1<<16)
+	}
+	if strings.Contains(got.Output, "changed") {
+		t.Errorf("the sandbox changed its maxima: %s", got.Output)
 	}
 }
 
@@ -145,7 +158,7 @@ func TestCounters(t *testing.T) {
 // gets none.
 func TestAsynchronousRequests(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
 	script := fmt.Sprintf("import ctypes; l = ctypes.CDLL(None, use_errno=True); c = ctypes.c_ulong(); print(l.syscall(%d, 1, ctypes.byref(c)), ctypes.get_errno())", unix.SYS_IO_SETUP)
 	if got, want := sh(t, s, "python3 -c '"+script+"'"), fmt.Sprintf("-1 %d\n", unix.ENOSYS); got.Output != want {
 		t.Errorf("got %+v, want %q", got, want)
@@ -161,22 +174,26 @@ func TestUninherited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	machine, err := readNumber("/proc/sys/fs/file-max")
+	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []Isolation{Full, Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{Limits: Limits{Processes: 500}})
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{Limits: engine.Limits{Processes: 500}})
 		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
 		var priority, nice, locked, signals, queues, files int64
 		if _, err := fmt.Sscan(got.Output, &priority, &nice, &locked, &signals, &queues, &files); err != nil {
 			t.Fatalf("%v: %+v", err, got)
 		}
-		if priority != 0 || nice != 0 || locked > maxLockedMemory || signals > maxQueuedSignals || queues > 1<<20 {
-			t.Errorf("%s: limits inside: %s", rung, got.Output)
+		if priority != 0 || nice != 0 {
+			t.Errorf("%s: got the priorities %d and %d, want 0", level, priority, nice)
+		}
+		if locked > maxLockedMemory || signals > maxQueuedSignals || queues > 1<<20 {
+			t.Errorf("%s: got %d bytes of locked memory, %d signals and %d bytes of queues, want at most %d, %d and %d",
+				level, locked, signals, queues, maxLockedMemory, maxQueuedSignals, 1<<20)
 		}
 		if files*500 > machine/2 && files > minOpenFiles {
-			t.Errorf("%s: 500 processes of %d files each, and the machine has %d", rung, files, machine)
+			t.Errorf("%s: 500 processes of %d files each, and the machine has %d", level, files, machine)
 		}
 	}
 }
@@ -207,13 +224,13 @@ func TestCloudProcesses(t *testing.T) {
 	const all, each = 250, 200
 	r := startRoom(t, Options{Processes: all})
 	defer r.Close()
-	if r.ids.ranged && r.groups.how("pids") == "" {
-		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.why["pids"])
+	if r.ids.ranged && r.groups.How("pids") == "" {
+		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.Why["pids"])
 	}
-	limits := Limits{Processes: each}
+	limits := engine.Limits{Processes: each}
 	var sandboxes []*Sandbox
 	for _, id := range []string{"one", "two"} {
-		sandboxes = append(sandboxes, newSandbox(t, r, SandboxOptions{ID: id, Limits: limits}))
+		sandboxes = append(sandboxes, newSandbox(t, r, engine.SandboxOptions{ID: id, Limits: limits}))
 	}
 	const greedy = `cd $TMPDIR && cat > forks.py <<'END'
 import os, signal
@@ -243,7 +260,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 		t.Errorf("%d processes in all, of at most %d", total, all)
 	}
 	for range 10 { // these soon fail, and must not end the room
-		if s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late", Limits: limits}); err == nil {
+		if s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "late", Limits: limits}); err == nil {
 			s.Close()
 		}
 	}
@@ -251,7 +268,7 @@ until [ -s out -o -s err ]; do sleep 0.01; done; cat out err`
 		t.Error(err)
 	}
 	until(t, "the other sandbox starts a process", func() bool { return sh(t, sandboxes[1], "echo alive").Output == "alive\n" })
-	if got := sh(t, newSandbox(t, r, SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
+	if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // TestDevices: a sandbox has nodes that work. If the server may make nodes, it
@@ -14,7 +16,7 @@ import (
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	one, two := newSandbox(t, r, SandboxOptions{ID: "one"}), newSandbox(t, r, SandboxOptions{ID: "two"})
+	one, two := newSandbox(t, r, engine.SandboxOptions{ID: "one"}), newSandbox(t, r, engine.SandboxOptions{ID: "two"})
 	const use = `echo > /dev/null && head -c 3 /dev/zero | wc -c && head -c 5 /dev/urandom | wc -c && head -c 7 /dev/random | wc -c
 (echo > /dev/full) 2>/dev/null || echo full; script -qc 'echo typed > /dev/tty' /dev/null | tr -d '\r'`
 	for _, user := range []string{"root", "user"} {

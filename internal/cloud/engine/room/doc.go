@@ -1,5 +1,7 @@
-// Package room isolates sandboxes. It contains the room, which supervises them, the
-// start of the agent, and the setup of namespaces, users and limits.
+// Package room is the engine that isolates sandboxes with namespaces. It is the
+// server's half: it starts the room, which supervises sandboxes, and boots, limits and
+// serves them. What runs in the other processes is in package inside, and what they
+// say to each other in package wire.
 //
 // Four processes take part, all of them the same binary, re-executed:
 //
@@ -26,20 +28,20 @@
 // Landlock and seccomp: without network, without sockets, among the host's
 // processes. The room is then a process of the host that ends processes that
 // outlive their agent. A guard, which started the room, ends processes that outlive
-// the room. [Report] says what is weaker. If processes could not be ended, Close
-// returns the error [ErrProcessesLeft].
+// the room. [engine.Report] says what is weaker. If processes could not be ended,
+// Close returns the error [engine.ErrProcessesLeft].
 //
 // A sandbox has a network namespace with only a loopback device. Its first stage
 // makes every address local to the sandbox, so that whatever programs send to any
 // address arrives at two sockets in the namespace, one for TCP and one for DNS
 // queries over UDP, and passes these sockets to the server. The outside consists
-// only of what [SandboxOptions].Egress allows. This is the only time that the
-// server receives descriptors from a sandbox, and none of the sandbox's code has
-// run by then: the process that later becomes the agent still runs only the
+// only of what [engine.SandboxOptions].Egress allows. This is the only time that
+// the server receives descriptors from a sandbox, and none of the sandbox's code
+// has run by then: the process that later becomes the agent still runs only the
 // server's own program. After that nobody inside may change routes or rules, and a
 // process that could would only cut the sandbox off. If the kernel lacks nftables
-// or its tproxy, only the agent's proxy leads out, and [Report] says so. Which of
-// the two applies is found out by making one connection at the start.
+// or its tproxy, only the agent's proxy leads out, and [engine.Report] says so.
+// Which of the two applies is found out by making one connection at the start.
 //
 // Root of a sandbox with a range of ids owns, in the trees shown from the host,
 // what the host's root owns. So the sandbox does not see files that others on the

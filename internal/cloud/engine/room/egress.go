@@ -15,37 +15,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
-
-// Egress connects a sandbox to the outside. Its methods are called concurrently,
-// and their arguments cannot be trusted. The connections that Dial and Connect
-// return should have CloseWrite, as *net.TCPConn does, to pass on that the inside
-// has no more to send.
-type Egress interface {
-	// Dial connects to a host, a name or an address, on behalf of the proxy inside.
-	// An error that has a method Denied() bool is reported to the proxy as denied
-	// if the method returns true.
-	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
-	// Connect connects to the address that the program at the other end of inside
-	// wanted to reach: the local address of inside. It may read what it needs to
-	// know from inside, and must then pass that on. After an error inside is reset.
-	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
-	// Answer answers a DNS query. Query and answer are in the format of DNS, and
-	// the answer fits into 512 bytes; nil means no answer. If ctx has ended it
-	// immediately answers that it cannot.
-	Answer(ctx context.Context, query []byte) []byte
-	// Closed reports whether nothing may be reached, so that connections are
-	// refused before they are made.
-	Closed() bool
-}
-
-// EgressTransparent is the value of [Report].Egress if every program inside can
-// reach the outside.
-const EgressTransparent = "transparent"
 
 // Bounds of the DNS queries of one sandbox.
 const (
-	waySockets    = 2
+	exitSockets   = 2
 	exitBacklog   = 128
 	maxLookups    = 32
 	maxQuery      = 4 << 10
@@ -71,12 +48,12 @@ type exit struct {
 
 // newExit takes over what the first stage sent: nothing, or both sockets.
 func newExit(sockets []*os.File) (*exit, error) {
-	defer closeAll(sockets)
+	defer wire.CloseAll(sockets)
 	if len(sockets) == 0 {
 		return nil, nil
 	}
-	if len(sockets) != waySockets {
-		return nil, fmt.Errorf("%w: %d sockets", ErrProtocol, len(sockets))
+	if len(sockets) != exitSockets {
+		return nil, fmt.Errorf("%w: %d sockets", wire.ErrProtocol, len(sockets))
 	}
 	l, err := net.FileListener(sockets[0])
 	if err != nil {
@@ -89,7 +66,7 @@ func newExit(sockets []*os.File) (*exit, error) {
 	tcp, isTCP := l.(*net.TCPListener)
 	udp, isUDP := p.(*net.UDPConn)
 	if !isTCP || !isUDP {
-		return nil, errors.Join(fmt.Errorf("%w: not a TCP and a UDP socket", ErrProtocol), l.Close(), p.Close())
+		return nil, errors.Join(fmt.Errorf("%w: not a TCP and a UDP socket", wire.ErrProtocol), l.Close(), p.Close())
 	}
 	return &exit{tcp: tcp, udp: udp, lookups: make(chan struct{}, maxLookups)}, nil
 }
@@ -107,40 +84,40 @@ func (e *exit) close() {
 	e.accepting.Wait()
 }
 
-// judgeWay records what the first sandbox found out about the egress path.
-func (r *Room) judgeWay(probe *Sandbox) {
+// judgeEgressPath records what the first sandbox found out about the egress path.
+func (r *Room) judgeEgressPath(probe *Sandbox) {
 	switch {
-	case r.rung != Full:
+	case r.level != engine.Full:
 		r.report.Egress = "none: no network namespaces"
-		if r.rung == None {
+		if r.level == engine.None {
 			r.report.Egress = "not isolated: the machine's own network"
 		}
 	case probe.exit == nil:
-		r.way = wayNone
-		r.report.Egress = "proxy only: " + probe.noWay
-		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noWay +
+		r.egressPath = wire.EgressNone
+		r.report.Egress = "proxy only: " + probe.noExit
+		r.note("programs in a sandbox reach the network through the proxy of their environment only: " + probe.noExit +
 			"; to mend it: modprobe nft_tproxy nft_reject_ipv4")
 	default:
-		r.way = wayBuild
-		r.report.Egress = EgressTransparent
+		r.egressPath = wire.EgressBuild
+		r.report.Egress = engine.EgressTransparent
 	}
 }
 
 // passage is one setting of the egress, while it is in force.
 type passage struct {
-	egress Egress
+	egress engine.Egress
 	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
 	close  context.CancelFunc
 }
 
 // startEgress begins to serve the egress path.
-func (s *Sandbox) startEgress(life context.Context, e Egress) {
+func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 	if e == nil {
 		s.exit.close()
 		return
 	}
 	var changing sync.Mutex
-	s.change = func(e Egress) {
+	s.change = func(e engine.Egress) {
 		changing.Lock()
 		defer changing.Unlock()
 		open, end := context.WithCancel(life)
@@ -162,7 +139,7 @@ func (s *Sandbox) startEgress(life context.Context, e Egress) {
 
 // SetEgress changes the egress of a sandbox that was started with one. Connections
 // through the old one are cut off.
-func (s *Sandbox) SetEgress(e Egress) { s.change(e) }
+func (s *Sandbox) SetEgress(e engine.Egress) { s.change(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
 // kernel refuses connections to a socket that does not listen.
@@ -238,7 +215,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	p := s.passage.Load()
 	stop := context.AfterFunc(p.open, func() { _ = inside.Close() })
 	defer stop()
-	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == dnsPort {
+	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == wire.DNSPort {
 		s.answerStream(p.open, inside)
 		return
 	}
@@ -250,7 +227,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	connected()
 	stopOutside := context.AfterFunc(p.open, func() { outside.Close() })
 	defer stopOutside()
-	join(outside, inside)
+	wire.Join(outside, inside)
 }
 
 // reset ends a connection in the way in which a refused one ends.

@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // BenchmarkEgress compares what the egress path costs a program with the cost on
@@ -32,10 +35,10 @@ func BenchmarkEgress(b *testing.B) {
 	}))
 	defer server.Close()
 	to := server.Listener.Addr().(*net.TCPAddr)
-	s := newSandbox(b, transparentRoom(b), SandboxOptions{Egress: &testEgress{connect: func(ctx context.Context, _ *net.TCPConn) (net.Conn, error) {
+	s := newSandbox(b, transparentRoom(b), engine.SandboxOptions{Egress: &testEgress{connect: func(ctx context.Context, _ *net.TCPConn) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	}}})
-	ways := []struct {
+	paths := []struct {
 		name, address string
 		run           func(command string) string
 	}{
@@ -48,9 +51,9 @@ func BenchmarkEgress(b *testing.B) {
 		}},
 		{"transparent", fmt.Sprintf("203.0.113.1:%d", to.Port), func(command string) string { return sh(b, s, command).Output }},
 	}
-	for _, way := range ways {
-		host, port, _ := net.SplitHostPort(way.address)
-		b.Run("connect/"+way.name, func(b *testing.B) {
+	for _, path := range paths {
+		host, port, _ := net.SplitHostPort(path.address)
+		b.Run("connect/"+path.name, func(b *testing.B) {
 			code := fmt.Sprintf(`import socket, time
 took = []
 for _ in range(%d):
@@ -60,7 +63,7 @@ for _ in range(%d):
     s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(4096)
     took.append((connected - began, time.perf_counter() - began)); s.close()
 took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in took)[len(took) // 2] * 1e6)`, max(b.N, 10), host, port)
-			fields := strings.Fields(way.run("python3 -c '" + code + "'"))
+			fields := strings.Fields(path.run("python3 -c '" + code + "'"))
 			if len(fields) != 2 {
 				b.Fatal(fields)
 			}
@@ -72,10 +75,10 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 				b.ReportMetric(value, unit)
 			}
 		})
-		b.Run("download/"+way.name, func(b *testing.B) {
+		b.Run("download/"+path.name, func(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
-				if out := way.run("curl -sS -o /dev/null -w '%{size_download}' http://" + way.address + "/large"); out != strconv.Itoa(size) {
+				if out := path.run("curl -sS -o /dev/null -w '%{size_download}' http://" + path.address + "/large"); out != strconv.Itoa(size) {
 					b.Fatal(out)
 				}
 			}
@@ -85,12 +88,12 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 
 // BenchmarkWay measures what the egress path adds to the start of a sandbox.
 func BenchmarkWay(b *testing.B) {
-	for _, w := range []way{wayNone, wayBuild} {
-		b.Run("way="+string(w), func(b *testing.B) {
+	for _, w := range []wire.EgressPath{wire.EgressNone, wire.EgressBuild} {
+		b.Run("egress="+string(w), func(b *testing.B) {
 			r := transparentRoom(b)
-			r.way = w
+			r.egressPath = w
 			for b.Loop() {
-				s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
+				s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // What the server gives away is bounded, whatever is asked for: no sandbox gets
@@ -31,7 +34,7 @@ func TestFlowBudget(t *testing.T) {
 	total, last := 0, maxEgress+1
 	for i := range hogs {
 		n, err := fill(&hogs[i])
-		if !errors.Is(err, ErrTooMany) || n < assuredFlows || n > last {
+		if !errors.Is(err, engine.ErrTooMany) || n < assuredFlows || n > last {
 			t.Errorf("hog %d got %d: %v", i, n, err)
 		}
 		total, last = total+n, n
@@ -71,7 +74,7 @@ func TestSetEgress(t *testing.T) {
 			return near, nil
 		},
 	}
-	s := newSandbox(t, r, SandboxOptions{Egress: hanging})
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: hanging})
 	ended := make(chan testResponse, 1)
 	go func() {
 		ended <- sh(t, s, `python3 -c '
@@ -115,8 +118,8 @@ func TestConnectFlood(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	hostile := newSandbox(t, r, SandboxOptions{ID: "hostile", Egress: flood})
-	other := newSandbox(t, r, SandboxOptions{ID: "other", Egress: origin(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))})
+	hostile := newSandbox(t, r, engine.SandboxOptions{ID: "hostile", Egress: flood})
+	other := newSandbox(t, r, engine.SandboxOptions{ID: "other", Egress: origin(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))})
 	got := sh(t, hostile, `python3 -c '
 import socket
 made, refused, keep = 0, 0, []
@@ -129,7 +132,7 @@ for i in range(2000):
         else: s.close()
     except OSError: refused += 1
 print(made + refused)'`)
-	if got.Output != "2000\n" || most.Load() > maxDialling {
+	if got.Output != "2000\n" || most.Load() > wire.MaxDialling {
 		t.Errorf("%+v, %d at once", got, most.Load())
 	}
 	if got := sh(t, other, "curl -sS -m 20 http://203.0.113.1/"); got.Output != "hello" {
@@ -142,7 +145,7 @@ func TestQueryFlood(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)
 	var open, most, busy atomic.Int64
-	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{answer: func(ctx context.Context, _ []byte) []byte {
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{answer: func(ctx context.Context, _ []byte) []byte {
 		if ctx.Err() != nil {
 			busy.Add(1)
 			return []byte("busy")

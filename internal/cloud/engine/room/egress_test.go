@@ -13,6 +13,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // testEgress is an egress for tests.
@@ -50,7 +53,7 @@ func (e *testEgress) Closed() bool { return e.closed }
 func transparentRoom(t testing.TB) *Room {
 	t.Helper()
 	r := newRoom(t)
-	if egress := r.Report().Egress; egress != EgressTransparent {
+	if egress := r.Report().Egress; egress != engine.EgressTransparent {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(egress)
 		}
@@ -64,8 +67,8 @@ func transparentRoom(t testing.TB) *Room {
 func TestWithoutWay(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	r.way = wayNone
-	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
+	r.egressPath = wire.EgressNone
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
 			_, _ = io.ReadFull(far, make([]byte, len("ping")))
@@ -84,8 +87,8 @@ func TestWithoutWay(t *testing.T) {
 		t.Errorf("a name: %+v", got)
 	}
 	s.SetEgress(&testEgress{closed: true})
-	r.judgeWay(&Sandbox{noWay: "nftables: no such file"})
-	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.way != wayNone {
+	r.judgeEgressPath(&Sandbox{noExit: "nftables: no such file"})
+	if report := r.Report(); report.Egress != "proxy only: nftables: no such file" || !strings.Contains(strings.Join(report.Notes, " "), "modprobe nft_tproxy") || r.egressPath != wire.EgressNone {
 		t.Errorf("%+v", report)
 	}
 }
@@ -119,7 +122,7 @@ func TestTransparent(t *testing.T) {
 		return connect(ctx, inside)
 	}
 	e.answer = func(_ context.Context, query []byte) []byte { return append([]byte("answer to "), query...) }
-	s := newSandbox(t, r, SandboxOptions{Egress: e})
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: e})
 	got := sh(t, s, "curl -sS -m 10 http://203.0.113.7:8080/")
 	if got.Output != "hello 203.0.113.7:8080" || wanted.Load() != "203.0.113.7:8080" {
 		t.Errorf("got %+v, the server saw %v", got, wanted.Load())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 )
 
@@ -15,15 +16,15 @@ import (
 // its users, with namespaces and without.
 func TestEscape(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
-			s := newSandbox(t, r, SandboxOptions{})
-			escapes := escapetest.List(t, r.keeper.cmd.Process.Pid)
+			r := newRoomOn(t, level)
+			s := newSandbox(t, r, engine.SandboxOptions{})
+			escapes := escapetest.List(t, r.keeper.Cmd.Process.Pid)
 			for _, user := range []string{"root", "user"} {
 				for _, e := range escapes {
-					if e.FullOnly && rung != Full {
+					if e.FullOnly && level != engine.Full {
 						continue
 					}
 					t.Run(user+"/"+e.Name, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestEscape(t *testing.T) {
 func TestUserMap(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	newSandbox(t, r, SandboxOptions{})
+	newSandbox(t, r, engine.SandboxOptions{})
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", agentPID(r)))
 	if err != nil {
 		t.Fatal(err)

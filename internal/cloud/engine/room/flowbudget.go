@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 const (
@@ -46,11 +48,11 @@ func (b *flowBudget) take(c *flowCount) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c.open >= maxEgress {
-		return fmt.Errorf("%w: %d connections are open", ErrTooMany, c.open)
+		return fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, c.open)
 	}
 	if c.open >= assuredFlows {
 		if c.open >= b.left {
-			return fmt.Errorf("%w: %d connections are open, and sandboxes share the open files of the server, whose limit could be raised (ulimit -n)", ErrTooMany, c.open)
+			return fmt.Errorf("%w: %d connections are open, and sandboxes share the open files of the server, whose limit could be raised (ulimit -n)", engine.ErrTooMany, c.open)
 		}
 		b.left--
 	}

@@ -11,15 +11,18 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // serve answers the agent until it ends. Nothing that the agent says is trusted.
 func (s *Sandbox) serve() {
 	for {
-		m, _, err := s.agent.receive(0)
-		failed := err == nil && m.Kind == kindFailed
+		m, _, err := s.agent.Receive(0)
+		failed := err == nil && m.Kind == wire.KindFailed
 		if failed {
-			err = fmt.Errorf("the agent ended: %.*s", maxErrorText, m.Error)
+			err = fmt.Errorf("the agent ended: %.*s", wire.MaxErrorText, m.Error)
 		}
 		if err == nil {
 			err = s.answer(m)
@@ -27,7 +30,7 @@ func (s *Sandbox) serve() {
 		if err == nil {
 			continue
 		}
-		if failed || errors.Is(err, ErrProtocol) {
+		if failed || errors.Is(err, wire.ErrProtocol) {
 			s.fail(err)
 			s.room.killProcess(s) // the agent may say that it ended, and go on
 		}
@@ -38,20 +41,20 @@ func (s *Sandbox) serve() {
 	}
 }
 
-func (s *Sandbox) answer(m message) error {
-	if m.Kind == kindKernel && m.ID != 0 {
+func (s *Sandbox) answer(m wire.Message) error {
+	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}
-	if m.Kind == kindTerminal && m.ID != 0 && s.room.rung == Restricted {
+	if m.Kind == wire.KindTerminal && m.ID != 0 && s.room.level == engine.Restricted {
 		return s.giveTerminal(m.ID)
 	}
-	if m.Kind != kindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
-		return fmt.Errorf("%w: %.20q", ErrProtocol, m.Kind)
+	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
+		return fmt.Errorf("%w: %.20q", wire.ErrProtocol, m.Kind)
 	}
 	select {
 	case s.dialling <- struct{}{}:
 	default:
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", ErrTooMany, maxDialling))
+		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", engine.ErrTooMany, wire.MaxDialling))
 	}
 	if err := s.room.flows.take(&s.carried); err != nil {
 		<-s.dialling
@@ -61,16 +64,16 @@ func (s *Sandbox) answer(m message) error {
 	return nil
 }
 
-// refuse answers a request for a connection out. If the agent does not read the
-// answer, only the agent is harmed.
+// refuse answers a request of the agent that is not granted. If the agent does not
+// read the answer, only the agent is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
-	_ = s.agent.send(message{Kind: kindEgressed, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	_ = s.agent.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
 	return nil
 }
 
 // carry dials on behalf of the agent and copies until both directions have ended.
-func (s *Sandbox) carry(m message) {
+func (s *Sandbox) carry(m wire.Message) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
@@ -85,13 +88,13 @@ func (s *Sandbox) carry(m message) {
 		return
 	}
 	connected()
-	inside, theirs, err := streamPair()
+	inside, theirs, err := wire.StreamPair()
 	if err != nil {
 		conn.Close()
 		_ = s.refuse(m.ID, err)
 		return
 	}
-	err = s.agent.send(message{Kind: kindEgressed, ID: m.ID}, theirs)
+	err = s.agent.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
 	theirs.Close()
 	if err != nil {
 		conn.Close()
@@ -103,7 +106,7 @@ func (s *Sandbox) carry(m message) {
 		_ = inside.Close()
 	})
 	defer stop()
-	join(conn, inside)
+	wire.Join(conn, inside)
 }
 
 type errInternetOff struct{}
@@ -112,66 +115,43 @@ func (errInternetOff) Error() string { return "internet access is off for this s
 
 func (errInternetOff) Denied() bool { return true }
 
-// join copies in both directions until both have ended, and closes both.
-func join(a, b net.Conn) {
-	defer a.Close()
-	defer b.Close()
-	var back sync.WaitGroup
-	back.Go(func() { pour(a, b) })
-	pour(b, a)
-	back.Wait()
-}
-
-// pour copies from from to to, and passes the end on if to can be closed in one
-// direction. An error ends both directions: there is nobody to report it to.
-func pour(to, from net.Conn) {
-	if _, err := io.Copy(to, from); err != nil {
-		to.Close()
-		from.Close()
-		return
-	}
-	if half, ok := to.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // fails only if the connection is gone, which the peer sees anyway
-	}
-}
-
-// Dial connects to a port inside. Errors are [ErrPortClosed] if nothing listens
-// there, [ErrGone] if the sandbox has ended, and [ErrTooMany].
+// Dial connects to a port inside. Errors are [engine.ErrPortClosed] if nothing listens
+// there, [engine.ErrGone] if the sandbox has ended, and [engine.ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
-		return nil, fmt.Errorf("runtime: dial port %d of sandbox %s: %w", port, s.options.ID, err)
+		return nil, fmt.Errorf("room: dial port %d of sandbox %s: %w", port, s.options.ID, err)
 	}
 	return conn, nil
 }
 
 func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
-		return nil, ErrPortClosed
+		return nil, engine.ErrPortClosed
 	}
 	if s.reason.Load() != nil {
-		return nil, ErrGone
+		return nil, engine.ErrGone
 	}
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("%w: %d connections are open", ErrTooMany, maxStreams)
+		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
 	}
-	conn, theirs, err := streamPair()
+	conn, theirs, err := wire.StreamPair()
 	if err != nil {
 		<-s.streams
 		return nil, err
 	}
 	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
-	err = s.agent.send(message{Kind: kindDial, Port: uint16(port)}, theirs)
+	err = s.agent.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
 	theirs.Close()
 	if err == nil {
 		err = readStatus(ctx, conn)
 	}
 	if err != nil {
 		_ = st.Close()
-		if errors.Is(err, ErrPortClosed) || ctx.Err() != nil {
-			return nil, because(ctx, err)
+		if errors.Is(err, engine.ErrPortClosed) || ctx.Err() != nil {
+			return nil, wire.CauseOf(ctx, err)
 		}
 		return nil, s.whyUnanswered(err)
 	}
@@ -188,20 +168,14 @@ func (s *Sandbox) whyUnanswered(err error) error {
 	}
 	select {
 	case <-s.exited:
-		return ErrGone
+		return engine.ErrGone
 	case <-patience.C:
 		return fmt.Errorf("the agent did not answer: %w", err)
 	}
 }
 
-// Answers of the agent to a dial: one byte on the stream.
-const (
-	statusConnected = 0
-	statusClosed    = 1
-)
-
 func readStatus(ctx context.Context, conn net.Conn) error {
-	if err := conn.SetReadDeadline(time.Now().Add(dialTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(wire.DialTimeout)); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -213,8 +187,8 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if status[0] != statusConnected {
-		return ErrPortClosed
+	if status[0] != wire.StatusConnected {
+		return engine.ErrPortClosed
 	}
 	return conn.SetReadDeadline(time.Time{})
 }

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -24,7 +26,7 @@ import (
 func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(trees)
+			wire.CloseAll(trees)
 			trees = nil
 		}
 	}()
@@ -80,7 +82,7 @@ func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
 	if f := m.bySlot[slot]; f != nil {
 		return f, nil
 	}
-	f, err := newMapping(binary, idBase+firstID(slot)+protocol.UserID)
+	f, err := newMapping(binary, spawn.IDBase+spawn.FirstID(slot)+protocol.UserID)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +109,13 @@ func newMapping(binary *os.File, id int) (_ *os.File, err error) {
 	runtime.LockOSThread() // the tracer is a single thread
 	defer runtime.UnlockOSThread()
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL}
-	mapIDs(attr, false, 0, 0, id, id)
+	spawn.MapIDs(attr, false, 0, 0, id, id)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	cmd := command(binary, null, nil, attr)
+	cmd := spawn.Command(binary, null, nil, attr)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -9,12 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 func TestRestricted(t *testing.T) {
 	t.Parallel()
-	r := newRoomOn(t, Restricted)
-	s := newSandbox(t, r, SandboxOptions{})
+	r := newRoomOn(t, engine.Restricted)
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	t.Logf("%+v", r.Report())
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("ESCAPED"), 0o644); err != nil {
@@ -25,7 +29,7 @@ func TestRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	victim := r.keeper.cmd.Process.Pid
+	victim := r.keeper.Cmd.Process.Pid
 	tests := []struct{ name, command string }{
 		{"host file", "cat " + secret},
 		{"host directory", "touch " + filepath.Dir(secret) + "/new && echo ESCAPED"},
@@ -39,7 +43,7 @@ func TestRestricted(t *testing.T) {
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED"},
 		{"nested user namespace", "unshare -U true && echo ESCAPED"},
 		{"a mount", "mount -t tmpfs none $TMPDIR && echo ESCAPED"},
-		{"other sandboxes", "ls " + r.places + " && echo ESCAPED"},
+		{"other sandboxes", "ls " + r.roots + " && echo ESCAPED"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,7 +64,7 @@ func TestRestricted(t *testing.T) {
 // others.
 func TestOwnProcess(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
 	tests := []struct{ name, command, want string }{
 		{"limits", "ulimit -n 64 && python3 -c 'import os, resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1])'", "64 64"},
 		{"priority", "nice -n 3 python3 -c 'import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.nice(2))'", "3 5"},
@@ -82,10 +86,10 @@ func TestOwnProcess(t *testing.T) {
 // limit, and those that it has closed no longer count.
 func TestTerminals(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoomOn(t, Restricted), SandboxOptions{})
+	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
 	for range 2 {
 		got := call(t, s, "/terminals", testRequest{})
-		if got.Status != maxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
+		if got.Status != guest.MaxTerminals || got.Output != "through\r\n" || !strings.Contains(got.Error, "256 terminals are open") {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -94,14 +98,14 @@ func TestTerminals(t *testing.T) {
 // TestInPlace: what works, and what is left behind, without namespaces.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
-			if got := r.Report().Isolation; got != rung {
+			r := newRoomOn(t, level)
+			if got := r.Report().Isolation; got != level {
 				t.Fatalf("the room is on %q", got)
 			}
-			s, other := newSandbox(t, r, SandboxOptions{}), newSandbox(t, r, SandboxOptions{ID: "other"})
+			s, other := newSandbox(t, r, engine.SandboxOptions{}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			if got := sh(t, s, `cd && pwd && echo x > file && mkdir $TMPDIR/closed && touch $TMPDIR/closed/in && chmod 0 $TMPDIR/closed && python3 -c 'print(6*7)'`); !strings.HasSuffix(got.Output, "/home/user\n42\n") {
 				t.Errorf("got %+v", got)
 			}
@@ -110,14 +114,14 @@ func TestInPlace(t *testing.T) {
 			if got := sh(t, s, "setsid sh -c 'while :; do sleep 1000; done' >/dev/null 2>&1 & echo $!"); got.Status != 0 {
 				t.Errorf("%+v", got)
 			}
-			dir := s.place.Dir
+			dir := s.root.Dir
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 			if exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
-			if pids, err := childrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
+			if pids, err := orphan.ChildrenOf(roomPID(t, r)); err != nil || len(pids) != 1 {
 				t.Errorf("the room has the children %v, and one sandbox: %v", pids, err)
 			}
 			if got := sh(t, other, "echo alive"); got.Output != "alive\n" {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net"
@@ -22,14 +23,20 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 func TestMain(m *testing.M) {
-	Reexec(serveTests, warmTests)
-	if dir := os.Getenv("RUNTIME_TEST_SERVER"); dir != "" {
+	inside.Serve(serveTests)
+	if dir := os.Getenv("ROOM_TEST_SERVER"); dir != "" {
 		serveUntilKilled(dir)
 		return
 	}
@@ -51,14 +58,14 @@ type testResponse struct {
 }
 
 // serveTests is the agent of the tests: commands on port 49983.
-func serveTests(ctx context.Context, g *Guest) error {
+func serveTests(ctx context.Context, g *inside.Guest) error {
 	l, err := g.Listen(49983)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/config", func(w http.ResponseWriter, _ *http.Request) { w.Write(g.Config) })
-	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindSpawn}) })
+	mux.HandleFunc("/break", func(http.ResponseWriter, *http.Request) { say(wire.Message{Kind: wire.KindSpawn}) })
 	mux.HandleFunc("/kernels", func(w http.ResponseWriter, r *http.Request) {
 		var a testResponse
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -75,9 +82,10 @@ func serveTests(ctx context.Context, g *Guest) error {
 	mux.HandleFunc("/terminals", func(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(openTerminals(r.Context(), g))
 	})
-	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { g.line.send(message{Kind: kindKernel, Host: "1"}) })
+	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { say(wire.Message{Kind: wire.KindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
-		for g.line.send(message{Kind: kindFailed, Error: "no, I did not"}) == nil { // it sends this for ever, and does not end
+		m := wire.Message{Kind: wire.KindFailed, Error: "no, I did not"}
+		for err := say(m); err == nil || errors.Is(err, unix.EAGAIN); err = say(m) { // it sends this for ever, and does not end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
@@ -123,11 +131,23 @@ func serveTests(ctx context.Context, g *Guest) error {
 
 var eaten [][]byte
 
+// say sends a message that an agent never sends over the control connection of this
+// process, which it finds as code that took an agent over would.
+func say(m wire.Message) error {
+	for fd := hello.ControlFD; fd < 64; fd++ {
+		if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && typ == unix.SOCK_SEQPACKET {
+			_, err := unix.Write(fd, wire.Encode(m))
+			return err
+		}
+	}
+	return errors.New("no control connection")
+}
+
 // openTerminals opens terminals until one is refused, reports how many there were
 // and what came through the last one, and closes them.
-func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
+func openTerminals(ctx context.Context, g *inside.Guest) (a testResponse) {
 	var open []*os.File
-	defer func() { closeAll(open) }()
+	defer func() { wire.CloseAll(open) }()
 	for {
 		controller, tty, err := g.Terminal(ctx)
 		if err != nil {
@@ -146,7 +166,7 @@ func openTerminals(ctx context.Context, g *Guest) (a testResponse) {
 	}
 }
 
-func runTest(ctx context.Context, g *Guest, q testRequest) testResponse {
+func runTest(ctx context.Context, g *inside.Guest, q testRequest) testResponse {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", q.Command)
 	home := g.Users[1].Home
 	cmd.Env = []string{"PATH=" + DefaultPath, "HOME=" + home, "TMPDIR=" + g.Temp}
@@ -213,12 +233,12 @@ func (w logWriter) Write(p []byte) (int, error) { w.t.Logf("%s", p); return len(
 func startRoom(t testing.TB, o Options) *Room {
 	t.Helper()
 	o.Dir = instanceDir(t)
-	if o.Isolation == Auto {
-		o.Isolation = Full
+	if o.Isolation == engine.Auto {
+		o.Isolation = engine.Full
 	}
 	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r, err := Start(t.Context(), o)
-	if errors.Is(err, ErrNoIsolation) && os.Getenv("CI") != "true" {
+	if errors.Is(err, engine.ErrNoIsolation) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine does not give it: %v", err)
 	}
 	if err != nil {
@@ -229,12 +249,12 @@ func startRoom(t testing.TB, o Options) *Room {
 
 func newRoom(t testing.TB) *Room {
 	t.Helper()
-	return newRoomOn(t, Full)
+	return newRoomOn(t, engine.Full)
 }
 
-func newRoomOn(t testing.TB, rung Isolation) *Room {
+func newRoomOn(t testing.TB, level engine.Isolation) *Room {
 	t.Helper()
-	r := startRoom(t, Options{Isolation: rung})
+	r := startRoom(t, Options{Isolation: level})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -243,7 +263,7 @@ func newRoomOn(t testing.TB, rung Isolation) *Room {
 	return r
 }
 
-func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
+func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 	t.Helper()
 	if o.ID == "" {
 		o.ID = "test"
@@ -263,7 +283,7 @@ func newSandbox(t testing.TB, r *Room, o SandboxOptions) *Sandbox {
 // left is what a mini server prints about itself, to be looked for after its end.
 type left struct {
 	Dir    string
-	Places string
+	Roots  string
 	Groups []string
 	Pids   []int // keeper, room, agent and zygote, with what it forked
 }
@@ -271,9 +291,9 @@ type left struct {
 // serveUntilKilled is a server for the tests that kill one.
 func serveUntilKilled(dir string) {
 	ctx := context.Background()
-	o := Options{Dir: dir, Isolation: Isolation(os.Getenv("RUNTIME_TEST_RUNG"))}
+	o := Options{Dir: dir, Isolation: engine.Isolation(os.Getenv("ROOM_TEST_LEVEL"))}
 	if env, err := pyenv.Find(ctx); err == nil && env.Level != pyenv.Plain {
-		o.Trees, o.Zygote = env.Trees, encode(env)
+		o.Trees, o.Zygote = env.Trees, zygoteOf(env)
 	}
 	r, err := Start(ctx, o)
 	if err != nil {
@@ -281,16 +301,16 @@ func serveUntilKilled(dir string) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for o.Zygote != nil && r.rung == Full && !r.zygote.isWarm() {
+	for o.Zygote != nil && r.level == engine.Full && !r.zygote.isWarm() {
 		<-tick.C // until then it may not be there to be left behind
 	}
-	s, err := r.NewSandbox(ctx, SandboxOptions{ID: "victim"})
+	s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "victim"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid}}
+	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
-		children, err := childrenOf(l.Pids[i])
+		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -300,9 +320,15 @@ func serveUntilKilled(dir string) {
 	<-s.Done()
 }
 
+// exists reports whether path exists, following links.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // agentPID returns the first child of the room, as the host numbers it.
 func agentPID(r *Room) int {
-	if children, err := childrenOf(r.room.cmd.Process.Pid); err == nil && len(children) > 0 {
+	if children, err := orphan.ChildrenOf(r.room.Cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}
 	return 0

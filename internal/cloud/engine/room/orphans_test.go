@@ -3,44 +3,23 @@
 package room
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// chain is a script of a few chains of processes, in which each process starts the
-// next one and ends. All of them hold the lock on a file in the home. Chains that
-// nothing ends stop after half a minute, and write that to the file.
-const chain = `
-import fcntl, os, time
-lock = open("lock", "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("locked", flush=True)
-null = os.open("/dev/null", os.O_RDWR)
-for fd in range(3): os.dup2(null, fd)
-end = time.monotonic() + 30
-for i in range(7):
-    if os.fork() == 0: break
-while time.monotonic() < end:
-    try:
-        if os.fork(): os._exit(0)
-        os.setsid()
-    except OSError: pass
-lock.write("outlived")
-`
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+)
 
 func startChain(t *testing.T, s *Sandbox) *os.File {
 	t.Helper()
-	return holdLock(t, s, "python3 -c '"+chain+"'")
+	return holdLock(t, s, "python3 -c '"+chaintest.Script+"'")
 }
 
 // startDetached starts a process that has left its session and its parent.
@@ -66,30 +45,26 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	if got := sh(t, s, command); got.Output != "locked\n" {
 		t.Fatalf("%+v", got)
 	}
-	f, err := os.Open(filepath.Join(s.place.home(), "lock"))
+	f, err := os.Open(filepath.Join(s.root.Home(), "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	if isFree(f) {
+	if chaintest.IsFree(f) {
 		t.Fatal("nobody holds the lock")
 	}
 	return f
-}
-
-func isFree(f *os.File) bool {
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
 // roomPID returns the process of the room, which was started by its guard if there
 // are no namespaces.
 func roomPID(t testing.TB, r *Room) int {
 	t.Helper()
-	pid := r.room.cmd.Process.Pid
-	if r.rung == Full {
+	pid := r.room.Cmd.Process.Pid
+	if r.level == engine.Full {
 		return pid
 	}
-	children, err := childrenOf(pid)
+	children, err := orphan.ChildrenOf(pid)
 	if err != nil || len(children) != 1 {
 		t.Fatalf("the guard has the children %v, %v", children, err)
 	}
@@ -101,12 +76,12 @@ func roomPID(t testing.TB, r *Room) int {
 // start meanwhile.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
 		for _, closed := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/closed %v", rung, closed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/closed %v", level, closed), func(t *testing.T) {
 				t.Parallel()
-				r := newRoomOn(t, rung)
-				s := newSandbox(t, r, SandboxOptions{})
+				r := newRoomOn(t, level)
+				s := newSandbox(t, r, engine.SandboxOptions{})
 				lock := startChain(t, s)
 				if !closed {
 					conn, err := s.Dial(t.Context(), 49983)
@@ -116,7 +91,7 @@ func TestChain(t *testing.T) {
 					fmt.Fprint(conn, "POST /run HTTP/1.0\r\nContent-Length: 30\r\n\r\n"+`{"Command":"kill -KILL $PPID"}`)
 					_, _ = io.Copy(io.Discard, conn) // until the agent is gone
 					conn.Close()
-					if got := sh(t, newSandbox(t, r, SandboxOptions{ID: "meanwhile"}), "echo alive"); got.Output != "alive\n" {
+					if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "meanwhile"}), "echo alive"); got.Output != "alive\n" {
 						t.Errorf("%+v", got)
 					}
 					<-s.Done()
@@ -124,7 +99,7 @@ func TestChain(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
-				if !isFree(lock) {
+				if !chaintest.IsFree(lock) {
 					t.Error("a chain goes on")
 				}
 				if text, err := io.ReadAll(lock); err != nil || len(text) > 0 {
@@ -139,11 +114,11 @@ func TestChain(t *testing.T) {
 // the room either.
 func TestRoomKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Restricted, None} {
-		t.Run(string(rung), func(t *testing.T) {
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			r := newRoomOn(t, rung)
-			s := newSandbox(t, r, SandboxOptions{})
+			r := newRoomOn(t, level)
+			s := newSandbox(t, r, engine.SandboxOptions{})
 			lock := startDetached(t, s)
 			if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -155,7 +130,7 @@ func TestRoomKilled(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if !isFree(lock) {
+			if !chaintest.IsFree(lock) {
 				t.Error("a process is left")
 			}
 		})
@@ -166,8 +141,8 @@ func TestRoomKilled(t *testing.T) {
 // says so.
 func TestProcessesLeft(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Isolation: Restricted})
-	s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "test"})
+	r := startRoom(t, Options{Isolation: engine.Restricted})
+	s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,82 +151,15 @@ func TestProcessesLeft(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	room := roomPID(t, r)
-	if err := errors.Join(unix.Kill(r.room.cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)); err != nil {
+	if err := errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}
 	<-s.Done()
 	// A group that could be removed had no process in it.
-	if err := s.Close(); errors.Is(err, ErrProcessesLeft) != (len(s.group.dirs) == 0) {
+	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.Dirs) == 0) {
 		t.Errorf("the sandbox: %v", err)
 	}
-	if err := r.Close(); !errors.Is(err, ErrProcessesLeft) {
+	if err := r.Close(); !errors.Is(err, engine.ErrProcessesLeft) {
 		t.Errorf("the room: %v", err)
-	}
-}
-
-// TestRemoveGroup: in a group processes end too, without any other help.
-func TestRemoveGroup(t *testing.T) {
-	t.Parallel()
-	mounts, err := cgroupMounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tried := 0
-	for _, m := range mounts {
-		if m.version == 1 && !slices.Contains(m.controllers, "pids") {
-			continue
-		}
-		dir := filepath.Join(m.own, "e2bctl-test-"+strings.ToLower(filepath.Base(t.TempDir()))+fmt.Sprint(os.Getpid()))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Logf("%s: %v", dir, err)
-			continue
-		}
-		tried++
-		home := t.TempDir()
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec python3 -c "$1"`, dir, chain)
-		cmd.Dir = home
-		if out, err := cmd.Output(); err != nil || string(out) != "locked\n" {
-			t.Errorf("%q, %v", out, err)
-		}
-		if err := removeGroups(context.Background(), []string{dir}); err != nil {
-			t.Errorf("version %d: %v", m.version, err)
-		}
-		lock, err := os.Open(filepath.Join(home, "lock"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer lock.Close()
-		if !isFree(lock) {
-			t.Errorf("version %d: the chain goes on", m.version)
-		}
-	}
-	if tried == 0 {
-		t.Skip("this user may not make control groups")
-	}
-}
-
-// TestChildrenOf: children are found in both ways, and it is an error if they
-// cannot be looked for.
-func TestChildrenOf(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	for name, list := range map[string]func(int) ([]int, error){"children": childrenOf, "scan": scanChildren} {
-		if pids, err := list(os.Getpid()); err != nil || !slices.Contains(pids, cmd.Process.Pid) {
-			t.Errorf("%s: %v, %v", name, pids, err)
-		}
-		if pids, err := list(1 << 30); err == nil {
-			t.Errorf("%s of no process: %v", name, pids)
-		}
-	}
-	broken := errors.New("no /proc")
-	if err := endOrphans(func() ([]int, error) { return nil, broken }); !errors.Is(err, broken) {
-		t.Errorf("endOrphans: %v", err)
 	}
 }

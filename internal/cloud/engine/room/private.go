@@ -3,22 +3,20 @@
 package room
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
@@ -33,7 +31,7 @@ import (
 // waits for the result.
 type private struct {
 	found  chan struct{} // closed when list and err are set; nil if nothing has to be hidden
-	list   []byte        // see readPrivate
+	list   []byte        // see inside.readPrivate
 	err    error
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -166,7 +164,7 @@ func readSurvey(file string) *survey.Snapshot {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0 || info.Size() > maxSurvey {
+	if err != nil || !info.Mode().IsRegular() || !instance.OwnedByUs(info) || info.Mode().Perm()&0o022 != 0 || info.Size() > maxSurvey {
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSurvey))
@@ -220,95 +218,4 @@ func (p *private) end() {
 		p.cancel()
 		p.work.Wait()
 	}
-}
-
-// maxPrivate bounds the list, which is read in the sandbox's first stage.
-const maxPrivate = 64 << 20
-
-// readPrivate reads the list: paths, each with a zero byte at its end.
-func readPrivate(f *os.File) (paths []string, err error) {
-	defer f.Close()
-	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxPrivate))
-	if err != nil {
-		return nil, fmt.Errorf("read what is not to be shown: %w", err)
-	}
-	for path := range bytes.SplitSeq(data, []byte{0}) {
-		if len(path) > 0 {
-			paths = append(paths, string(path))
-		}
-	}
-	return paths, nil
-}
-
-// below returns those of paths that are in the tree, as paths relative to it.
-func below(tree string, paths []string) (names []string) {
-	for _, path := range paths {
-		if name, found := strings.CutPrefix(path, tree+"/"); found {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// whiteOut hides names, paths below lower, in an overlay of lower and upper, before
-// the overlay is mounted. Their parent directories are made as they are in lower.
-func whiteOut(lower, upper string, names []string) error {
-	var made []string
-	for _, name := range names {
-		parents, err := copyParents(lower, upper, name)
-		if err != nil {
-			return err
-		}
-		made = append(made, parents...)
-		// The overlay takes this device as a sign that a file does not exist. A
-		// file that upper already has at this path is shown instead, and one that
-		// is gone from lower needs no sign.
-		err = unix.Mknod(filepath.Join(upper, name), unix.S_IFCHR, 0)
-		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("hide %s: %w", name, err)
-		}
-	}
-	for _, name := range made { // once no more files are made in them
-		var stat unix.Stat_t
-		if err := unix.Lstat(filepath.Join(lower, name), &stat); err != nil {
-			continue // it is gone, so there is no time to set
-		}
-		if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper, name), []unix.Timespec{stat.Atim, stat.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return fmt.Errorf("set the time of %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// copyParents makes the parent directories of name in upper, and returns those that
-// upper did not have. It stops at one that is gone from lower: name is gone with
-// it.
-func copyParents(lower, upper, name string) (made []string, err error) {
-	for i, c := range []byte(name) {
-		if c != '/' {
-			continue
-		}
-		parent := name[:i]
-		var stat unix.Stat_t
-		err := unix.Lstat(filepath.Join(lower, parent), &stat)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-			break
-		}
-		if err != nil {
-			return made, fmt.Errorf("look at %s: %w", parent, err)
-		}
-		to := filepath.Join(upper, parent)
-		err = unix.Mkdir(to, 0o700)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err == nil {
-			err = errors.Join(unix.Chown(to, int(stat.Uid), int(stat.Gid)), unix.Chmod(to, stat.Mode&0o7777))
-		}
-		if err != nil {
-			return made, fmt.Errorf("make %s: %w", parent, err)
-		}
-		made = append(made, parent)
-	}
-	return made, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
@@ -49,7 +50,7 @@ func TestPrivate(t *testing.T) {
 	if !r.ranged() {
 		t.Skip("files of the host's root are nobody's here")
 	}
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	for _, user := range []string{"root", "user"} {
 		got := call(t, s, "/run", testRequest{Command: "cd " + tree + " && find . | sort && cat public deep/er/public; stat -c '%Y %a %n' deep/er deep", User: user})
 		want := ".\n./deep\n./deep/er\n./deep/er/public\n./program\n./public\npublicdeep/er/public1000000000 755 deep/er\n1000000000 755 deep\n"
@@ -92,12 +93,12 @@ func TestPrivateLater(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(tree, "later"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	next, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(filepath.Dir(dir), "next")), Isolation: Full, Trees: []string{tree}})
+	next, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(filepath.Dir(dir), "next")), Isolation: engine.Full, Trees: []string{tree}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if got := sh(t, newSandbox(t, next, SandboxOptions{}), "ls "+tree); got.Output != "deep\nprogram\npublic\n" {
+	if got := sh(t, newSandbox(t, next, engine.SandboxOptions{}), "ls "+tree); got.Output != "deep\nprogram\npublic\n" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -111,7 +112,7 @@ func TestClosedTree(t *testing.T) {
 	}
 	r := startRoom(t, Options{Trees: []string{tree}})
 	defer r.Close()
-	if got := sh(t, newSandbox(t, r, SandboxOptions{}), "cat "+tree+"/secret"); got.Output != "secret" {
+	if got := sh(t, newSandbox(t, r, engine.SandboxOptions{}), "cat "+tree+"/secret"); got.Output != "secret" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -133,7 +134,7 @@ func TestTooPrivate(t *testing.T) {
 	if !r.ranged() {
 		t.Skip("files of the host's root are nobody's here")
 	}
-	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "none"}); !errors.Is(err, survey.ErrTooMany) || !strings.Contains(err.Error(), tree) {
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "none"}); !errors.Is(err, survey.ErrTooMany) || !strings.Contains(err.Error(), tree) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -5,8 +5,6 @@ package room
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +12,19 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
-	"syscall"
-	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
+
+// ErrRoomEnded: the room, and so every sandbox, has ended.
+var ErrRoomEnded = errors.New("the room ended")
 
 // Options configure [Start].
 type Options struct {
@@ -28,12 +32,12 @@ type Options struct {
 	// keeper removes it when the server ends. Files named survey-* beside it are
 	// kept for the next start.
 	Dir string
-	// Agent is the binary to re-execute; "" means this program. It must call
-	// [Reexec].
+	// Agent is the binary to re-execute; "" means this program. It must import
+	// package reexec.
 	Agent string
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
-	Isolation Isolation
+	Isolation engine.Isolation
 	// Trees are host directories that sandboxes show at the same path, each under a
 	// writable overlay that vanishes with the sandbox. /usr always is one of them.
 	// Files in them that are closed to others may be left out; see the package's
@@ -44,14 +48,14 @@ type Options struct {
 	// Processes is how many processes and threads all sandboxes together may have;
 	// 0 means half of what the machine has, or of what the server's user may have.
 	Processes int64
-	// Spare are the limits of one more sandbox that is kept ready in the background
+	// Warm are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
 	// memory of an idle agent.
-	Spare *Limits
-	// Zygote is the configuration of the process that kernels are forked from, in
-	// the form that the [Warm] of this binary understands. The process is made in
-	// the background, and only with Full isolation; nil makes none.
-	Zygote json.RawMessage
+	Warm *engine.Limits
+	// Zygote is the configuration of the process that kernels are forked from: its
+	// Python and System. The process is made in the background, and only with Full
+	// isolation; nil makes none.
+	Zygote *guest.Config
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -62,278 +66,40 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close
 // it.
 type Room struct {
-	options  Options
-	rung     Isolation
-	ids      roomIDs
-	report   Report
-	trees    []string
-	system   int // how many of trees are the system's
-	links    map[string]string
-	places   string // contains the directories of sandboxes without namespaces
-	binary   *os.File
-	groups   *groups
-	lock     *os.File
-	keeper   *process
-	keepLine *control
-	room     *process // the guard, if sandboxes run in place
-	line     *control
-	stop     func() error  // ends the room, and says why processes may be left
-	done     chan struct{} // closed when the room has ended and its sandboxes know
-	stderr   sync.WaitGroup
-	close    func() error
+	options       Options
+	level         engine.Isolation
+	ids           roomIDs
+	report        engine.Report
+	trees         []string
+	system        int // how many of trees are the system's
+	links         map[string]string
+	roots         string // contains the directories of sandboxes without namespaces
+	binary        *os.File
+	groups        *cgroup.Groups
+	lock          *os.File
+	keeper        *spawn.Process
+	keeperControl *wire.Conn
+	room          *spawn.Process // the guard, if sandboxes run in place
+	control       *wire.Conn
+	stop          func() error  // ends the room, and says why processes may be left
+	done          chan struct{} // closed when the room has ended and its sandboxes know
+	stderr        sync.WaitGroup
+	close         func() error
 
-	counted  counters // what this user may have, to be divided
-	private  private  // what is not shown of the trees
-	mappings mappings
-	spares   spares
-	flows    flowBudget
-	way      way // the egress path of sandboxes on this machine
-	zygote   zygote
-	boots    chan struct{} // one for each sandbox that is starting without a spare
+	counted    counter.Maxima // what this user may have, to be divided
+	private    private        // what is not shown of the trees
+	mappings   mappings
+	warm       warmPool
+	flows      flowBudget
+	egressPath wire.EgressPath // the egress path of sandboxes on this machine
+	zygote     zygote
+	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
 	sandboxes map[uint64]*Sandbox // those not yet closed
-}
-
-// Start makes the room, after it has tried once that the machine supports what the
-// isolation needs. ctx bounds only the start. An error that Is [ErrNoIsolation]
-// says what was tried. If Start fails nothing is left running, but o.Dir may be
-// left behind.
-func Start(ctx context.Context, o Options) (*Room, error) {
-	if len(os.Args) > 0 && os.Args[0] == argv0 {
-		return nil, errors.New("runtime: start a room: this process is an agent itself: its binary does not import the hook that makes it one")
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Path == "" {
-		o.Path = DefaultPath
-	}
-	if o.Processes == 0 {
-		var err error
-		if o.Processes, err = cloudProcesses(); err != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", err)
-		}
-	}
-	if o.Spare != nil {
-		if err := o.Spare.WithDefaults().check(); err != nil {
-			return nil, fmt.Errorf("runtime: start a room: %w", err)
-		}
-	}
-	r := &Room{
-		options:   o,
-		slots:     make(map[uint32]bool),
-		sandboxes: make(map[uint64]*Sandbox),
-		boots:     make(chan struct{}, 4*runtime.NumCPU()),
-	}
-	r.close = sync.OnceValue(r.end)
-	if err := r.flows.fill(); err != nil {
-		return nil, fmt.Errorf("runtime: start a room: %w", err)
-	}
-	if err := r.climb(ctx); err != nil {
-		return nil, errors.Join(err, r.close())
-	}
-	if o.Spare != nil {
-		r.keepSpare(ctx, o.Spare.WithDefaults())
-	}
-	r.keepZygote(ctx)
-	return r, nil
-}
-
-// climb starts the keeper and then the room, at the best available isolation level.
-func (r *Room) climb(ctx context.Context) (err error) {
-	o := r.options
-	if err := checkDir(o.Dir); err != nil {
-		return fmt.Errorf("runtime: start a room: instance directory %q: %w", o.Dir, err)
-	}
-	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
-		return fmt.Errorf("runtime: start a room: %w", err)
-	}
-	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
-		return fmt.Errorf("runtime: start a room: open the agent: %w", err)
-	}
-	if err := r.startKeeper(ctx); err != nil {
-		return fmt.Errorf("runtime: start a room: start the keeper: %w", err)
-	}
-	rungs := []Isolation{o.Isolation}
-	if o.Isolation == Auto {
-		rungs = []Isolation{Full, Restricted}
-	}
-	var refused NoIsolationError
-	for _, rung := range rungs {
-		err := r.startRung(ctx, rung)
-		if err == nil {
-			for _, a := range refused.Attempts {
-				r.note(fmt.Sprintf("this machine refuses isolation %q: %v", a.Isolation, a.Err))
-			}
-			return nil
-		}
-		_ = r.endRoom() // the reason why the level could not be started says more
-		if ctx.Err() != nil {
-			return fmt.Errorf("runtime: start a room: %w", context.Cause(ctx))
-		}
-		refused.Attempts = append(refused.Attempts, Attempt{rung, err})
-	}
-	return &refused
-}
-
-// checkDir refuses directories that the keeper must not remove.
-func checkDir(dir string) error {
-	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
-		return errors.New("not a clean absolute path")
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o077 != 0 {
-		return errors.New("not a directory of this user's own with mode 0700")
-	}
-	return nil
-}
-
-func (r *Room) startRung(ctx context.Context, rung Isolation) (err error) {
-	if rung != Full && rung != Restricted && rung != None {
-		return fmt.Errorf("there is no isolation %q", rung)
-	}
-	r.rung, r.way = rung, wayNone
-	if rung == Full {
-		r.way = wayTry
-	}
-	if r.ids, err = planIDs(); err != nil {
-		return err
-	}
-	if rung == Restricted && r.options.Isolation == Auto && !r.ids.ranged {
-		if err := keepsSignals(); err != nil {
-			return err
-		}
-	}
-	if rung == Full && r.ids.ranged {
-		r.findPrivate(ctx)
-	}
-	if err := r.makePlaces(); err != nil {
-		return err
-	}
-	if err := r.startRoom(ctx); err != nil {
-		return fmt.Errorf("start the room: %w", err)
-	}
-	if err := r.probe(ctx); err != nil {
-		return fmt.Errorf("try a sandbox: %w", err)
-	}
-	return nil
-}
-
-func (r *Room) startKeeper(ctx context.Context) error {
-	if err := reapStale(ctx, r.options.Dir); err != nil {
-		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
-	}
-	r.groups = createGroups("e2bctl-"+rand.Text(), r.options.Processes)
-	r.places = planPlaces(r.options.Dir)
-	spec := keeperSpec{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories()}
-	var err error
-	if r.lock, err = lockInstance(spec); err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
-	}
-	line, fd3, err := controlPair(maxMessage)
-	if err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
-	}
-	r.keepLine = line
-	keeper, err := start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, birthplace{})
-	fd3.Close() // now only the child has it open, so that its end is noticed
-	if err != nil {
-		return errors.Join(err, removeGroups(ctx, spec.Groups))
-	}
-	err = line.greet(ctx, roleKeeper, spec, r.lock)
-	if err == nil {
-		err = line.await(ctx, handshakeTimeout)
-	}
-	if err != nil {
-		keeper.kill() // whatever this process is, it is not a keeper
-		return errors.Join(notAnAgent(err), removeGroups(context.WithoutCancel(ctx), spec.Groups))
-	}
-	r.keeper = keeper
-	return nil
-}
-
-// await waits until the child says that it is ready.
-func (c *control) await(ctx context.Context, d time.Duration) error {
-	defer c.deadline(ctx, d)()
-	_, _, err := c.expect(kindReady, 0)
-	return because(ctx, err)
-}
-
-func (r *Room) startRoom(ctx context.Context) error {
-	line, fd3, err := controlPair(maxMessage)
-	if err != nil {
-		return err
-	}
-	from, to, err := os.Pipe()
-	if err != nil {
-		line.close()
-		fd3.Close()
-		return err
-	}
-	var process *process
-	var guard *control
-	if r.rung == Full {
-		at := birthplace{}
-		if r.ids.ranged {
-			at.owner = idBase
-		}
-		process, err = start(r.binary, fd3, to, roomAttr(r.ids), at)
-	} else {
-		process, guard, err = r.startGuard(ctx, fd3, to)
-	}
-	to.Close()
-	fd3.Close()
-	if err != nil {
-		line.close()
-		from.Close()
-		return err
-	}
-	r.stderr.Go(func() { r.logStderr(from) })
-	r.room, r.line, r.done, r.closed = process, line, nil, false
-	r.stop = sync.OnceValue(func() error { return stopRoom(process, line, guard) })
-	spec, err := r.roomSpec()
-	if err != nil {
-		return err
-	}
-	home, err := r.groups.openHome()
-	if err != nil {
-		return err
-	}
-	err = line.greet(ctx, roleRoom, spec, home...)
-	closeAll(home)
-	if err != nil {
-		return err
-	}
-	if err := line.await(ctx, 10*time.Second); err != nil {
-		return err
-	}
-	r.done = make(chan struct{})
-	go r.serve()
-	return nil
-}
-
-// roomSpec returns what the room is told.
-func (r *Room) roomSpec() (spec roomSpec, err error) {
-	if r.rung != Full {
-		return roomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
-	}
-	if r.counted, err = readCounters(); err != nil {
-		return roomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
-	}
-	spec = roomSpec{Ranged: r.ids.ranged, Counters: r.counted.part(cloudPart), Processes: uint64(r.options.Processes)}
-	spec.Limits, err = countedLimits(cloudPart)
-	if r.ids.ranged { // a maximum applies to each sandbox, because each has an owner of its own
-		spec.Counters = r.counted.part(sandboxPart)
-		spec.Limits, err = sandboxLimits()
-	}
-	return spec, err
 }
 
 // logStderr logs what the room and the agents write to stderr, which is what a Go
@@ -356,10 +122,10 @@ func (r *Room) logStderr(from *os.File) {
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
-		m, files, err := r.line.receive(1)
+		m, files, err := r.control.Receive(1)
 		if err != nil {
 			// The room is gone, or sends nonsense and ends with its socket.
-			ended := message{Kind: kindExited}
+			ended := wire.Message{Kind: wire.KindExited}
 			if err := r.stop(); err != nil {
 				ended.Error = err.Error()
 			}
@@ -376,7 +142,7 @@ func (r *Room) serve() {
 		s := r.sandboxes[m.ID]
 		r.mu.Unlock()
 		if s == nil {
-			closeAll(files)
+			wire.CloseAll(files)
 			continue
 		}
 		s.roomSaid(m, files, nil)
@@ -394,8 +160,8 @@ func (r *Room) register(s *Sandbox) error {
 	for r.slots[slot] {
 		slot++
 	}
-	if slot >= slotsCount {
-		return fmt.Errorf("%w: %d sandboxes", ErrTooMany, len(r.slots))
+	if slot >= spawn.SlotsCount {
+		return fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
 	}
 	r.next++
 	s.number, s.slot = r.next, slot
@@ -413,14 +179,7 @@ func (r *Room) release(s *Sandbox) {
 
 // ranged reports whether a sandbox has a range of ids, and so both a root and a
 // user.
-func (r *Room) ranged() bool { return r.ids.ranged && r.rung == Full }
-
-// Report describes what the machine provides.
-func (r *Room) Report() Report {
-	report := r.report
-	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
-	return report
-}
+func (r *Room) ranged() bool { return r.ids.ranged && r.level == engine.Full }
 
 // Done returns a channel that is closed when the room has ended, by Close or by
 // itself.
@@ -428,13 +187,13 @@ func (r *Room) Done() <-chan struct{} { return r.done }
 
 // Close ends all sandboxes and the room. When it returns nil their processes are
 // dead, and the control groups and the instance directory are gone. An error that
-// Is [ErrProcessesLeft] says that processes may still run, which only happens
+// Is [engine.ErrProcessesLeft] says that processes may still run, which only happens
 // without namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
 	r.private.end()
-	r.spares.end()
+	r.warm.end()
 	r.zygote.end()
 	r.mu.Lock()
 	r.closed = true
@@ -453,17 +212,17 @@ func (r *Room) end() error {
 	if r.lock != nil {
 		r.lock.Close()
 	}
-	if r.keepLine != nil {
-		r.keepLine.close()
+	if r.keeperControl != nil {
+		r.keeperControl.Close()
 	}
 	if r.keeper != nil {
-		<-r.keeper.done
+		<-r.keeper.Done
 	}
 	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
 		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
 	}
 	if left != nil {
-		return fmt.Errorf("runtime: close the room: %w", left)
+		return fmt.Errorf("room: close: %w", left)
 	}
 	return nil
 }
@@ -471,19 +230,19 @@ func (r *Room) end() error {
 // stopRoom ends the room's process. The kernel ends everything in its namespaces.
 // Without namespaces the room does that when its socket closes, and after it the
 // guard, which says whether anything is left.
-func stopRoom(room *process, line, guard *control) error {
-	line.close()
+func stopRoom(room *spawn.Process, conn, guard *wire.Conn) error {
+	conn.Close()
 	if guard == nil {
-		room.kill()
+		room.Kill()
 		return nil
 	}
-	<-room.done
+	<-room.Done
 	return verdict(guard)
 }
 
 // endRoom ends the room's process and everything in it.
 func (r *Room) endRoom() error {
-	if r.line == nil {
+	if r.control == nil {
 		return nil
 	}
 	err := r.stop()
@@ -492,71 +251,9 @@ func (r *Room) endRoom() error {
 	}
 	r.stderr.Wait()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrProcessesLeft, err)
+		return fmt.Errorf("%w: %w", engine.ErrProcessesLeft, err)
 	}
 	return nil
-}
-
-func (r *Room) fillReport(notes, hidden []string) {
-	r.report = Report{
-		Isolation: r.rung,
-		IDs:       1,
-		Memory:    r.groups.how("memory"),
-		CPU:       r.groups.how("cpu"),
-		Processes: r.groups.how("pids"),
-		Disk:      "size of the tmpfs",
-		Notes:     notes,
-		Hidden:    hidden,
-	}
-	if r.report.Memory == "" {
-		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.why["memory"]
-	}
-	if r.report.CPU == "" {
-		r.report.CPU = "not enforced: " + r.groups.why["cpu"]
-	}
-	switch {
-	case r.rung != Full:
-		r.report.Disk = "not enforced: no file system of its own"
-		if r.report.Processes == "" {
-			r.report.Processes = "not enforced: " + r.groups.why["pids"]
-		}
-	case r.report.Processes == "":
-		r.report.Processes = "RLIMIT_NPROC of the user namespace"
-	}
-	if r.groups.unbounded != nil {
-		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.unbounded))
-	}
-	switch {
-	case r.ranged():
-		r.report.IDs = slotSize
-	case r.rung == Full:
-		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
-	case r.rung == Restricted:
-		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
-		if !r.ids.ranged {
-			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
-		}
-		r.noteLandlock()
-	case r.rung == None:
-		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
-	}
-}
-
-func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }
-
-// probe makes a sandbox and throws it away: what the machine can do is found out by
-// doing it, never by reading a setting.
-func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, Limits{}.WithDefaults(), forProbe)
-	if err != nil {
-		return err
-	}
-	if err := s.begin(ctx, SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, roleProbe); err != nil {
-		return err
-	}
-	r.fillReport(s.notes, s.hidden)
-	r.judgeWay(s)
-	return s.Close()
 }
 
 var _ io.Closer = (*Room)(nil)

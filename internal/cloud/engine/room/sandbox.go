@@ -4,7 +4,6 @@ package room
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,28 +11,18 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// SandboxOptions configure [Room.NewSandbox].
-type SandboxOptions struct {
-	// ID is the sandbox's name and hostname: letters, digits and hyphens, at most
-	// 63 characters.
-	ID     string
-	Limits Limits
-	// Config is passed to the agent unchanged; at most 1 MiB of JSON.
-	Config json.RawMessage
-	// Egress connects the sandbox to the outside; nil means that there is no egress
-	// path, and that none can be set later.
-	Egress Egress
-}
-
-// Bounds of one sandbox, enforced by the server.
+// Bounds of one sandbox, enforced by the server; those that its agent keeps too are
+// in package wire.
 const (
-	maxStreams   = 1024    // connections to its ports
 	maxEgress    = 320     // connections out of it, including those its proxy carries
-	maxDialling  = 128     // of those, not yet connected
 	maxOpenFiles = 1 << 19 // of one process inside
-	dialTimeout  = 10 * time.Second
 	bootTimeout  = 30 * time.Second
 )
 
@@ -41,14 +30,14 @@ const (
 // close it.
 type Sandbox struct {
 	room    *Room
-	options SandboxOptions
-	limits  Limits
+	options engine.SandboxOptions
+	limits  engine.Limits
 	purpose purpose
 	number  uint64
 	slot    uint32
-	group   *group
-	place   *place // without namespaces
-	agent   *control
+	group   *cgroup.Group
+	root    *place.Root // without namespaces
+	agent   *wire.Conn
 	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
 	hidden  []string // trees that are not shown to it
@@ -64,12 +53,12 @@ type Sandbox struct {
 	dialling chan struct{} // one for each connection out that is not established yet
 	carried  flowCount     // the connections out of it
 	exit     *exit         // nil: the only way out is the agent's proxy
-	noWay    string        // why it has no exit, if that was to be found out
+	noExit   string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
-	change   func(Egress) // sets egress
-	refusing atomic.Bool  // connections were refused, and that was logged
-	kernels  allowance    // how many kernels may be forked for it
-	ttys     terminals    // that were opened for it
+	change   func(engine.Egress) // sets egress
+	refusing atomic.Bool         // connections were refused, and that was logged
+	kernels  allowance           // how many kernels may be forked for it
+	ttys     terminals           // that were opened for it
 	flows    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -86,27 +75,27 @@ type purpose int
 
 const (
 	forUse   purpose = iota
-	forSpare         // made before it is known for whom
+	forPool          // made before it is known for whom
 	forProbe         // made to be thrown away
 )
 
 // NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds only
 // the start.
-func (r *Room) NewSandbox(ctx context.Context, o SandboxOptions) (*Sandbox, error) {
+func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	s, err := r.newSandbox(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("runtime: start sandbox %.63s: %w", o.ID, err)
+		return nil, fmt.Errorf("room: start sandbox %.63s: %w", o.ID, err)
 	}
 	return s, nil
 }
 
 // roomSaid handles what the room says about this sandbox.
-func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
+func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	switch {
-	case m.Kind == kindSpawned && len(files) == 1:
+	case m.Kind == wire.KindSpawned && len(files) == 1:
 		s.spawned <- spawned{pidfd: files[0]}
-	case m.Kind == kindNamed:
-		closeAll(files)
+	case m.Kind == wire.KindNamed:
+		wire.CloseAll(files)
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
@@ -115,15 +104,15 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		case s.named <- err:
 		default: // the room was not asked
 		}
-	case m.Kind == kindFailed:
-		closeAll(files)
+	case m.Kind == wire.KindFailed:
+		wire.CloseAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
-	case m.Kind == kindEnding:
-		closeAll(files)
-		s.group.stopForks()
-	case m.Kind == kindExited:
-		closeAll(files)
+	case m.Kind == wire.KindEnding:
+		wire.CloseAll(files)
+		s.group.StopForks()
+	case m.Kind == wire.KindExited:
+		wire.CloseAll(files)
 		select {
 		case <-s.exited:
 			return // the room has ended
@@ -131,7 +120,7 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 		}
 		s.status = syscall.WaitStatus(m.Status)
 		if m.Error != "" {
-			s.left = fmt.Errorf("%w: %s", ErrProcessesLeft, m.Error)
+			s.left = fmt.Errorf("%w: %s", engine.ErrProcessesLeft, m.Error)
 		}
 		if ended != nil {
 			s.fail(ended)
@@ -148,15 +137,15 @@ func (s *Sandbox) roomSaid(m message, files []*os.File, ended error) {
 func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
 
 func (r *Room) killProcess(s *Sandbox) {
-	_ = r.line.send(message{Kind: kindKill, ID: s.number}) // if the room is gone, so is the process
+	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
 // Done returns a channel that is closed when the sandbox has ended and nothing of
 // it is left.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Err returns why the sandbox ended: nil before its end, then [ErrClosed],
-// [ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+// Err returns why the sandbox ended: nil before its end, then [engine.ErrClosed],
+// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
 func (s *Sandbox) Err() error {
 	select {
 	case <-s.done:
@@ -172,14 +161,14 @@ func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0
 	}
-	return s.group.oomKills()
+	return s.group.OOMKills()
 }
 
 // Close ends the sandbox. When it returns nil, everything in it is dead, even if it
-// had ended by itself. An error that Is [ErrProcessesLeft] says that some of its
-// processes may still run, which only happens without namespaces.
+// had ended by itself. An error that Is [engine.ErrProcessesLeft] says that some of
+// its processes may still run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
-	s.fail(ErrClosed)
+	s.fail(engine.ErrClosed)
 	return s.close()
 }
 
@@ -194,7 +183,7 @@ func (s *Sandbox) end() error {
 	s.room.killProcess(s)
 	<-s.exited
 	if s.agent != nil {
-		s.agent.close()
+		s.agent.Close()
 	}
 	s.exit.close()
 	s.flows.Wait()
@@ -203,14 +192,14 @@ func (s *Sandbox) end() error {
 	}
 	err := s.left
 	if s.group != nil {
-		removed := s.group.remove()
-		if removed == nil && len(s.group.dirs) > 0 {
+		removed := s.group.Remove()
+		if removed == nil && len(s.group.Dirs) > 0 {
 			err = nil // there was nothing left in it
 		}
 		err = errors.Join(err, removed)
 	}
-	if s.place != nil {
-		err = errors.Join(err, removePlace(s.place.Dir))
+	if s.root != nil {
+		err = errors.Join(err, place.Remove(s.root.Dir))
 	}
 	s.room.release(s)
 	close(s.done)

@@ -19,12 +19,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 func TestTools(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{ID: "tools"})
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "tools"})
 	tests := []struct{ needs, command, want string }{
 		{"sh", "hostname; echo $$ | grep -q . && pwd", "tools\n/home/user\n"},
 		{"bash", "bash -l -c 'echo $SHELL; cat <(echo fd)'", "/bin/bash\nfd\n"},
@@ -71,7 +75,7 @@ func TestTemplate(t *testing.T) {
 			t.Skipf("the template is not writable here: %s", note)
 		}
 	}
-	a, b := newSandbox(t, r, SandboxOptions{ID: "a"}), newSandbox(t, r, SandboxOptions{ID: "b"})
+	a, b := newSandbox(t, r, engine.SandboxOptions{ID: "a"}), newSandbox(t, r, engine.SandboxOptions{ID: "b"})
 	for _, user := range []string{"root", "user"} {
 		write := "set -e; echo changed > " + tree + "/bin/tool; touch " + tree + "/new-$$ " + tree + "/bin/new-$$; mkdir " + tree + "/d-$$"
 		if got := call(t, a, "/run", testRequest{Command: write, User: user}); got.Status != 0 {
@@ -123,8 +127,8 @@ print('up',flush=True)
 s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do sleep 0.01; done`
 	var all []*Sandbox
 	for _, id := range []string{"one", "two"} {
-		s := newSandbox(t, r, SandboxOptions{ID: id})
-		if _, err := s.Dial(t.Context(), 3000); !errors.Is(err, ErrPortClosed) {
+		s := newSandbox(t, r, engine.SandboxOptions{ID: id})
+		if _, err := s.Dial(t.Context(), 3000); !errors.Is(err, engine.ErrPortClosed) {
 			t.Errorf("%s: dialling a closed port: %v", id, err)
 		}
 		all = append(all, s)
@@ -151,10 +155,10 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 	if err := all[0].Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := all[0].Dial(t.Context(), 3000); !errors.Is(err, ErrGone) {
+	if _, err := all[0].Dial(t.Context(), 3000); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("dialling a closed sandbox: %v", err)
 	}
-	if err := all[0].Err(); !errors.Is(err, ErrClosed) {
+	if err := all[0].Err(); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("a closed sandbox ended by %v", err)
 	}
 	if got := sh(t, all[1], "hostname"); got.Output != "two\n" {
@@ -165,8 +169,8 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	big, _ := json.Marshal(strings.Repeat("x", maxConfig-2))
-	s := newSandbox(t, r, SandboxOptions{Config: big})
+	big, _ := json.Marshal(strings.Repeat("x", guest.MaxConfig-2))
+	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
 		t.Fatal(err)
@@ -177,11 +181,11 @@ func TestConfig(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), string(big)) {
 		t.Errorf("%d bytes of configuration, %v", len(data), err)
 	}
-	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
 		t.Error("a configuration over the bound was taken")
 	}
 	for _, id := range []string{"", "a/b", "..", strings.Repeat("x", 64)} {
-		if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: id}); err == nil {
+		if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: id}); err == nil {
 			t.Errorf("id %q was taken", id)
 		}
 	}
@@ -195,7 +199,7 @@ func TestEgress(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	var asked atomic.Value
-	s := newSandbox(t, r, SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
+	s := newSandbox(t, r, engine.SandboxOptions{Egress: &testEgress{dial: func(_ context.Context, host string, port uint16) (net.Conn, error) {
 		asked.Store(fmt.Sprint(host, ":", port))
 		if host == "denied.test" {
 			return nil, denied{errors.New("denied.test is denied")}
@@ -218,7 +222,7 @@ func TestEgress(t *testing.T) {
 	if got := call(t, s, "/egress", testRequest{Host: "denied.test", Port: 80}); !strings.Contains(got.Error, "denied.test is denied") {
 		t.Errorf("got %+v", got)
 	}
-	off := newSandbox(t, r, SandboxOptions{ID: "off"})
+	off := newSandbox(t, r, engine.SandboxOptions{ID: "off"})
 	if got := call(t, off, "/egress", testRequest{Host: "allowed.test", Port: 443}); !strings.Contains(got.Error, "internet access is off") {
 		t.Errorf("got %+v", got)
 	}
@@ -229,9 +233,9 @@ func TestEgress(t *testing.T) {
 func TestHijackedAgent(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	for path, why := range map[string]string{"/break": ErrProtocol.Error(), "/kernel/spoof": ErrProtocol.Error(), "/fail": "no, I did not"} {
+	for path, why := range map[string]string{"/break": wire.ErrProtocol.Error(), "/kernel/spoof": wire.ErrProtocol.Error(), "/fail": "no, I did not"} {
 		t.Run(path, func(t *testing.T) {
-			s := newSandbox(t, r, SandboxOptions{})
+			s := newSandbox(t, r, engine.SandboxOptions{})
 			conn, err := s.Dial(t.Context(), 49983)
 			if err != nil {
 				t.Fatal(err)
@@ -250,18 +254,18 @@ func TestHijackedAgent(t *testing.T) {
 	}
 }
 
-// TestOpenFiles: the limit inside is below the server's, see sendInit.
+// TestOpenFiles: the limit inside is below the server's, see shareFiles.
 func TestOpenFiles(t *testing.T) {
 	t.Parallel()
 	var server unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
 		t.Fatal(err)
 	}
-	for _, rung := range []Isolation{Full, Restricted} {
-		s := newSandbox(t, newRoomOn(t, rung), SandboxOptions{})
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{})
 		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
 		if n, err := strconv.ParseUint(got, 10, 64); err != nil || n > server.Max/2 {
-			t.Errorf("%s: %s inside, %d outside", rung, got, server.Max)
+			t.Errorf("%s: %s inside, %d outside", level, got, server.Max)
 		}
 	}
 }
@@ -271,10 +275,10 @@ func TestLimits(t *testing.T) {
 	r := newRoom(t)
 	t.Logf("%+v", r.Report())
 	memory := int64(256 << 20)
-	if r.groups.how("memory") == "" {
+	if r.groups.How("memory") == "" {
 		memory = 1 << 30 // the agent itself is under RLIMIT_DATA, and large with -race
 	}
-	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
 	t.Run("disk", func(t *testing.T) {
 		got := sh(t, s, "dd if=/dev/zero of=/tmp/big bs=1M count=64; dd if=/dev/zero of=/usr/big bs=1M count=64; rm -f /tmp/big /usr/big")
 		if strings.Count(got.Output, "No space left on device") != 2 {
@@ -286,7 +290,7 @@ func TestLimits(t *testing.T) {
 		if got.Status == 0 {
 			t.Errorf("%d bytes fit into %d: %+v", 3*memory/2, memory, got)
 		}
-		if r.groups.how("memory") != "" && s.OOMKills() == 0 {
+		if r.groups.How("memory") != "" && s.OOMKills() == 0 {
 			t.Error("the kill is not counted")
 		}
 		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
@@ -299,7 +303,7 @@ n = 0
 try:
   while n < 10**5: os.openpty(); n += 1
 except OSError: print(n)'`)
-		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > maxTerminals {
+		if n, err := strconv.Atoi(strings.TrimSpace(got.Output)); err != nil || n > guest.MaxTerminals {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -308,7 +312,8 @@ except OSError: print(n)'`)
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
 			t.Errorf("200 processes fit into 64: %+v", got)
 		}
-		// The agent is alive all the time, and starts processes again when there is room.
+		// The agent is alive all the time, and starts processes again when there is
+		// room.
 		until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
 	})
 }
@@ -318,13 +323,13 @@ except OSError: print(n)'`)
 func TestAgentOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	if r.groups.how("memory") == "" {
+	if r.groups.How("memory") == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
 			t.Fatal(r.Report().Memory) // root's own groups are there, or something is broken
 		}
 		t.Skip(r.Report().Memory)
 	}
-	s := newSandbox(t, r, SandboxOptions{Limits: Limits{MemoryBytes: 64 << 20}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 64 << 20}})
 	conn, err := s.Dial(t.Context(), 49983)
 	if err != nil {
 		t.Fatal(err)
@@ -339,10 +344,10 @@ func TestAgentOutOfMemory(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it lives on")
 	}
-	if err := s.Err(); !errors.Is(err, ErrOutOfMemory) {
+	if err := s.Err(); !errors.Is(err, engine.ErrOutOfMemory) {
 		t.Errorf("it ended by %v", err)
 	}
-	if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, ErrGone) {
+	if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("dialling it: %v", err)
 	}
 }
@@ -373,7 +378,7 @@ func TestNewSandboxCancelled(t *testing.T) {
 	r := newRoom(t)
 	for d := range 12 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(d)*time.Millisecond)
-		s, err := r.NewSandbox(ctx, SandboxOptions{ID: "hurried"})
+		s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "hurried"})
 		cancel()
 		if err == nil {
 			s.Close()
@@ -389,9 +394,9 @@ func TestNewSandboxCancelled(t *testing.T) {
 // TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
 func TestInARow(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Spare: &Limits{}})
+	r := startRoom(t, Options{Warm: &engine.Limits{}})
 	for i := range 100 {
-		s, err := r.NewSandbox(t.Context(), SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
+		s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,14 +404,14 @@ func TestInARow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.spares.end() // so that none is being made
+	r.warm.end() // so that none is being made
 	r.mu.Lock()
 	sandboxes, slots := len(r.sandboxes), len(r.slots)
 	r.mu.Unlock()
-	if sandboxes > 1 || slots > 1 { // the spare
+	if sandboxes > 1 || slots > 1 { // the warm sandbox
 		t.Errorf("%d sandboxes and %d slots are left", sandboxes, slots)
 	}
-	for _, dir := range r.groups.directories() {
+	for _, dir := range r.groups.Directories() {
 		if below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")); err != nil || len(below) > 1 {
 			t.Errorf("groups left: %v, %v", below, err)
 		}
@@ -419,9 +424,9 @@ func TestInARow(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{})
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Places: r.places, Groups: r.groups.directories(), Pids: []int{r.keeper.cmd.Process.Pid, r.room.cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, agentPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no agent to look for")
 	}
@@ -433,7 +438,7 @@ func TestClose(t *testing.T) {
 	if what := l.remains(); what != "" {
 		t.Errorf("%s is left", what)
 	}
-	if _, err := r.NewSandbox(t.Context(), SandboxOptions{ID: "late"}); !errors.Is(err, ErrRoomEnded) {
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "late"}); !errors.Is(err, ErrRoomEnded) {
 		t.Errorf("a sandbox of a closed room: %v", err)
 	}
 	select {
@@ -457,7 +462,7 @@ func TestInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRoom(t)
-	s := newSandbox(t, r, SandboxOptions{})
+	s := newSandbox(t, r, engine.SandboxOptions{})
 	to.Close()
 	ended := make(chan error, 1)
 	go func() {
@@ -485,7 +490,7 @@ func (l left) remains() string {
 			return fmt.Sprintf("process %d", pid)
 		}
 	}
-	for _, path := range append(l.Groups, l.Dir, l.Places) {
+	for _, path := range append(l.Groups, l.Dir, l.Roots) {
 		if path != "" && exists(path) {
 			return path
 		}
@@ -497,22 +502,22 @@ func (l left) remains() string {
 // server and the keeper, once another server starts.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
-	for _, rung := range []Isolation{Full, Restricted, None} {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		for _, both := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/keeper killed %v", rung, both), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/keeper killed %v", level, both), func(t *testing.T) {
 				t.Parallel()
-				newRoomOn(t, rung) // skips where there is none
-				killServer(t, rung, both)
+				newRoomOn(t, level) // skips where there is none
+				killServer(t, level, both)
 			})
 		}
 	}
 }
 
-func killServer(t *testing.T, rung Isolation, both bool) {
+func killServer(t *testing.T, level engine.Isolation, both bool) {
 	parent := t.TempDir()
 	dir := mkdir(t, filepath.Join(parent, "instance"))
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "RUNTIME_TEST_SERVER="+dir, "RUNTIME_TEST_RUNG="+string(rung))
+	cmd.Env = append(os.Environ(), "ROOM_TEST_SERVER="+dir, "ROOM_TEST_LEVEL="+string(level))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -539,7 +544,7 @@ func killServer(t *testing.T, rung Isolation, both bool) {
 		if l.remains() == "" {
 			t.Fatal("there is nothing to reap")
 		}
-		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: rung})
+		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: level})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -572,32 +577,32 @@ func mkdir(t testing.TB, dir string) string {
 	return dir
 }
 
-// TestForeignBinary: a program that does not call Reexec is named as the reason.
+// TestForeignBinary: a program that does not say hello is named as the reason.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
-	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: Full})
+	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: engine.Full})
 	if err == nil || !strings.Contains(err.Error(), "WithAgent") {
 		t.Errorf("starting cat as the agent: %v", err)
 	}
 }
 
-// BenchmarkNewSandbox measures the time to the first connection; with a spare, of
-// sandboxes that are not requested faster than spares are made.
+// BenchmarkNewSandbox measures the time to the first connection; with a warm
+// sandbox, of sandboxes that are not requested faster than warm sandboxes are made.
 func BenchmarkNewSandbox(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
-	b.Run("spare", func(b *testing.B) { benchmarkNewSandbox(b, &Limits{}) })
+	b.Run("warm", func(b *testing.B) { benchmarkNewSandbox(b, &engine.Limits{}) })
 }
 
-func benchmarkNewSandbox(b *testing.B, spare *Limits) {
-	r := startRoom(b, Options{Spare: spare})
+func benchmarkNewSandbox(b *testing.B, warm *engine.Limits) {
+	r := startRoom(b, Options{Warm: warm})
 	defer r.Close()
 	for b.Loop() {
 		b.StopTimer()
-		if spare != nil {
-			readySpare(b, r)
+		if warm != nil {
+			readyWarm(b, r)
 		}
 		b.StartTimer()
-		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "bench"})
+		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 // BenchmarkStart measures the start of a cloud until the first sandbox answers,
-// with the trees and the spare that a cloud has.
+// with the trees and the warm sandbox that a cloud has.
 func BenchmarkStart(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
 	if err != nil {
@@ -19,9 +20,9 @@ func BenchmarkStart(b *testing.B) {
 	var start time.Duration
 	for b.Loop() {
 		began := time.Now()
-		r := startRoom(b, Options{Trees: env.Trees, Spare: &Limits{}})
+		r := startRoom(b, Options{Trees: env.Trees, Warm: &engine.Limits{}})
 		start += time.Since(began)
-		s, err := r.NewSandbox(b.Context(), SandboxOptions{ID: "first"})
+		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "first"})
 		if err != nil {
 			b.Fatal(err)
 		}

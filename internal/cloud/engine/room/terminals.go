@@ -3,14 +3,15 @@
 package room
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
@@ -45,15 +46,15 @@ func (n terminalName) open() bool {
 // add opens another terminal, unless the sandbox has as many as it may have.
 func (t *terminals) add() (controller, tty *os.File, err error) {
 	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
-	if len(*t) >= maxTerminals {
-		return nil, nil, fmt.Errorf("%w: %d terminals are open", ErrTooMany, maxTerminals)
+	if len(*t) >= guest.MaxTerminals {
+		return nil, nil, fmt.Errorf("%w: %d terminals are open", engine.ErrTooMany, guest.MaxTerminals)
 	}
 	if controller, tty, err = pty.Open(); err != nil {
 		return nil, nil, err
 	}
 	name, err := named(tty)
 	if err != nil {
-		closeAll([]*os.File{controller, tty})
+		wire.CloseAll([]*os.File{controller, tty})
 		return nil, nil, err
 	}
 	*t = append(*t, name)
@@ -67,24 +68,7 @@ func (s *Sandbox) giveTerminal(id uint64) error {
 		return s.refuse(id, err)
 	}
 	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.send(message{Kind: kindTerminal, ID: id}, controller, tty)
-	closeAll([]*os.File{controller, tty})
+	_ = s.agent.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
+	wire.CloseAll([]*os.File{controller, tty})
 	return nil
-}
-
-// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
-// wait for it. In a restricted sandbox the server opens it: programs can use it as
-// their standard files and as /dev/tty, but cannot open it by its own name.
-func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
-	if !g.restricted {
-		return pty.Open()
-	}
-	files, err := g.ask(ctx, message{Kind: kindTerminal}, 2)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, nil, errors.New("runtime: open a terminal: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return files[0], files[1], nil
 }

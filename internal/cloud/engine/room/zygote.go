@@ -13,6 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 const (
@@ -30,13 +36,16 @@ const (
 	maxZygotePause = time.Minute
 )
 
+// zygoteDisk bounds what is written while the zygote loads; nobody reads it.
+const zygoteDisk = 64 << 20
+
 // errNoZygote: there is no zygote now, and kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
 // zygote is the server's side of the one process that kernels are forked from.
 type zygote struct {
 	mu      sync.Mutex
-	line    *control           // control connection; nil while no zygote is warm
+	control *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
 	cancel  context.CancelFunc // nil without zygotes
@@ -46,13 +55,13 @@ type zygote struct {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
 // or has nothing to load, it is not tried again: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.rung != Full || r.options.Zygote == nil {
+	if r.level != engine.Full || r.options.Zygote == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.zygote.cancel = cancel
 	r.zygote.keeping.Go(func() {
-		r.spares.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
+		r.warm.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
 		if err := r.private.wait(ctx); err != nil {
 			return // there is no sandbox either
 		}
@@ -63,7 +72,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 				return
 			}
 			r.options.Logger.DebugContext(ctx, "the zygote ended", "error", err)
-			if !errors.Is(err, errPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return
 			}
 			if time.Since(began) > maxZygotePause {
@@ -82,55 +91,55 @@ func (r *Room) keepZygote(ctx context.Context) {
 
 // liveZygote runs one zygote until its end.
 func (r *Room) liveZygote(ctx context.Context) error {
-	line, fd3, err := controlPair(maxAgentMessage)
+	conn, fd3, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		return err
 	}
-	defer line.close()
+	defer conn.Close()
 	r.mu.Lock()
 	r.next++
 	number := r.next
 	r.mu.Unlock()
-	err = r.line.send(message{Kind: kindSpawn, ID: number, Role: roleZygote}, fd3)
+	err = r.control.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	defer func() { _ = r.line.send(message{Kind: kindKill, ID: number}) }() // if the room is gone, so is the process
-	spec := zygoteSpec{
-		initSpec: initSpec{
+	defer func() { _ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: number}) }() // if the room is gone, so is the process
+	spec := wire.ZygoteSpec{
+		InitSpec: wire.InitSpec{
 			Ranged: r.ranged(), Path: r.options.Path, Trees: r.trees, Mounted: make([]bool, len(r.trees)), Links: r.links, Disk: zygoteDisk,
 		},
-		Config: r.options.Zygote,
+		Config: *r.options.Zygote,
 	}
 	mounts, err := r.zygoteTrees(&spec)
 	if err != nil {
 		return err
 	}
-	err = line.greet(ctx, roleZygote, spec, mounts...)
-	closeAll(mounts)
+	err = conn.Handshake(ctx, wire.RoleZygote, spec, mounts...)
+	wire.CloseAll(mounts)
 	if err != nil {
 		return err
 	}
-	if err := line.await(ctx, warmTimeout); err != nil {
+	if err := conn.AwaitReady(ctx, warmTimeout); err != nil {
 		return err
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
-	r.zygote.set(line)
+	r.zygote.set(conn)
 	defer r.zygote.set(nil)
-	defer context.AfterFunc(ctx, line.close)()
-	_, _, err = line.expect("", 0) // it has nothing more to say, so whatever arrives is its end
+	defer context.AfterFunc(ctx, conn.Close)()
+	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
 	return err
 }
 
 // zygoteTrees makes mounts of the trees that only the server can reach, with the
 // room's root in place of the host's, and the list of files in them that must not
 // be shown.
-func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
+func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", r.room.cmd.Process.Pid))
+	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", r.room.Cmd.Process.Pid))
 	if err != nil {
 		return nil, err
 	}
@@ -138,39 +147,39 @@ func (r *Room) zygoteTrees(spec *zygoteSpec) (mounts []*os.File, err error) {
 	for i, path := range r.trees {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
-			closeAll(mounts)
+			wire.CloseAll(mounts)
 			return nil, err
 		}
 		mounts, spec.Mounted[i] = append(mounts, tree), true
 	}
 	list, err := memoryFile(r.private.list)
 	if err != nil {
-		closeAll(mounts)
+		wire.CloseAll(mounts)
 		return nil, err
 	}
 	spec.Private = true
 	return append(mounts, list), nil
 }
 
-func (z *zygote) set(line *control) {
+func (z *zygote) set(conn *wire.Conn) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.line, z.taken, z.late = line, time.Now(), false
+	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
 // fork orders a kernel. Whether it was made shows at the other end of its socket:
 // if it was not, the socket is closed.
-func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
+func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.line == nil {
+	if z.control == nil {
 		return errNoZygote
 	}
 	patience := orderPatience
 	if z.late {
 		patience = shortPatience
 	}
-	err := z.line.sendWithin(patience, message{Kind: kindKernel, Spec: encode(order)}, files...)
+	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
@@ -179,8 +188,8 @@ func (z *zygote) fork(order kernelOrder, files ...*os.File) error {
 	// There are so many orders waiting that a cold kernel is ready sooner. But a
 	// zygote that no longer takes any orders has to be replaced.
 	if !z.late || time.Since(z.taken) > warmTimeout {
-		z.line.close()
-		z.line = nil
+		z.control.Close()
+		z.control = nil
 	}
 	return fmt.Errorf("order a kernel: %w", err)
 }
@@ -192,16 +201,6 @@ func (z *zygote) end() {
 	}
 }
 
-// kernelOrder says what a forked process must become: the same as the agent.
-type kernelOrder struct {
-	Ranged bool     `json:"ranged"`
-	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
-	CPUs   int      `json:"cpus"`
-	Limits []rlimit `json:"limits"`
-	Keep   uint64   `json:"keep"`   // capabilities
-	Filter string   `json:"filter"` // the seccomp program in hexadecimal
-}
-
 // giveKernel answers the agent's request for a kernel with one end of its socket.
 // The request has no parameters, and nothing is received with it.
 func (s *Sandbox) giveKernel(id uint64) error {
@@ -210,41 +209,41 @@ func (s *Sandbox) giveKernel(id uint64) error {
 		return s.refuse(id, err)
 	}
 	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.send(message{Kind: kindKernel, ID: id}, kernel)
+	_ = s.agent.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
 	kernel.Close()
 	return nil
 }
 
 func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	if !s.kernels.take(time.Now()) {
-		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", ErrTooMany, maxForks)
+		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}
 	limits, err := s.rlimits()
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs, err := socketpair(unix.SOCK_STREAM)
+	ours, theirs, err := wire.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, err
 	}
 	files := []*os.File{theirs, s.pidfd}
 	defer func() {
-		closeAll(append(files[:1], files[2:]...))
+		wire.CloseAll(append(files[:1], files[2:]...))
 		if err != nil {
 			ours.Close()
 		}
 	}()
 	if s.group != nil {
-		groups, err := s.group.open()
+		groups, err := s.group.Open()
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, groups...)
 	}
 	ranged := s.room.ranged()
-	order := kernelOrder{
+	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
-		Keep: capabilitiesOf(ranged), Filter: hex.EncodeToString(seccompBytes(true)),
+		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)
 }
@@ -252,7 +251,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 // owner returns the user of the room that made the sandbox's user namespace.
 func (s *Sandbox) owner() int {
 	if s.room.ranged() {
-		return firstID(s.slot)
+		return spawn.FirstID(s.slot)
 	}
 	return 0
 }
@@ -279,21 +278,4 @@ func (a *allowance) take(now time.Time) bool {
 	}
 	a.empty = next
 	return true
-}
-
-// Kernel asks for a process that has everything loaded that kernels commonly load,
-// and returns its socket. If the kernel could not be made the socket is closed at
-// the other end.
-func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
-	if !g.inside {
-		return nil, errNoZygote
-	}
-	files, err := g.ask(ctx, message{Kind: kindKernel}, 1)
-	if refused, ok := errors.AsType[*EgressError](err); ok {
-		return nil, errors.New("runtime: fork a kernel: " + refused.Reason)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return files[0], nil
 }

@@ -3,7 +3,6 @@
 package room
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -12,25 +11,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// warmTests prepares the zygote of the tests, which is the real one. Its
-// configuration is the Python that it runs.
-func warmTests(config json.RawMessage, run string) (argv, env []string, err error) {
-	var p pyenv.Env
-	if err := json.Unmarshal(config, &p); err != nil {
-		return nil, nil, err
+// zygoteOf returns the configuration of a zygote that runs env.
+func zygoteOf(env *pyenv.Env) *guest.Config {
+	c := &guest.Config{Python: []string{env.Python}, System: map[string]string{}}
+	for _, v := range env.Vars {
+		name, value, _ := strings.Cut(v, "=")
+		c.System[name] = value
 	}
-	script, err := kernel.WriteDriver(run)
-	return []string{p.Python, script, "--zygote"}, append(p.Vars, "OPENBLAS_NUM_THREADS=1"), err
+	return c
 }
 
 func (z *zygote) isWarm() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.line != nil
+	return z.control != nil
 }
 
 // warmRoom returns a room whose zygote is warm.
@@ -43,7 +43,7 @@ func warmRoom(t *testing.T) *Room {
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
-	r := startRoom(t, Options{Trees: env.Trees, Zygote: encode(env)})
+	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env)})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -58,7 +58,7 @@ func warmRoom(t *testing.T) *Room {
 func TestKernelRequests(t *testing.T) {
 	t.Parallel()
 	r := warmRoom(t)
-	greedy, modest := newSandbox(t, r, SandboxOptions{ID: "greedy"}), newSandbox(t, r, SandboxOptions{ID: "modest"})
+	greedy, modest := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "modest"})
 	began := time.Now()
 	forked := 0
 	for range 10 {
@@ -78,7 +78,7 @@ func TestKernelRequests(t *testing.T) {
 // TestKernelWithoutZygote: the request is refused, and the sandbox goes on.
 func TestKernelWithoutZygote(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, newRoom(t), SandboxOptions{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
 	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 0 || got.Error == "" {
 		t.Errorf("%+v", got)
 	}
@@ -90,7 +90,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 // TestZygoteWithoutPython: a zygote that cannot be started is not tried for ever.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
-	r := startRoom(t, Options{Zygote: encode(pyenv.Env{Python: "/nowhere/python3"})})
+	r := startRoom(t, Options{Zygote: &guest.Config{Python: []string{"/nowhere/python3"}}})
 	r.zygote.keeping.Wait()
 	if r.zygote.isWarm() {
 		t.Error("there is a zygote")
@@ -104,15 +104,15 @@ func TestZygoteWithoutPython(t *testing.T) {
 // for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	line, peer, err := controlPair(maxAgentMessage)
+	conn, peer, err := wire.Pair(wire.MaxAgentMessage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	defer line.close()
+	defer conn.Close()
 	var z zygote
-	z.set(line)
-	order := kernelOrder{Filter: strings.Repeat("0", 16<<10)}
+	z.set(conn)
+	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
 	for err == nil {
 		err = z.fork(order)
 	}

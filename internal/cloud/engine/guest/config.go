@@ -1,0 +1,32 @@
+package guest
+
+// Config is what the server passes to the agent of a sandbox when it starts it.
+type Config struct {
+	SandboxID   string            `json:"sandboxId"`
+	TemplateID  string            `json:"templateId"`
+	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
+	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
+	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
+	Python      []string          `json:"python,omitempty"`      // command that runs the kernels; empty: no interpreter
+	Path        string            `json:"path"`                  // PATH of every process
+	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
+	CPUs        int               `json:"cpus,omitempty"`
+	Proxy       bool              `json:"proxy,omitempty"`   // programs are told of the proxy
+	Offline     bool              `json:"offline,omitempty"` // everything but what is allowed is denied: retrying is of no use
+}
+
+// MaxConfig bounds the text of a Config.
+const MaxConfig = 1 << 20
+
+// ProxyPort is the port on which the proxy listens inside a sandbox with a network
+// of its own.
+const ProxyPort = 3128
+
+// KernelEnviron returns the environment of the process that kernels are forked from.
+func (c *Config) KernelEnviron() []string {
+	env := make([]string, 0, len(c.System))
+	for name, value := range c.System {
+		env = append(env, name+"="+value)
+	}
+	return env
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Isolation is an isolation level: how sandboxes are kept apart from the host and
+// from each other.
+type Isolation string
+
+// The isolation levels. Auto tries Full and then Restricted, but never None. It
+// does not try Restricted either where sandboxes would have the server's id and
+// Landlock does not stop signals.
+const (
+	Auto       Isolation = ""
+	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
+	Restricted Isolation = "restricted" // Landlock, seccomp and rlimits in place, for machines that refuse namespaces
+	None       Isolation = "none"       // plain processes; only if asked for by name
+)
+
+// Errors of an engine and its sandboxes, for use with errors.Is.
+var (
+	// ErrNoIsolation: the machine refuses what the requested isolation needs. The
+	// error is a [*NoIsolationError].
+	ErrNoIsolation = errors.New("no isolation")
+	// ErrPortClosed: nothing in the sandbox listens on that port.
+	ErrPortClosed = errors.New("port is closed")
+	// ErrGone: the sandbox has ended.
+	ErrGone = errors.New("sandbox is gone")
+	// ErrClosed: the sandbox was ended by Close.
+	ErrClosed = errors.New("closed")
+	// ErrOutOfMemory: the agent was killed because the sandbox reached its memory limit.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrProcessesLeft: not all processes could be ended, because there are no
+	// namespaces and no control groups that would end them.
+	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
+	// ErrTooMany: a limit on connections was reached.
+	ErrTooMany = errors.New("too many at once")
+)
+
+// EgressTransparent is the value of [Report].Egress if every program inside can
+// reach the outside.
+const EgressTransparent = "transparent"
+
+// Attempt is an isolation level that was tried, and the machine's answer.
+type Attempt struct {
+	Isolation Isolation
+	Err       error
+}
+
+// NoIsolationError says which levels were tried, why each failed and how to fix it.
+type NoIsolationError struct{ Attempts []Attempt }
+
+func (e *NoIsolationError) Error() string {
+	var b strings.Builder
+	b.WriteString("engine: no isolation on this machine")
+	for _, a := range e.Attempts {
+		fmt.Fprintf(&b, "; %s: %v", a.Isolation, a.Err)
+	}
+	b.WriteString("; to mend it: on Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0;" +
+		" in a container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined;" +
+		" on Windows, WSL 2; elsewhere, sysctl user.max_user_namespaces=15000")
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrNoIsolation) true.
+func (e *NoIsolationError) Is(target error) bool { return target == ErrNoIsolation }
+
+// Unwrap returns the machine's answers.
+func (e *NoIsolationError) Unwrap() []error {
+	errs := make([]error, len(e.Attempts))
+	for i, a := range e.Attempts {
+		errs[i] = a.Err
+	}
+	return errs
+}
+
+// Report describes what the machine provides, for doctor. Each limit names the
+// mechanism that enforces it; one that is not enforced starts with "not enforced".
+type Report struct {
+	Isolation Isolation
+	IDs       uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
+	Memory    string
+	CPU       string
+	Processes string
+	Disk      string
+	// Egress is how connections leave a sandbox: [EgressTransparent], or the reason
+	// why only programs that use the proxy reach the network.
+	Egress string
+	Notes  []string // what is weaker on this machine, and why
+	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
+	// namespaces they cannot be shown to it.
+	Hidden []string
+}

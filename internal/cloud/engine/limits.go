@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// processors is the number of processors that a sandbox may use at most.
+var processors = runtime.NumCPU()
+
+// Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory,
+// 1024 processes and threads, and 10 GiB of disk or half of the memory, whichever
+// is less, because what is written to disk is held in memory and counts as memory.
+// Each process may open half of the machine's files (fs.file-max) divided by
+// Processes, or half of what the server may open if that is less, but at least 256.
+type Limits struct {
+	MemoryBytes int64
+	CPUs        float64
+	Processes   int
+	DiskBytes   int64
+}
+
+// WithDefaults returns the limits that are enforced: zero values are replaced by
+// the defaults, and CPUs is at most the number of the machine's.
+func (l Limits) WithDefaults() Limits {
+	if l.MemoryBytes == 0 {
+		l.MemoryBytes = 2 << 30
+	}
+	if l.CPUs == 0 {
+		l.CPUs = 2
+	}
+	l.CPUs = min(l.CPUs, float64(processors))
+	if l.Processes == 0 {
+		l.Processes = 1024
+	}
+	if l.DiskBytes == 0 {
+		// The files of a sandbox are in memory, and count as memory too.
+		l.DiskBytes = min(10<<30, l.MemoryBytes/2)
+	}
+	return l
+}
+
+// Check returns an error if nothing can start within the limits.
+func (l Limits) Check() error {
+	if l.MemoryBytes < 16<<20 || l.CPUs < 0.01 || l.Processes < 16 || l.DiskBytes < 1<<20 {
+		return fmt.Errorf("limits %+v are too small to start in", l)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Groups is the instance's place in the control group hierarchies: one directory in
+// each hierarchy with a controller that is wanted, and below it one directory for
+// each sandbox.
+type Groups struct {
+	byController map[string]Hierarchy // "memory", "cpu", "pids"
+	Why          map[string]string    // why a controller is not in byController
+	Unbounded    error                // why all processes together are not limited
+}
+
+// Hierarchy is a group in one of the hierarchies.
+type Hierarchy struct {
+	Dir     string // the instance's own directory, e.g. /sys/fs/cgroup/memory/e2bctl-x
+	Version int    // 1 or 2
+}
+
+// takesThreads reports whether a single thread can join, without delay. To move a
+// whole process the kernel first stops all forks on the machine, which takes it 20
+// ms, and nothing can join any group meanwhile.
+func (h Hierarchy) takesThreads() bool { return h.Version == 1 }
+
+// How returns what enforces a limit, for the report.
+func (g *Groups) How(controller string) string {
+	if h, ok := g.byController[controller]; ok {
+		return fmt.Sprintf("control group v%d", h.Version)
+	}
+	return ""
+}
+
+// Directories returns the instance's own directories, each once.
+func (g *Groups) Directories() []string {
+	var dirs []string
+	for _, h := range g.byController {
+		if !slices.Contains(dirs, h.Dir) {
+			dirs = append(dirs, h.Dir)
+		}
+	}
+	return dirs
+}
+
+// Create makes the instance's groups wherever this process may. It is not an
+// error if the machine does not allow it: Why then has the machine's answer.
+//
+// processes is how many there may be in all groups together; the limit is 1/part of
+// what this process's own groups allow, if that is less.
+func Create(name string, processes, part int64) *Groups {
+	mounts, err := mounts()
+	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+	if h, ok := g.byController["pids"]; ok {
+		g.Unbounded = h.limitProcesses(processes, part)
+	}
+	return g
+}
+
+// limitProcesses limits the processes of the instance's group.
+func (h Hierarchy) limitProcesses(most, part int64) error {
+	const name = "pids.max"
+	for dir := filepath.Dir(h.Dir); ; dir = filepath.Dir(dir) {
+		allowed, err := ReadNumber(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			break // the root of the hierarchy
+		}
+		if err == nil { // otherwise it says "max"
+			most = min(most, allowed/part)
+		}
+	}
+	return os.WriteFile(filepath.Join(h.Dir, name), strconv.AppendInt(nil, most, 10), 0)
+}
+
+func createIn(mounts []mount, err error, name string, controllers []string) *Groups {
+	g := &Groups{byController: make(map[string]Hierarchy), Why: make(map[string]string)}
+	if err == nil {
+		err = errors.New("no control group controller")
+	}
+	var unified []string // controllers that are in no hierarchy of version 1
+	for _, controller := range controllers {
+		g.Why[controller] = err.Error()
+		i := slices.IndexFunc(mounts, func(m mount) bool { return m.version == 1 && slices.Contains(m.controllers, controller) })
+		if i < 0 {
+			unified = append(unified, controller)
+			continue
+		}
+		g.made(controller, Hierarchy{Dir: filepath.Join(mounts[i].own, name), Version: 1}, mkdirGroup(filepath.Join(mounts[i].own, name)))
+	}
+	for _, m := range mounts {
+		if m.version == 2 {
+			g.createUnified(m, name, unified)
+			break // a process is in one group of the hierarchy, however often it is mounted
+		}
+	}
+	return g
+}
+
+// made records a group that was made for a controller, or the reason why it was
+// not.
+func (g *Groups) made(controller string, h Hierarchy, err error) {
+	if err != nil {
+		g.Why[controller] = err.Error()
+		return
+	}
+	delete(g.Why, controller)
+	g.byController[controller] = h
+}
+
+// createUnified makes one group for all the controllers, because a process can be
+// in only one. A group that contains processes, as ours does, cannot hand
+// controllers down to its children. Of the groups above it, it uses the nearest one
+// that can hand down the most controllers.
+func (g *Groups) createUnified(m mount, name string, controllers []string) {
+	var best string
+	handed := 0
+	for dir := m.own; handed < len(controllers); dir = filepath.Dir(dir) {
+		group := filepath.Join(dir, name)
+		var errs []error
+		failed := 0
+		for _, controller := range controllers {
+			err := delegate(dir, controller, name)
+			if err != nil {
+				failed++
+			}
+			errs = append(errs, err)
+		}
+		switch {
+		case len(controllers)-failed > handed:
+			if best != "" {
+				_ = os.Remove(best) // it is empty
+			}
+			best, handed = group, len(controllers)-failed
+			for i, controller := range controllers {
+				delete(g.byController, controller)
+				g.made(controller, Hierarchy{Dir: group, Version: 2}, errs[i])
+			}
+		case best == "":
+			for i, controller := range controllers {
+				g.Why[controller] = errs[i].Error()
+			}
+		}
+		if best != group {
+			_ = os.Remove(group) // wherever it was made, it is empty
+		}
+		if dir == m.point {
+			return
+		}
+	}
+}
+
+func mkdirGroup(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// delegate makes the group name in dir, with the controller handed down to its own
+// children.
+func delegate(dir, controller, name string) error {
+	enable := func(dir string) error {
+		have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+		if err != nil || slices.Contains(strings.Fields(string(have)), controller) {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
+	}
+	if err := enable(dir); err != nil {
+		return err
+	}
+	group := filepath.Join(dir, name)
+	err := os.Mkdir(group, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return enable(group)
+	}
+	if err != nil {
+		return err
+	}
+	if err := enable(group); err != nil {
+		return errors.Join(err, os.Remove(group))
+	}
+	return nil
+}
+
+// OpenHome opens the home of every placement: the server's own groups, where the
+// room's other threads are. In the instance's groups these threads would count
+// towards the limit of all sandboxes together, and the room must not end when that
+// limit is reached.
+func (g *Groups) OpenHome() ([]*os.File, error) {
+	home := takingThreads(slices.Collect(maps.Values(g.byController)))
+	for i, h := range home {
+		home[i].Dir = filepath.Dir(h.Dir)
+	}
+	return openGroups(home)
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ReadMemoryUse reads from an open file of either version. used is the memory that
+// cannot be reclaimed, including files kept in memory; cache is the memory that
+// holds copies of what is on disks.
+func ReadMemoryUse(f *os.File) (used, cache uint64, known bool) {
+	text := make([]byte, 16<<10) // about fifty short lines
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, 0, false
+	}
+	values := map[string]uint64{}
+	for line := range strings.Lines(string(text[:n])) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			values[name], _ = strconv.ParseUint(value, 10, 64) // the kernel's own number
+		}
+	}
+	// In version 1 only the totals include the groups below.
+	for _, names := range [][3]string{{"total_rss", "total_cache", "total_shmem"}, {"anon", "file", "shmem"}} {
+		if own, known := values[names[0]]; known {
+			files, kept := values[names[1]], values[names[2]]
+			return own + kept, files - min(files, kept), true
+		}
+	}
+	return 0, 0, false
+}
+
+// CountOOMKills reads the current number from an open file.
+func CountOOMKills(f *os.File) int {
+	text := make([]byte, 512) // a few short lines
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	for line := range bytes.Lines(text[:n]) {
+		if value, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			kills, _ := strconv.Atoi(string(bytes.TrimSpace(value))) // the kernel's own number
+			return kills
+		}
+	}
+	return 0
+}
+
+// ReadNumber reads a file of the kernel that contains one number.
+func ReadNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}

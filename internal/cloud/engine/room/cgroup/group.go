@@ -1,0 +1,170 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Group is the control groups of one sandbox.
+type Group struct {
+	Dirs   []Hierarchy // each once
+	Memory Hierarchy   // its Dir is "" if there is none
+	CPU    Hierarchy   // likewise
+}
+
+// Create makes the groups of a sandbox with its limits.
+func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
+	s := &Group{}
+	for controller, h := range g.byController {
+		dir := filepath.Join(h.Dir, name)
+		own := Hierarchy{Dir: dir, Version: h.Version}
+		if !slices.Contains(s.Dirs, own) {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return nil, errors.Join(err, s.Remove())
+			}
+			s.Dirs = append(s.Dirs, own)
+		}
+		switch controller {
+		case "memory":
+			s.Memory = own
+		case "cpu":
+			s.CPU = own
+		}
+		for _, set := range settings(controller, h.Version, l) {
+			err := os.WriteFile(filepath.Join(dir, set.file), []byte(set.value), 0)
+			if err != nil && (!set.optional || !errors.Is(err, fs.ErrNotExist)) {
+				return nil, errors.Join(err, s.Remove())
+			}
+		}
+	}
+	return s, nil
+}
+
+// setting is what is written to a file of a group. An optional setting exists only
+// on kernels with a certain feature, and only these need it.
+type setting struct {
+	file, value string
+	optional    bool
+}
+
+// settings returns the settings in the order in which the kernel accepts them.
+func settings(controller string, version int, l engine.Limits) []setting {
+	const period = 100_000 // µs
+	quota := strconv.Itoa(int(l.CPUs * period))
+	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
+	switch {
+	case controller == "memory" && version == 1:
+		// With swap, memory and swap together are limited.
+		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}}
+	case controller == "memory":
+		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}}
+	case controller == "pids":
+		return []setting{{"pids.max", processes, false}}
+	case controller == "cpu" && version == 1:
+		return []setting{{"cpu.cfs_period_us", strconv.Itoa(period), false}, {"cpu.cfs_quota_us", quota, false}}
+	case controller == "cpu":
+		return []setting{{"cpu.max", quota + " " + strconv.Itoa(period), false}}
+	}
+	return nil
+}
+
+// Add moves a process, with all its threads, into those groups that it was not
+// started in.
+func (s *Group) Add(pid int) error {
+	for _, h := range s.Dirs {
+		if h.takesThreads() {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(h.Dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Yield gives the group little time on a processor that other groups of the
+// instance want; yield(false) gives it as much as each of them again.
+func (s *Group) Yield(yes bool) error {
+	name, little, usual := "cpu.weight", "6", "100"
+	if s.CPU.Version == 1 {
+		name, little, usual = "cpu.shares", "64", "1024"
+	}
+	if s.CPU.Dir == "" {
+		return nil
+	}
+	value := usual
+	if yes {
+		value = little
+	}
+	return os.WriteFile(filepath.Join(s.CPU.Dir, name), []byte(value), 0)
+}
+
+// Open returns the files to which a process with one thread writes "0" in order to
+// join the group. The privilege needed is that of the process that opened them.
+func (s *Group) Open() ([]*os.File, error) { return openGroups(s.Dirs) }
+
+func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
+	for _, h := range dirs {
+		name := "cgroup.procs"
+		if h.takesThreads() {
+			name = "tasks"
+		}
+		f, err := os.OpenFile(filepath.Join(h.Dir, name), os.O_WRONLY, 0)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// OpenPlacement opens the groups of a birthplace.
+func (s *Group) OpenPlacement() ([]*os.File, error) { return openGroups(takingThreads(s.Dirs)) }
+
+func takingThreads(dirs []Hierarchy) []Hierarchy {
+	return slices.DeleteFunc(slices.Clone(dirs), func(h Hierarchy) bool { return !h.takesThreads() })
+}
+
+// OOMKills returns how many processes of the group were killed for lack of memory.
+func (s *Group) OOMKills() int {
+	f, err := s.OpenOOMKills()
+	if f == nil || err != nil {
+		return 0
+	}
+	defer f.Close()
+	return CountOOMKills(f)
+}
+
+// OpenOOMKills opens the file that contains that number; nil if there is none.
+func (s *Group) OpenOOMKills() (*os.File, error) {
+	return s.openMemory("memory.oom_control", "memory.events")
+}
+
+// OpenMemoryUse opens the file that says what memory is used for; nil if there is
+// none.
+func (s *Group) OpenMemoryUse() (*os.File, error) {
+	return s.openMemory("memory.stat", "memory.stat")
+}
+
+// openMemory opens a file of the group by its names in the two versions of the
+// hierarchy. A process that reads it sees nothing else of the host.
+func (s *Group) openMemory(first, second string) (*os.File, error) {
+	switch {
+	case s == nil || s.Memory.Dir == "":
+		return nil, nil
+	case s.Memory.Version == 1:
+		return os.Open(filepath.Join(s.Memory.Dir, first))
+	}
+	return os.Open(filepath.Join(s.Memory.Dir, second))
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove ends the processes in the group and removes it.
+func (s *Group) Remove() error {
+	dirs := make([]string, len(s.Dirs))
+	for i, h := range s.Dirs {
+		dirs[i] = h.Dir
+	}
+	return Remove(context.Background(), dirs)
+}
+
+// StopForks keeps the processes of a group that is about to end from starting
+// others.
+func (s *Group) StopForks() {
+	for _, h := range s.Dirs {
+		stopForks(h.Dir)
+	}
+}
+
+// StopForks ends the processes in a group and below, or keeps them from starting
+// others, as far as its controllers and the kernel support that. Processes that
+// keep starting others cannot be killed one by one. The freezer of version 1 would
+// work too, but frozen processes cannot be killed, and would stay if this process
+// ended.
+func stopForks(dir string) {
+	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
+		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
+		if err != nil {
+			continue // this group does not have it
+		}
+		_, err = f.WriteString(set.value)
+		f.Close()
+		if err == nil {
+			return
+		}
+	}
+}
+
+// Remove removes groups, which may all contain the same processes.
+func Remove(ctx context.Context, dirs []string) error {
+	for _, dir := range dirs {
+		stopForks(dir)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, removeOne(ctx, dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeOne removes a group and those below it. It kills the processes in it and
+// waits for them: a group with a process that is still ending is busy.
+func removeOne(ctx context.Context, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeOne(ctx, filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("remove group %s: %w", dir, err)
+		}
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, field := range strings.Fields(string(procs)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended already
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove group %s: %w", dir, err)
+		case <-tick.C:
+		}
+	}
+}

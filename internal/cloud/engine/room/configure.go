@@ -1,0 +1,111 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// configure names the sandbox and starts its agent.
+func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	if s.purpose == forPool {
+		if err := s.group.Yield(false); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		}
+	}
+	config, err := memoryFile(s.options.Config)
+	if err != nil {
+		return err
+	}
+	files := []*os.File{config}
+	defer func() { wire.CloseAll(files) }()
+	for _, open := range []func() (*os.File, error){s.group.OpenOOMKills, s.group.OpenMemoryUse} {
+		if f, err := open(); err != nil {
+			return fmt.Errorf("limit: %w", err)
+		} else if f != nil {
+			files = append(files, f)
+		}
+	}
+	if s.root == nil {
+		if err := s.name(); err != nil {
+			return err
+		}
+	}
+	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Root: s.root}
+	if err := s.agent.Assign(ctx, as, spec, files...); err != nil {
+		return s.explain(ctx, "configure", err)
+	}
+	if err := s.agent.AwaitReady(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "start the agent", err)
+	}
+	return nil
+}
+
+// name makes the room set the hostname.
+func (s *Sandbox) name() error {
+	if err := s.room.control.Send(wire.Message{Kind: wire.KindName, ID: s.number, Host: s.options.ID}); err != nil {
+		return fmt.Errorf("ask the room: %w", err)
+	}
+	select {
+	case err := <-s.named:
+		return err
+	case <-s.exited:
+		return s.causeOfDeath()
+	}
+}
+
+// rlimits returns the limits of every process of the sandbox.
+func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
+	files, err := openFiles(s.limits.Processes)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := sandboxLimits()
+	if err != nil {
+		return nil, err
+	}
+	limits = append(limits,
+		// The limit is one byte: with any other limit, zero included, a
+		// core_pattern that is a pipe runs a program on the host. A core file is
+		// never written.
+		wire.Rlimit{unix.RLIMIT_CORE, 1},
+		wire.Rlimit{unix.RLIMIT_NOFILE, files},
+		// The server may have been given the privilege for these.
+		wire.Rlimit{unix.RLIMIT_RTPRIO, 0},
+		wire.Rlimit{unix.RLIMIT_NICE, 0},
+	)
+	if s.room.groups.How("memory") == "" {
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
+	}
+	if s.room.level == engine.Full { // at the other levels all processes of the id count
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
+	}
+	return limits, nil
+}
+
+// memoryFile returns data as a sealed file: no process that gets it can change it.
+func memoryFile(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "config")
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

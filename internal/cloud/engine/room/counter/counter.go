@@ -1,0 +1,97 @@
+//go:build linux
+
+package counter
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+)
+
+// A sandbox gets 1/SandboxPart of what this user may have, and all sandboxes
+// together get 1/CloudPart, so that the server keeps the rest.
+const (
+	SandboxPart = 8
+	CloudPart   = 2
+)
+
+// Maxima are maxima of a user namespace, by their names below /proc/sys/user.
+type Maxima map[string]int64
+
+// Directory contains the maxima of the user namespace that its /proc belongs to.
+const Directory = "/proc/sys/user"
+
+// Read returns the maxima that apply to this process. It is empty if the
+// kernel has none.
+func Read() (Maxima, error) {
+	entries, err := os.ReadDir(Directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := make(Maxima)
+	for _, e := range entries {
+		value, err := cgroup.ReadNumber(filepath.Join(Directory, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		// In a user namespace the number above is what that namespace allows, not
+		// what the namespaces around it allow. For inotify every process may read
+		// the host's own number.
+		if name, found := strings.CutPrefix(e.Name(), "max_inotify_"); found {
+			if host, err := cgroup.ReadNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
+				value = min(value, host)
+			}
+		}
+		c[e.Name()] = value
+	}
+	return c, nil
+}
+
+// Part returns one n-th of each counter, but at least 1 of a counter that is not 0.
+// Counts of namespaces are left out.
+func (c Maxima) Part(n int64) Maxima {
+	share := make(Maxima)
+	for name, value := range c {
+		if !strings.HasSuffix(name, "_namespaces") {
+			share[name] = min(value, max(1, value/n))
+		}
+	}
+	return share
+}
+
+// InSandbox returns the counters of a sandbox's own namespace. Nothing in it makes
+// namespaces, so none may be made, even if a filter has a hole. The exception is
+// the control group namespace, which the first stage makes again.
+func (c Maxima) InSandbox() Maxima {
+	share := c.Part(SandboxPart)
+	for name := range c {
+		if strings.HasSuffix(name, "_namespaces") {
+			share[name] = 0
+		}
+	}
+	const anew = "max_cgroup_namespaces"
+	if _, found := c[anew]; found {
+		share[anew] = 2 // the first one ends once the second exists
+	}
+	return share
+}
+
+// Write sets the maxima of this process's user namespace through the /proc at root.
+func (c Maxima) Write(root string) error {
+	for name, value := range c {
+		path := filepath.Join(root, Directory, name)
+		if err := os.WriteFile(path, strconv.AppendInt(nil, value, 10), 0); err != nil {
+			return fmt.Errorf("limit a counter of the user namespace: %w", err)
+		}
+	}
+	return nil
+}

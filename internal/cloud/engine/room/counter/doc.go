@@ -1,0 +1,20 @@
+// Package counter divides among sandboxes what the kernel counts by user and not by
+// process.
+//
+// These are inotify instances, queued signals and timers, POSIX message queues and
+// processes. A user namespace does not start a new count: what is used inside is
+// also counted, in the namespace above, for the user that made the inner namespace,
+// and so on up to the host's. Each level has its own maximum, so the share of one
+// sandbox has to be set on a level where only that sandbox is counted:
+//
+//   - with a range of ids, the namespace of each sandbox is made by a different
+//     user (see spawn.Placement). The maximum of the room's namespace then applies
+//     to each sandbox separately, however many users it becomes inside. The room's
+//     namespace is also made by a user of its own, so nothing here counts for the
+//     host's root;
+//   - with a single id, everything in a sandbox is one user of the room's
+//     namespace. The maximum of the sandbox's own namespace applies to that
+//     sandbox, and the maximum of the room's namespace to all sandboxes together.
+//
+// Without namespaces there are only the limits of each process.
+package counter

@@ -1,0 +1,72 @@
+//go:build linux
+
+package hello
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// Argv0 is the name under which the binary is re-executed, and SecondStage the
+// argument with which the first stage of an agent executes the second.
+const (
+	Argv0       = "e2bctl-agent"
+	SecondStage = "agent"
+)
+
+// Descriptors of a re-executed process: its control socket and the binary.
+const (
+	ControlFD = 3
+	BinaryFD  = 4
+)
+
+// Version is the version of the protocol between the server and re-executed
+// processes. Both ends are the same binary unless Options.Agent names another one, so
+// the versions must be equal.
+const Version = 5
+
+// Stage says what this process is.
+type Stage int
+
+// The stages. Without any, this process was not re-executed.
+const (
+	None   Stage = iota
+	First        // it takes every role but that of an agent
+	Second       // it becomes the agent of a sandbox
+)
+
+var (
+	stage Stage
+	sent  error
+)
+
+// Said returns the stage of this process, and why it could not say hello.
+func Said() (Stage, error) { return stage, sent }
+
+func init() {
+	if stage = stageOf(os.Args); stage != None {
+		_, sent = syscall.Write(ControlFD, []byte(`{"kind":"hello","protocol":`+strconv.Itoa(Version)+`}`))
+	}
+}
+
+// stageOf returns None unless the name is ours and the descriptor of the control
+// socket is a SOCK_SEQPACKET Unix socket.
+func stageOf(args []string) Stage {
+	switch {
+	case len(args) == 0 || args[0] != Argv0 || !isControl(ControlFD):
+		return None
+	case len(args) > 1 && args[1] == SecondStage:
+		return Second
+	}
+	return First
+}
+
+func isControl(fd int) bool {
+	typ, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_TYPE)
+	if err != nil || typ != syscall.SOCK_SEQPACKET {
+		return false
+	}
+	domain, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_DOMAIN)
+	return err == nil && domain == syscall.AF_UNIX
+}

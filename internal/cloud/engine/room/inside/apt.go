@@ -1,0 +1,123 @@
+//go:build linux
+
+package inside
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// This file provides what apt and dpkg need besides programs, on hosts that have
+// them: which packages are installed, where more come from, and whose signatures
+// are trusted. The lists and archives themselves start empty.
+
+// aptDirectories are the directories that apt does not make itself.
+var aptDirectories = []string{
+	"/etc/apt", "/etc/apt/apt.conf.d", "/etc/apt/keyrings", "/etc/apt/preferences.d", "/etc/apt/sources.list.d", "/etc/apt/trusted.gpg.d",
+	"/var/cache/apt", "/var/cache/apt/archives", "/var/cache/apt/archives/partial", "/var/cache/debconf", "/var/lib/apt", "/var/lib/apt/lists",
+	"/var/lib/apt/lists/partial", "/var/log/apt",
+}
+
+// aptFiles are the host's sources, keys and preferences. Its apt.conf and auth.conf
+// are not copied: they may contain passwords and hooks.
+var aptFiles = []string{
+	"/etc/apt/keyrings/*", "/etc/apt/preferences", "/etc/apt/preferences.d/*", "/etc/apt/sources.list", "/etc/apt/sources.list.d/*.list",
+	"/etc/apt/sources.list.d/*.sources", "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/*",
+}
+
+// aptConf makes apt fetch as root. Fetching as another user protects root from
+// answers of the network; root of a sandbox does not need that protection, and
+// packages in a home could not be read.
+const aptConf = `APT::Sandbox::User "root";
+`
+
+// debconfConf stores the answers to packages' questions, which nobody is asked.
+const debconfConf = `Config: configdb
+Templates: templatedb
+
+Name: configdb
+Driver: File
+Mode: 600
+Filename: /var/cache/debconf/config.dat
+
+Name: templatedb
+Driver: File
+Mode: 644
+Filename: /var/cache/debconf/templates.dat
+`
+
+// hasPassword reports whether text contains an address with a user in it.
+func hasPassword(text []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(text, []byte("://"))
+		if !found {
+			return false
+		}
+		if end := bytes.IndexAny(rest, "@/ \t\n"); end >= 0 && rest[end] == '@' {
+			return true
+		}
+		text = rest
+	}
+}
+
+// writeApt fills the part of the skeleton that apt and dpkg read. With a single id
+// they can list packages but install none: the host's root owns what they would
+// change.
+func writeApt(ranged bool) error {
+	if !ranged || !exists(guest.PackageTree) {
+		return nil
+	}
+	for _, dir := range aptDirectories {
+		if err := os.Mkdir("root"+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range aptFiles {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := copyAptFile(name); err != nil {
+				return fmt.Errorf("copy %s: %w", name, err)
+			}
+		}
+	}
+	return errors.Join(
+		os.WriteFile("root/etc/apt/apt.conf.d/50sandbox", []byte(aptConf), 0o644),
+		os.WriteFile("root/etc/debconf.conf", []byte(debconfConf), 0o644),
+	)
+}
+
+// copyAptFile copies a file of /etc/apt, unless an address in it has a password: a
+// source that needs one is not available inside.
+func copyAptFile(name string) error {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == nil && (!info.Mode().IsRegular() || info.Size() > maxCopied) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrPermission) || hasPassword(text) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("root"+name, text, 0o644)
+}
+
+// openDpkg writes to the upper directory of dpkgTree. The owners and modes that the
+// host's packages asked for name accounts that do not exist inside, and dpkg does
+// nothing at all while it finds one that it does not know.
+func openDpkg(upper string) error {
+	return os.WriteFile(filepath.Join(upper, "statoverride"), nil, 0o644)
+}

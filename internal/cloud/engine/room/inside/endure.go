@@ -1,0 +1,53 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// endureSignals keeps the agent alive whatever signals its own root sends it. The
+// signals are handled, not ignored, because children would inherit ignored signals.
+func endureSignals() error {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
+		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
+	// The Go runtime leaves these signals to C libraries. The kernel protects the
+	// first process of a sandbox from unhandled signals only if they arrive while
+	// its first thread does not block them.
+	for number := unix.Signal(32); number <= 34; number++ {
+		var own, present sigaction
+		if err := errors.Join(exchange(number, nil, &present), exchange(unix.SIGTERM, nil, &own)); err != nil {
+			return err
+		}
+		own.handler = nothingPC
+		if present.handler == 0 { // SIG_DFL
+			if err := exchange(number, &own, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nothingPC is the address of a signal handler that does nothing.
+var nothingPC uintptr
+
+// sigaction is the kernel's struct sigaction on 64-bit machines.
+type sigaction struct{ handler, flags, restorer, mask uintptr }
+
+// exchange sets the action for a signal and stores the earlier one; both may be
+// nil.
+func exchange(number unix.Signal, next, present *sigaction) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(present)),
+		unsafe.Sizeof(sigaction{}.mask), 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("handle signal %d: %w", number, errno)
+	}
+	return nil
+}

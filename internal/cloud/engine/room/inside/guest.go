@@ -1,0 +1,223 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// Guest is the in-sandbox API: the sandbox as its agent sees it. It is safe for
+// concurrent use.
+type Guest struct {
+	// Config is SandboxOptions.Config.
+	Config json.RawMessage
+	// Users are root and user, in this order. If the server has only one id to
+	// give, both have that id.
+	Users []guest.User
+	// Root is the sandbox's root directory: / if it has a file system of its own.
+	Root string
+	// Temp is the directory for temporary files.
+	Temp string
+	// Run is the directory for the agent's own files; it need not exist.
+	Run string
+	// Egress reports whether DialEgress can succeed. Without namespaces it cannot,
+	// because no program inside could reach a proxy of the agent's.
+	Egress bool
+
+	control *wire.Conn
+	// oomKills and memoryUse are the files of the group with these numbers; nil
+	// without a group.
+	oomKills, memoryUse *os.File
+	inside              bool          // the loopback is the sandbox's own
+	restricted          bool          // in place, without access to /dev/pts
+	streams             chan struct{} // one for each stream being opened or carried
+
+	mu        sync.Mutex
+	listeners map[uint16]*guestListener
+	pending   map[uint64]chan answer
+	next      uint64
+}
+
+// runDirectory is [Guest.Run] if the sandbox has a file system of its own.
+const runDirectory = "/run/e2b"
+
+// runAgent is the second stage of a sandbox. Its restrictions are already in force.
+func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+	if err := restrictAgent(); err != nil {
+		return err
+	}
+	if err := endureSignals(); err != nil {
+		return err
+	}
+	var spec wire.AgentSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 1 && len(files) != 3 {
+		return fmt.Errorf("%w: an agent with %d files", wire.ErrProtocol, len(files))
+	}
+	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, guest.MaxConfig))
+	files[0].Close()
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	g := &Guest{
+		Config:    config,
+		Users:     users(spec),
+		Root:      "/",
+		Temp:      "/tmp",
+		Run:       runDirectory,
+		inside:    spec.Root == nil,
+		Egress:    spec.Egress && spec.Root == nil,
+		control:   c,
+		streams:   make(chan struct{}, wire.MaxStreams),
+		listeners: make(map[uint16]*guestListener),
+		pending:   make(map[uint64]chan answer),
+	}
+	if spec.Root == nil {
+		if err := writeNames(spec.Hostname); err != nil {
+			return err
+		}
+	} else {
+		g.Root, g.Temp, g.Run = spec.Root.Dir, spec.Root.Temp(), spec.Root.Run()
+		g.restricted = spec.Root.Restricted
+		if err := orphan.BecomeReaper(); err != nil { // pid 1 is one anyway
+			return err
+		}
+	}
+	if len(files) == 3 {
+		g.oomKills, g.memoryUse = files[1], files[2]
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		cancel(g.receive(ctx))
+		// The server is gone, and this process is about to be killed from outside;
+		// serve gets a moment to notice.
+		time.AfterFunc(time.Second, func() { unix.Exit(1) })
+	}()
+	return serve(ctx, g)
+}
+
+func users(spec wire.AgentSpec) []guest.User {
+	root := guest.User{Name: "root", Home: guest.RootHome, Shell: guest.LoginShell}
+	user := guest.User{Name: "user", Home: guest.UserHome, Shell: guest.LoginShell}
+	if spec.Root != nil {
+		root.UID, root.GID, root.Home = uint32(os.Getuid()), uint32(os.Getgid()), spec.Root.Home()
+		user.UID, user.GID, user.Home = root.UID, root.GID, root.Home
+	}
+	if spec.Ranged {
+		const sudo = 27
+		user.UID, user.GID = protocol.UserID, protocol.UserID
+		user.Credential = &syscall.Credential{Uid: protocol.UserID, Gid: protocol.UserID, Groups: []uint32{sudo}}
+	}
+	return []guest.User{root, user}
+}
+
+// OOMKills returns how many processes of the sandbox have been killed so far
+// because it reached its memory limit; 0 if no control group counts them.
+func (g *Guest) OOMKills() int {
+	if g.oomKills == nil {
+		return 0
+	}
+	return cgroup.CountOOMKills(g.oomKills)
+}
+
+// MemoryUse returns how much memory the sandbox uses, including files that it keeps
+// in memory, and how much more is taken by copies of what is on disks. known is
+// false if no control group counts it.
+func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
+	if g.memoryUse == nil {
+		return 0, 0, false
+	}
+	return cgroup.ReadMemoryUse(g.memoryUse)
+}
+
+// Ready tells the server that the sandbox can be used: its ports listen.
+func (g *Guest) Ready() error {
+	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
+		return fmt.Errorf("room: tell the server: %w", err)
+	}
+	return nil
+}
+
+// receive handles the server's messages until the connection ends.
+func (g *Guest) receive(ctx context.Context) error {
+	for {
+		m, files, err := g.control.Receive(2)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == wire.KindDial && len(files) == 1:
+			g.open(ctx, m.Port, files[0])
+		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
+			g.settle(m, files)
+		default:
+			wire.CloseAll(files)
+			return fmt.Errorf("%w: %q in the agent", wire.ErrProtocol, m.Kind)
+		}
+	}
+}
+
+// open connects a stream of the server to a port.
+func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
+	conn, err := wire.UnixConn(file)
+	if err != nil {
+		return // the server sees that its end is closed
+	}
+	g.mu.Lock()
+	l := g.listeners[port]
+	g.mu.Unlock()
+	if l != nil {
+		l.hand(conn)
+		return
+	}
+	select {
+	case g.streams <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer func() { <-g.streams }()
+		splice(ctx, port, conn)
+	}()
+}
+
+// splice connects conn with what listens on the port in this network namespace.
+func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
+	dialer := net.Dialer{Timeout: wire.DialTimeout}
+	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
+	}
+	if err != nil {
+		_, _ = conn.Write([]byte{wire.StatusClosed}) // nobody may be waiting for it now
+		_ = conn.Close()
+		return
+	}
+	if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
+		to.Close()
+		_ = conn.Close()
+		return
+	}
+	wire.Join(conn, to)
+}

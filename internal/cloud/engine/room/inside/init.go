@@ -1,0 +1,148 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// runInit is the first stage of a sandbox: pid 1 in fresh namespaces, with every
+// capability in them. It builds the sandbox around itself, gives up all of these
+// capabilities and executes the second stage. It returns only errors, all of them
+// fatal.
+func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+	// Restrictions apply to this thread, which the exec then makes the only one.
+	runtime.LockOSThread()
+	var spec wire.InitSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if spec.Root != nil {
+		return initInPlace(c, &spec)
+	}
+	unix.Umask(0) // modes are used as written; the umask is set again before the exec
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	sockets, problem, err := makeEgressPath(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
+	if err != nil {
+		return fmt.Errorf("make the egress path: %w", err)
+	}
+	notes, err := build(&spec, mounts)
+	if err != nil {
+		return err
+	}
+	if err := limit(spec.Limits); err != nil {
+		return err
+	}
+	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, sockets...); err != nil {
+		return err
+	}
+	wire.CloseAll(sockets)
+	// The process may have joined a group after the clone: make that group the root
+	// of its cgroup namespace.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
+	return executeAgent(c, spec.Ranged, nil)
+}
+
+// built reports that the first stage's work is done, and waits for the limits.
+func built(c *wire.Conn, ready wire.Message, files ...*os.File) error {
+	if err := c.Send(ready, files...); err != nil {
+		return err
+	}
+	_, _, err := c.Expect(wire.KindGo, 0)
+	return err
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer wire.CloseFD(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+func limit(limits []wire.Rlimit) error {
+	for _, l := range limits {
+		if err := unix.Setrlimit(int(l[0]), &unix.Rlimit{Cur: l[1], Max: l[1]}); err != nil {
+			return fmt.Errorf("set resource limit %d to %d: %w", l[0], l[1], err)
+		}
+	}
+	return nil
+}
+
+// executeAgent drops what the sandbox must not have and executes the second stage.
+// more adds restrictions; with it, sockets are refused as well, because there is no
+// network namespace to confine them.
+func executeAgent(c *wire.Conn, ranged bool, more func() error) error {
+	unix.Umask(0o022)
+	keep := capability.Kept(ranged)
+	if !ranged {
+		// With a range of ids, setuid programs work, and give at most the sandbox's
+		// own root.
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("set no_new_privs: %w", err)
+		}
+	}
+	if err := c.Export(hello.ControlFD); err != nil {
+		return err
+	}
+	if more != nil {
+		if err := more(); err != nil {
+			return err
+		}
+	}
+	if err := seccomp.Apply(more == nil); err != nil {
+		return err
+	}
+	if err := capability.Drop(keep); err != nil {
+		return err
+	}
+	return execBinary()
+}
+
+// execBinary executes the binary by its descriptor: it has no path in the sandbox.
+func execBinary() error {
+	name, err := unix.BytePtrFromString(hello.Argv0)
+	if err != nil {
+		return err
+	}
+	stage, err := unix.BytePtrFromString(hello.SecondStage)
+	if err != nil {
+		return err
+	}
+	argv := [...]*byte{name, stage, nil}
+	envp := [...]*byte{nil}
+	empty := [...]byte{0}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, hello.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
+	return fmt.Errorf("execute the agent: %w", errno)
+}
+
+// restrictAgent is the first thing that the second stage does: no process may
+// attach to it or read its memory through /proc.
+func restrictAgent() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("set not dumpable: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+// initInPlace is the first stage in place: it applies the same restrictions, as far
+// as that is possible without namespaces.
+func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
+	runtime.LockOSThread()
+	// The room requested this when it started the process, but the kernel keeps the
+	// setting per thread, and this is the thread that becomes the agent.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the room: %w", err)
+	}
+	if err := os.Chdir(spec.Root.Home()); err != nil {
+		return err
+	}
+	if err := limit(spec.Limits); err != nil {
+		return err
+	}
+	// The host's /etc/profile sets a PATH, and login shells read this after it.
+	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
+		return err
+	}
+	trees, hidden := reachable(spec.Trees)
+	if err := built(c, wire.Message{Kind: wire.KindReady, Hidden: hidden}); err != nil {
+		return err
+	}
+	if !spec.Root.Restricted {
+		if err := c.Export(hello.ControlFD); err != nil {
+			return err
+		}
+		return execBinary()
+	}
+	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Root.Dir) })
+}
+
+// readableFiles are the files that programs read to start, if the sandbox has no
+// file system of its own.
+var readableFiles = []string{
+	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
+	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
+}
+
+// restrictFiles restricts this thread and what it executes to the trees, a few
+// files, devices without state, and dir.
+func restrictFiles(trees []string, dir string) error {
+	access := landlock.Access{Program: hello.BinaryFD, Own: dir, Execute: slices.Concat(trees, guest.RootLinks), Read: slices.Clone(readableFiles)}
+	for _, pattern := range copiedFiles {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		access.Read = append(access.Read, names...)
+	}
+	for _, name := range guest.DeviceNames {
+		access.Devices = append(access.Devices, "/dev/"+name)
+	}
+	return landlock.Apply(access)
+}
+
+// reachable divides directories into those that this process's id may enter and
+// those that it may not: what root keeps below its home is closed to the ids of its
+// sandboxes.
+func reachable(trees []string) (open, closed []string) {
+	for _, path := range trees {
+		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {
+			closed = append(closed, path)
+			continue
+		}
+		open = append(open, path)
+	}
+	return open, closed
+}

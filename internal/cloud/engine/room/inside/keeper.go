@@ -1,0 +1,39 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// keep waits for the server to end, whatever ends it, and cleans up. It holds the
+// lock, files[0], until it exits.
+func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+	var spec instance.Spec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%w: a keeper without a lock", wire.ErrProtocol)
+	}
+	defer files[0].Close()
+	if err := c.Send(wire.Message{Kind: wire.KindReady}); err != nil {
+		return err
+	}
+	_, _, err := c.Receive(0)
+	if err == nil {
+		return fmt.Errorf("%w: the keeper is told nothing", wire.ErrProtocol)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, spec.Clean(ctx))
+}

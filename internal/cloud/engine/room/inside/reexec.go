@@ -1,0 +1,145 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// agent is the control connection of a process that is the second stage of an
+// agent, and nil in every other process.
+var agent *wire.Conn
+
+// init turns this process into what the local cloud started it as, if package hello
+// says that it did. Keeper, guard, room, first stage and zygote never leave this
+// function: this package imports only what they need, so that it is initialised
+// before what serves an agent is. The second stage waits for its role in [Serve].
+func init() {
+	stage, sent := hello.Said()
+	if stage == hello.None {
+		return
+	}
+	c, err := connect(sent)
+	switch {
+	case err != nil:
+	case stage == hello.Second:
+		agent = c
+		return
+	default:
+		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
+			wire.RoleKeeper: func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
+			wire.RoleGuard:  func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
+			wire.RoleRoom:   func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
+			wire.RoleInit:   func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
+			wire.RoleZygote: func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
+		})
+	}
+	exit(err)
+}
+
+// Serve turns this process into the agent of a sandbox, which runs serve, if it was
+// started as one, and then never returns. In every other process it does nothing.
+//
+// serve has the sandbox to itself until it returns or the server ends; when it
+// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
+func Serve(serve func(context.Context, *Guest) error) {
+	c := agent
+	if c == nil {
+		return
+	}
+	exit(takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
+		wire.RoleAgent: func(m wire.Message, files []*os.File) error {
+			return runAgent(context.Background(), c, m.Spec, files, serve)
+		},
+		wire.RoleProbe: func(wire.Message, []*os.File) error {
+			if err := restrictAgent(); err != nil {
+				return err
+			}
+			return c.Send(wire.Message{Kind: wire.KindReady})
+		},
+	}))
+}
+
+// connect takes over the control connection, over which hello was sent, or could not
+// be.
+func connect(sent error) (*wire.Conn, error) {
+	if sent != nil {
+		return nil, fmt.Errorf("say hello: %w", sent)
+	}
+	if err := closeInherited(); err != nil {
+		return nil, fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	// The first stage of a sandbox passes its socket on when it executes the
+	// second. Nothing else may pass it to a child.
+	unix.CloseOnExec(hello.ControlFD)
+	unix.CloseOnExec(hello.BinaryFD)
+	return wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+}
+
+// takeRole waits for this process's role and does what the role is.
+func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) error) error {
+	m, files, err := c.Expect(wire.KindRole, wire.MaxFiles)
+	if err != nil {
+		return err
+	}
+	if m.Protocol != hello.Version {
+		return fmt.Errorf("the server speaks version %d of the protocol, not %d", m.Protocol, hello.Version)
+	}
+	if run := roles[m.Role]; run != nil {
+		err = run(m, files)
+	} else {
+		err = fmt.Errorf("%w: role %q", wire.ErrProtocol, m.Role)
+	}
+	if err != nil {
+		// The server may be gone, which may be why this process ends.
+		_ = c.Send(wire.Message{Kind: wire.KindFailed, Error: err.Error()})
+	}
+	return err
+}
+
+// exit ends this process, which does not run as the program that it was built as:
+// there is no main to return to.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", hello.Argv0, err)
+		unix.Exit(1)
+	}
+	unix.Exit(0)
+}
+
+// closeInherited closes the descriptors that the server inherited without
+// close-on-exec: a keeper would otherwise hold open the pipe of a caller that waits
+// for its end. What the Go runtime opened for itself is marked close-on-exec, and
+// stays.
+func closeInherited() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= hello.BinaryFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			wire.CloseFD(fd)
+		}
+	}
+	return nil
+}
+
+func decodeSpec(data json.RawMessage, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%w: %w", wire.ErrProtocol, err)
+	}
+	return nil
+}

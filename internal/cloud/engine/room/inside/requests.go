@@ -1,0 +1,143 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
+)
+
+// RefusedError says that the server refused a request of the agent.
+type RefusedError struct {
+	Request string // what was asked for
+	Reason  string
+	denied  bool
+}
+
+func (e *RefusedError) Error() string { return "room: " + e.Request + ": " + e.Reason }
+
+// Denied reports whether a policy is the reason, so that trying again is useless.
+func (e *RefusedError) Denied() bool { return e.denied }
+
+// answer is what came of a request.
+type answer struct {
+	files []*os.File
+	err   error
+}
+
+// DialEgress asks the server to connect to host, a name or an address, on the
+// sandbox's behalf. If the server refuses, the error is a [*RefusedError].
+func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if host == "" || len(host) > 255 || port == 0 {
+		return nil, &RefusedError{Request: connectTo(host[:min(len(host), 255)], port), Reason: "not an address"}
+	}
+	files, err := g.ask(ctx, connectTo(host, port), wire.Message{Kind: wire.KindEgress, Host: host, Port: port}, 1)
+	if err != nil {
+		return nil, err
+	}
+	return wire.UnixConn(files[0])
+}
+
+// errNoKernels: there is no zygote, and kernels start cold.
+var errNoKernels = errors.New("no process to fork kernels from")
+
+// Kernel asks for a process that has everything loaded that kernels commonly load,
+// and returns its socket. If the kernel could not be made the socket is closed at
+// the other end.
+func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
+	if !g.inside {
+		return nil, errNoKernels
+	}
+	files, err := g.ask(ctx, "fork a kernel", wire.Message{Kind: wire.KindKernel}, 1)
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+}
+
+// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
+// wait for it. In a restricted sandbox the server opens it: programs can use it as
+// their standard files and as /dev/tty, but cannot open it by its own name.
+func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
+	if !g.restricted {
+		return pty.Open()
+	}
+	files, err := g.ask(ctx, "open a terminal", wire.Message{Kind: wire.KindTerminal}, 2)
+	if err != nil {
+		return nil, nil, err
+	}
+	return files[0], files[1], nil
+}
+
+func connectTo(host string, port uint16) string {
+	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// ask makes the server open something that arrives here as want files, and returns
+// the files. If the server refuses the request, the error is a [*RefusedError].
+func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
+	answered := make(chan answer, 1)
+	g.mu.Lock()
+	if len(g.pending) >= wire.MaxDialling {
+		g.mu.Unlock()
+		return nil, &RefusedError{Request: request, Reason: fmt.Sprintf("%d connections are being made", wire.MaxDialling)}
+	}
+	g.next++
+	m.ID = g.next
+	g.pending[m.ID] = answered
+	g.mu.Unlock()
+	if err := g.control.Send(m); err != nil {
+		g.forget(m.ID, answered)
+		return nil, fmt.Errorf("room: ask the server: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		g.forget(m.ID, answered)
+		return nil, context.Cause(ctx)
+	case a := <-answered:
+		if refused, ok := errors.AsType[*RefusedError](a.err); ok {
+			refused.Request = request
+		}
+		if a.err == nil && len(a.files) != want {
+			wire.CloseAll(a.files)
+			return nil, fmt.Errorf("%w: %d files as the answer to %q", wire.ErrProtocol, len(a.files), m.Kind)
+		}
+		return a.files, a.err
+	}
+}
+
+// forget ends a wait, and closes files that arrived in the meantime.
+func (g *Guest) forget(id uint64, answered chan answer) {
+	g.mu.Lock()
+	_, waiting := g.pending[id]
+	delete(g.pending, id)
+	g.mu.Unlock()
+	if waiting {
+		return
+	}
+	wire.CloseAll((<-answered).files)
+}
+
+// settle ends the wait of an ask with its answer.
+func (g *Guest) settle(m wire.Message, files []*os.File) {
+	g.mu.Lock()
+	waiting := g.pending[m.ID]
+	delete(g.pending, m.ID)
+	g.mu.Unlock()
+	switch {
+	case waiting == nil: // the caller of ask gave up
+		wire.CloseAll(files)
+	case len(files) > 0 && m.Error == "":
+		waiting <- answer{files: files}
+	default:
+		wire.CloseAll(files)
+		waiting <- answer{err: &RefusedError{Reason: m.Error, denied: m.Denied}}
+	}
+}

@@ -1,0 +1,298 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// roomProcess is pid 1 of the room. It starts sandboxes, reports their end, and
+// ends with the server.
+type roomProcess struct {
+	server *wire.Conn
+	wire.RoomSpec
+	binary *os.File
+	home   []*os.File     // see spawn.Placement
+	work   sync.WaitGroup // waits for sandboxes to end
+
+	mu      sync.Mutex
+	running map[uint64]*os.Process
+
+	sweeping sync.Mutex
+}
+
+func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
+	var spec wire.RoomSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	r := &roomProcess{server: c, RoomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	if err := c.Send(wire.Message{Kind: wire.KindReady}); err != nil {
+		return err
+	}
+	defer r.end()
+	for {
+		m, files, err := c.Receive(wire.MaxFiles)
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil // the server ended, and when this process exits so do all sandboxes
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Kind == wire.KindSpawn && len(files) > 0:
+			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
+		case m.Kind == wire.KindName && !r.InPlace:
+			err = r.name(m)
+		case m.Kind == wire.KindKill:
+			r.kill(m.ID)
+		default:
+			err = fmt.Errorf("%w: %q in the room", wire.ErrProtocol, m.Kind)
+		}
+		wire.CloseAll(files)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// prepare gives the room its own /proc, with which it maps the ids of its children,
+// and gives the binary its own file system.
+func (r *roomProcess) prepare() error {
+	if r.InPlace {
+		r.binary = os.NewFile(hello.BinaryFD, "binary")
+		return orphan.BecomeReaper()
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := errors.Join(r.Counters.Write("/"), limit(r.Limits)); err != nil {
+		return err
+	}
+	host := os.NewFile(hello.BinaryFD, "binary")
+	defer host.Close()
+	var err error
+	r.binary, err = privateCopy(host)
+	if err != nil {
+		return fmt.Errorf("copy the agent: %w", err)
+	}
+	return nil
+}
+
+// privateCopy copies the binary into a read-only file system that only open
+// descriptors refer to. Sandboxes run the copy: even if a file becomes writable in
+// one, it does not run the host's file.
+func privateCopy(host *os.File) (*os.File, error) {
+	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("fsopen", err)
+	}
+	defer wire.CloseFD(fsfd)
+	// With huge pages, starting the program causes a few page faults instead of
+	// hundreds. Kernels without huge pages return an error.
+	_ = unix.FsconfigSetString(fsfd, "huge", "always")
+	if err := errors.Join(unix.FsconfigSetString(fsfd, "mode", "0755"), unix.FsconfigCreate(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	dir, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, os.NewSyscallError("fsmount", err)
+	}
+	defer wire.CloseFD(dir)
+	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	to := os.NewFile(uintptr(fd), "agent")
+	_, err = io.Copy(to, host)
+	if err := errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(unix.FsconfigSetFlag(fsfd, "ro"), unix.FsconfigReconfigure(fsfd)); err != nil {
+		return nil, os.NewSyscallError("fsconfig", err)
+	}
+	if err := unix.MountSetattr(dir, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return nil, os.NewSyscallError("mount_setattr", err)
+	}
+	fd, err = unix.Openat(dir, "agent", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	return os.NewFile(uintptr(fd), "agent"), nil
+}
+
+// spawn starts the first process of a sandbox. The server decides what to do about
+// a failed start; an error returned here ends the room.
+func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) error {
+	var attr *syscall.SysProcAttr
+	switch {
+	case m.Role == wire.RoleZygote:
+		attr = zygoteAttr()
+	case r.InPlace:
+		attr = inPlaceAttr(m)
+	default:
+		attr = sandboxAttr(r.Ranged, m.Slot)
+		at.Processes = r.Processes
+		if r.Ranged {
+			at.Owner = spawn.FirstID(m.Slot)
+		}
+	}
+	pidfd := -1
+	attr.PidFD = &pidfd
+	r.mu.Lock()
+	p, err := spawn.Start(r.binary, fd3, os.Stderr, attr, at)
+	if errors.Is(err, spawn.ErrAway) {
+		r.mu.Unlock()
+		return err
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return r.server.Send(wire.Message{Kind: wire.KindFailed, ID: m.ID, Error: err.Error()})
+	}
+	r.running[m.ID] = p.Cmd.Process
+	r.mu.Unlock()
+	handle := os.NewFile(uintptr(pidfd), "pidfd")
+	err = r.server.Send(wire.Message{Kind: wire.KindSpawned, ID: m.ID}, handle)
+	handle.Close()
+	r.work.Go(func() {
+		// Once the first process of a pid namespace has been waited for, all others
+		// in it are gone too.
+		<-p.Done
+		if m.Role == wire.RoleZygote {
+			reapGroup(p.Cmd.Process.Pid)
+		}
+		r.mu.Lock()
+		delete(r.running, m.ID)
+		r.mu.Unlock()
+		status, _ := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+		exited := wire.Message{Kind: wire.KindExited, ID: m.ID, Status: int(status)}
+		// If a send fails the server is gone, and the receiver notices that.
+		if r.InPlace {
+			_ = r.server.Send(wire.Message{Kind: wire.KindEnding, ID: m.ID})
+			if err := r.sweep(); err != nil {
+				exited.Error = err.Error()
+			}
+		}
+		_ = r.server.Send(exited)
+	})
+	return err
+}
+
+// sandboxAttr returns how the room starts a sandbox; ids are as the room numbers
+// them.
+func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true}
+	spawn.MapIDs(attr, ranged, spawn.FirstID(slot), spawn.SlotSize, 0, 0)
+	return attr
+}
+
+// inPlaceAttr returns how the room starts a sandbox in place.
+func inPlaceAttr(m wire.Message) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if m.UID != 0 {
+		attr.Credential = &syscall.Credential{Uid: m.UID, Gid: m.UID}
+	}
+	return attr
+}
+
+// zygoteAttr returns how the room starts the zygote: in the room's own user and pid
+// namespaces, because those of sandboxes are below them. Only the user that owns a
+// sandbox's namespace may join it.
+func zygoteAttr() *syscall.SysProcAttr {
+	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
+	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
+}
+
+// name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
+// its hostname is known it has given up the privilege.
+func (r *roomProcess) name(m wire.Message) error {
+	r.mu.Lock()
+	p := r.running[m.ID]
+	r.mu.Unlock()
+	if p == nil {
+		return nil // its end has been reported
+	}
+	answer := wire.Message{Kind: wire.KindNamed, ID: m.ID}
+	if err := setHostname(p, m.Host); err != nil {
+		answer.Error = "set hostname: " + err.Error()
+	}
+	return r.server.Send(answer)
+}
+
+func setHostname(of *os.Process, name string) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine, because it is in the sandbox's namespace
+		var enter error
+		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
+		if err = errors.Join(err, enter); err == nil {
+			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func (r *roomProcess) kill(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.running[id]; p != nil {
+		_ = p.Kill() // fails only if it has ended
+	}
+}
+
+// end ends the processes that the kernel does not end together with this one.
+func (r *roomProcess) end() {
+	if !r.InPlace {
+		return
+	}
+	r.mu.Lock()
+	for _, p := range r.running {
+		_ = p.Kill() // fails only if it has ended
+	}
+	r.mu.Unlock()
+	r.work.Wait()
+}
+
+// sweep ends processes that outlived their agent. They are then children of the
+// room, which is their subreaper, and every child that is not an agent is one of
+// them.
+func (r *roomProcess) sweep() error {
+	r.sweeping.Lock() // so that only one goroutine waits for them
+	defer r.sweeping.Unlock()
+	return orphan.End(r.orphans)
+}
+
+// orphans lists them. While an agent is being started it waits, because a starting
+// agent is not an orphan.
+func (r *roomProcess) orphans() ([]int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	agents := make(map[int]bool)
+	for _, p := range r.running {
+		agents[p.Pid] = true
+	}
+	children, err := orphan.ChildrenOf(os.Getpid())
+	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
+}

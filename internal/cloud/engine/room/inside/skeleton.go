@@ -1,0 +1,203 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+// copiedFiles are files of the host's /etc that programs need to start, find
+// libraries and tell the time. None of them contains a secret; missing ones are
+// left out.
+var copiedFiles = []string{
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
+	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
+}
+
+// maxCopied bounds one copied file.
+const maxCopied = 4 << 20
+
+// writeSkeleton fills the staging directory's root with everything that belongs
+// neither to a tree nor to a kernel file system.
+func writeSkeleton(spec *wire.InitSpec) error {
+	for _, d := range guest.Directories {
+		if d.Path == guest.RootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, guest.RootHome+"/") }) {
+			d.Mode |= 0o011 // programs that user runs are below it: a Python of the host's root
+		}
+		if err := os.Mkdir("root"+d.Path, d.Mode); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+		"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx", "/etc/mtab": "/proc/self/mounts", "/var/run": "/run", "/var/lock": "/run/lock",
+	}
+	for name, target := range spec.Links {
+		links[name] = target
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, "root"+name); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range copiedFiles {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := copyFile(name, "root"+name); err != nil {
+				return fmt.Errorf("copy %s: %w", name, err)
+			}
+		}
+	}
+	for name, f := range etc(spec) {
+		if err := os.WriteFile("root"+name, []byte(f.text), f.mode); err != nil {
+			return err
+		}
+	}
+	return errors.Join(writeApt(spec.Ranged), writeHome(spec.Ranged))
+}
+
+func writeHome(ranged bool) error {
+	const bashrc = "case $- in *i*) ;; *) return ;; esac\nalias ls='ls --color=auto'\n"
+	for _, home := range []string{guest.RootHome, guest.UserHome} {
+		name := "root" + home + "/.bashrc"
+		if err := os.WriteFile(name, []byte(bashrc), 0o644); err != nil {
+			return err
+		}
+		if home == guest.UserHome && ranged {
+			if err := errors.Join(os.Chown(name, protocol.UserID, protocol.UserID), os.Chown("root"+home, protocol.UserID, protocol.UserID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copyFile copies the file that from leads to; a file that may not be read is left
+// out.
+func copyFile(from, to string) error {
+	f, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxCopied {
+		return fmt.Errorf("not a regular file of at most %d bytes", maxCopied)
+	}
+	w, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = w.ReadFrom(f)
+	return errors.Join(err, w.Close())
+}
+
+type file struct {
+	text string
+	mode fs.FileMode
+}
+
+// etc returns the files that we write ourselves.
+func etc(spec *wire.InitSpec) map[string]file {
+	id := strconv.Itoa(protocol.UserID)
+	if !spec.Ranged {
+		id = "0"
+	}
+	accounts := []string{"root:x:0:0:root:" + guest.RootHome + ":" + guest.LoginShell, "user:x:" + id + ":" + id + "::" + guest.UserHome + ":" + guest.LoginShell}
+	own := []string{"root:x:0:", "user:x:" + id + ":"}
+	if !spec.Ranged {
+		// The single id has two names. whoami and ls show the first, so it has to
+		// be the account that commands run as unless they say otherwise.
+		slices.Reverse(accounts)
+		slices.Reverse(own)
+	}
+	passwd := withSystem(accounts, "passwd", "daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin", "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin")
+	group := withSystem(append(own, "sudo:x:27:user"), "group", "daemon:x:1:", "tty:x:5:", "disk:x:6:", "mail:x:8:", "staff:x:50:", "nogroup:x:65534:")
+	return map[string]file{
+		"/etc/passwd": {passwd, 0o644},
+		"/etc/group":  {group, 0o644},
+		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
+		// The server answers, whichever name server is asked.
+		"/etc/resolv.conf":        {"nameserver " + listenerAddress.String() + "\n", 0o644},
+		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
+		"/etc/host.conf":          {"multi on\n", 0o644},
+		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},
+		"/etc/profile":            {profile(spec.Path), 0o644},
+		"/etc/bash.bashrc":        {"", 0o644},
+		"/etc/profile.d/shell.sh": {"export SHELL=" + guest.LoginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
+		"/etc/environment":        {"", 0o644},
+		// user may become root without a password, as in the service: the boundary
+		// is the sandbox, not the user.
+		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
+		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
+	}
+}
+
+// withSystem adds the accounts that the distribution's packages rely on: its own
+// list if it has one, otherwise these. The host's own accounts are not shown.
+func withSystem(ours []string, name string, otherwise ...string) string {
+	system := otherwise
+	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
+		system = strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	for _, line := range system {
+		account, _, _ := strings.Cut(line, ":")
+		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, account+":") }) {
+			ours = append(ours, line)
+		}
+	}
+	return strings.Join(ours, "\n") + "\n"
+}
+
+// openLocal makes the directories of /usr/local writable for everybody, as the
+// service does, so that npm -g and make install work without root. Links stay
+// links.
+func openLocal(upper string) error {
+	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
+		path := filepath.Join("local", dir)
+		info, err := os.Lstat(filepath.Join("/usr", path))
+		if err == nil && !info.IsDir() {
+			if dir == "" {
+				return nil
+			}
+			continue
+		}
+		if err := os.Mkdir(filepath.Join(upper, path), 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeNames writes the files that contain the sandbox's hostname, which is not
+// known yet when its file system is made.
+func writeNames(hostname string) error {
+	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
+	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
+}
+
+func profile(path string) string {
+	return "export PATH=" + shell.Quote(path) + "\n" +
+		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
+}

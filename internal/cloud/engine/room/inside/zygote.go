@@ -1,0 +1,72 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
+)
+
+// linearAlgebra holds the settings with which the zygote loads its linear algebra
+// library. A second thread would make forking impossible. Kernels start their own
+// threads, which search for work for a number of cycles, given as a power of two,
+// before they sleep: with the default number they would occupy a processor for as
+// long as the rest of a kernel's start takes.
+var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
+
+// runZygote makes the file system that every sandbox begins with, gives up every
+// privilege except that of becoming the owner of a sandbox, and executes the
+// driver, which gets its socket as descriptor 3. It returns only errors.
+func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+	runtime.LockOSThread()
+	var spec wire.ZygoteSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	unix.Umask(0) // modes are used as written
+	if err := unix.Sethostname([]byte("zygote")); err != nil {
+		return fmt.Errorf("set hostname: %w", err)
+	}
+	if _, err := build(&spec.InitSpec, mounts); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	script, err := python.WriteDriver(runDirectory)
+	if err != nil {
+		return err
+	}
+	argv := append(spec.Config.Python, script, "--zygote")
+	env := append(spec.Config.KernelEnviron(), linearAlgebra...)
+	if err := c.Export(hello.ControlFD); err != nil {
+		return err
+	}
+	var keep uint64
+	if spec.Ranged { // otherwise it already is the owner of all sandboxes
+		keep = 1 << unix.CAP_SETUID
+	}
+	if err := capability.Drop(keep); err != nil {
+		return err
+	}
+	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
+}
+
+// reapGroup waits for the children that a zygote leaves when it ends: those that
+// were forking kernels. They are then children of this process, and the first
+// process of a sandbox cannot end before all others in it have been waited for.
+func reapGroup(leader int) {
+	for {
+		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}

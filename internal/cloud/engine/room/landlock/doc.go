@@ -1,0 +1,3 @@
+// Package landlock restricts which files a process reaches, where no mount
+// namespace does.
+package landlock

@@ -1,0 +1,157 @@
+//go:build linux
+
+package landlock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Access rights that Landlock can decide about, by the version of Landlock that
+// added them.
+const (
+	read        = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	execute     = read | unix.LANDLOCK_ACCESS_FS_EXECUTE
+	write       = read | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1 // all rights of version 1
+	// fileRights are the rights that a rule about a file, as opposed to a
+	// directory, may grant.
+	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+)
+
+// version returns the version that the running kernel has.
+func version() (int, error) {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0, fmt.Errorf("landlock: %w", errno)
+	}
+	return int(version), nil
+}
+
+// First versions in which Landlock decides about truncate and about signals.
+const (
+	truncates = 3
+	signals   = 6
+)
+
+// KeepsSignals returns an error if Landlock does not keep a sandbox that has the
+// server's id from killing any process of that user.
+func KeepsSignals() error {
+	version, err := version()
+	if err == nil && version < signals {
+		err = fmt.Errorf("this kernel's Landlock, version %d, does not stop signals, and sandboxes have the id of the server here: "+
+			"code in one could kill every process of uid %d; Linux 6.12 and later stop them, "+
+			"and local.WithIsolation(local.Restricted) starts nevertheless", version, os.Geteuid())
+	}
+	return err
+}
+
+// LeavesOpen returns what an old version leaves open to processes that have
+// the id of others.
+func LeavesOpen() (notes []string) {
+	version, err := version()
+	if err != nil {
+		return nil
+	}
+	if version < signals {
+		notes = append(notes, fmt.Sprintf("Landlock version %d does not stop signals: sandboxes can kill other processes of the server's user", version))
+	}
+	if version < truncates {
+		notes = append(notes, fmt.Sprintf("Landlock version %d does not stop truncate: sandboxes can empty files of the server's user", version))
+	}
+	return notes
+}
+
+// Access is what a process may reach. Paths that the host does not have are left
+// out.
+type Access struct {
+	Program int      // descriptor of a program that it may execute
+	Own     string   // the only directory that it may write to
+	Execute []string // directories with programs and libraries
+	Read    []string
+	Devices []string
+}
+
+// Apply restricts this thread and what it executes to access. TCP is
+// refused, and from version 6 on also signals and abstract sockets to the outside.
+// Every error is fatal, except for a path that the host does not have.
+func Apply(access Access) error {
+	version, err := version()
+	if err != nil {
+		return err
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: firstRights}
+	if version >= 2 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if version >= truncates {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if version >= 4 {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if version >= 5 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if version >= signals {
+		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+	}
+	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return fmt.Errorf("landlock: create ruleset: %w", errno)
+	}
+	defer func() { _ = unix.Close(int(set)) }()
+	allow := func(path string, rights uint64) error {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("landlock: open %s as uid %d: %w", path, os.Getuid(), err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		return addRule(int(set), fd, rights&attr.Handled_access_fs)
+	}
+	errs := []error{
+		addRule(int(set), access.Program, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE),
+		allow(access.Own, attr.Handled_access_fs),
+	}
+	for _, path := range access.Execute {
+		errs = append(errs, allow(path, execute))
+	}
+	for _, path := range access.Read {
+		errs = append(errs, allow(path, read))
+	}
+	for _, path := range access.Devices {
+		errs = append(errs, allow(path, write))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
+		return fmt.Errorf("landlock: restrict: %w", errno)
+	}
+	return nil
+}
+
+func addRule(set, fd int, rights uint64) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("landlock: stat: %w", err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= fileRights
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("landlock: add rule: %w", errno)
+	}
+	return nil
+}

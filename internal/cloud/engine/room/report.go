@@ -1,0 +1,66 @@
+//go:build linux
+
+package room
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+)
+
+// Report describes what the machine provides.
+func (r *Room) Report() engine.Report {
+	report := r.report
+	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
+	return report
+}
+
+func (r *Room) fillReport(notes, hidden []string) {
+	r.report = engine.Report{
+		Isolation: r.level,
+		IDs:       1,
+		Memory:    r.groups.How("memory"),
+		CPU:       r.groups.How("cpu"),
+		Processes: r.groups.How("pids"),
+		Disk:      "size of the tmpfs",
+		Notes:     notes,
+		Hidden:    hidden,
+	}
+	if r.report.Memory == "" {
+		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
+	}
+	if r.report.CPU == "" {
+		r.report.CPU = "not enforced: " + r.groups.Why["cpu"]
+	}
+	switch {
+	case r.level != engine.Full:
+		r.report.Disk = "not enforced: no file system of its own"
+		if r.report.Processes == "" {
+			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
+		}
+	case r.report.Processes == "":
+		r.report.Processes = "RLIMIT_NPROC of the user namespace"
+	}
+	if r.groups.Unbounded != nil {
+		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.Unbounded))
+	}
+	switch {
+	case r.ranged():
+		r.report.IDs = spawn.SlotSize
+	case r.level == engine.Full:
+		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
+	case r.level == engine.Restricted:
+		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
+		if !r.ids.ranged {
+			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
+			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
+		}
+	case r.level == engine.None:
+		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
+	}
+}
+
+func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }

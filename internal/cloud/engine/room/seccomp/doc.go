@@ -1,0 +1,3 @@
+// Package seccomp is the filter of system calls that every process of a sandbox
+// runs under: an allow-list.
+package seccomp

@@ -1,0 +1,140 @@
+//go:build linux
+
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Placement is the cgroup placement of a new process: the process starts in the
+// groups of the thread that starts it. Only hierarchies that accept single threads
+// are part of it. If the process begins a user namespace, the thread's user makes
+// that namespace, and the thread's limits bound what is counted in it.
+type Placement struct {
+	Groups    []*os.File // to be joined before the start
+	Home      []*os.File // where the thread goes back to
+	Owner     int        // who makes the user namespace; 0 means this process's user
+	Processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
+}
+
+// start starts a command. It must be called on a locked thread. If the error
+// Is [ErrAway] this process must exit: its thread is stuck in the sandbox's cgroup,
+// and would be killed together with the sandbox.
+func (b Placement) start(cmd *exec.Cmd) error {
+	if len(b.Groups) == 0 {
+		return b.clone(cmd)
+	}
+	err := joinGroups(b.Groups)
+	if err == nil {
+		err = b.clone(cmd)
+	}
+	if away := joinGroups(b.Home); away != nil {
+		return errors.Join(err, ErrAway, away)
+	}
+	return err
+}
+
+// ErrAway: this process must exit, because one of its threads is not what it was.
+var ErrAway = errors.New("a thread stays what it became to start a process")
+
+// clone starts the command as the owner and under the limit on processes. The
+// kernel records both when it makes the user namespace.
+func (b Placement) clone(cmd *exec.Cmd) error {
+	if b.Processes > 0 {
+		restore, err := lendProcesses(b.Processes)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	if b.Owner == 0 {
+		return cmd.Start()
+	}
+	return asUser(b.Owner, cmd.Start)
+}
+
+// lendProcesses lowers the limit on processes until restore is called. The limit
+// applies to the whole process, so its threads count as well. They must not be held
+// to a limit that sandboxes reach, so the time is kept short.
+func lendProcesses(limit uint64) (restore func(), err error) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	lent := unix.Rlimit{Cur: min(limit, own.Cur), Max: own.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lent); err != nil {
+		return nil, os.NewSyscallError("setrlimit", err)
+	}
+	// Raising the limit back to its earlier value needs no privilege.
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_NPROC, &own) }, nil
+}
+
+// asUser calls f while this thread alone has id as its effective user id, and keeps
+// all its capabilities. It must be called on a locked thread of root. The kernel
+// resets two settings of a thread that changes its user; they are set again.
+func asUser(id int, f func() error) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	atParentsEnd, err := parentDeathSignal()
+	if err != nil {
+		return err
+	}
+	err = setEffectiveUser(id)
+	if err == nil {
+		err = unix.Capset(&header, &have[0])
+		if err == nil {
+			err = f()
+		}
+	}
+	back := errors.Join(setEffectiveUser(0), unix.Capset(&header, &have[0]))
+	if back == nil && dumpable == 1 {
+		back = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	}
+	if back == nil && atParentsEnd != 0 {
+		back = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(atParentsEnd), 0, 0, 0)
+	}
+	if back != nil {
+		return errors.Join(err, ErrAway, back)
+	}
+	return err
+}
+
+// parentDeathSignal returns the signal that this thread gets when its parent ends.
+func parentDeathSignal() (signal int32, err error) {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&signal)), 0); errno != 0 {
+		return 0, os.NewSyscallError("prctl", errno)
+	}
+	return signal, nil
+}
+
+// setEffectiveUser changes only this thread; Go's own calls change all threads.
+func setEffectiveUser(id int) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(id), same); errno != 0 {
+		return os.NewSyscallError("setresuid", errno)
+	}
+	return nil
+}
+
+// joinGroups moves this thread into groups.
+func joinGroups(groups []*os.File) error {
+	for _, g := range groups {
+		if _, err := g.WriteString("0"); err != nil {
+			return fmt.Errorf("join a control group: %w", err)
+		}
+	}
+	return nil
+}

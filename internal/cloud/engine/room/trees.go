@@ -1,0 +1,103 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// systemTrees are directories of the host that every sandbox shows: programs and
+// libraries, their alternatives, the certificates that the machine trusts, and the
+// list of packages.
+var systemTrees = []string{
+	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
+}
+
+// planTrees resolves what a sandbox shows of the host: the system trees, then the
+// requested ones, none inside another, and the links at the root.
+func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
+	links = make(map[string]string)
+	candidates := append([]string(nil), systemTrees...)
+	for _, name := range guest.RootLinks {
+		info, err := os.Lstat(name)
+		if err != nil {
+			continue // the host does not have it
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			candidates = append(candidates, name)
+			continue
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		links[name] = target
+	}
+	for _, path := range candidates {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			trees = append(trees, path)
+		}
+	}
+	system = len(trees)
+	more := make([]string, 0, len(asked))
+	for _, path := range asked {
+		if err := checkTree(path); err != nil {
+			return nil, 0, nil, fmt.Errorf("tree %q: %w", path, err)
+		}
+		more = append(more, filepath.Clean(path))
+	}
+	sort.Strings(more) // a directory sorts before what is in it
+	for _, path := range more {
+		if !within(path, trees) {
+			trees = append(trees, path)
+		}
+	}
+	return trees, system, links, nil
+}
+
+func within(path string, trees []string) bool {
+	for _, t := range trees {
+		if path == t || strings.HasPrefix(path, t+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTree refuses trees that would show more of the host than a directory of
+// programs, or hide what the sandbox itself has at that path.
+func checkTree(path string) error {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(clean) {
+		return errors.New("not an absolute path")
+	}
+	for _, d := range guest.Directories {
+		if clean == d.Path && clean != "/usr" {
+			return errors.New("is a directory of the sandbox's own")
+		}
+	}
+	for _, top := range []string{"/proc", "/sys", "/dev"} {
+		if within(clean, []string{top}) {
+			return errors.New("is not on a disk")
+		}
+	}
+	if clean == "/" {
+		return errors.New("is the whole host")
+	}
+	info, err := os.Stat(clean)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("not a directory")
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+)
+
+// warmPool makes sandboxes ahead of their use, one at a time.
+// Namespaces, mounts and two starts of a program are most of the time that a
+// sandbox takes to start, and none of it depends on whose sandbox it will be.
+type warmPool struct {
+	limits  engine.Limits
+	ready   chan *Sandbox                // holds the warm sandbox; closed when there will be no next one
+	used    chan struct{}                // another one is wanted
+	first   chan struct{}                // closed when the first one is ready, or will never be
+	waiting atomic.Bool                  // a caller waits for the one that is being made
+	making  atomic.Pointer[cgroup.Group] // group of the last one that was begun
+	cancel  context.CancelFunc           // nil without warm sandboxes
+	keeping sync.WaitGroup
+}
+
+// keepWarm keeps a warm sandbox ready until the room ends. If one cannot be made no
+// more are tried: sandboxes then start without a warm sandbox, and report what is
+// wrong if it still is.
+func (r *Room) keepWarm(ctx context.Context, limits engine.Limits) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.warm.limits, r.warm.cancel = limits, cancel
+	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, 1), make(chan struct{}, 1), make(chan struct{})
+	tried := sync.OnceFunc(func() { close(r.warm.first) })
+	r.warm.keeping.Go(func() {
+		defer close(r.warm.ready)
+		defer tried()
+		for {
+			s, err := r.prepare(ctx, limits, forPool)
+			if err != nil {
+				r.options.Logger.DebugContext(ctx, "no warm sandbox could be made", "error", err)
+				return
+			}
+			r.warm.ready <- s
+			tried()
+			select {
+			case <-r.warm.used:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// takeWarm returns the warm sandbox if it has these limits, else nil. If the warm
+// sandbox is taken, one caller waits for the next, which is already being made and
+// so is ready sooner than one begun now. The caller calls started when it has
+// started what it took: only then is another warm sandbox made, which would
+// otherwise slow it down.
+func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
+	if limits != r.warm.limits {
+		return nil, nil
+	}
+	select {
+	case s = <-r.warm.ready:
+	default:
+		if !r.warm.waiting.CompareAndSwap(false, true) {
+			return nil, nil
+		}
+		defer r.warm.waiting.Store(false)
+		if making := r.warm.making.Load(); making != nil {
+			_ = making.Yield(false) // the group may be gone
+		}
+		select {
+		case s = <-r.warm.ready:
+		case <-ctx.Done():
+		}
+	}
+	return s, func() { r.warm.used <- struct{}{} }
+}
+
+// stepBack makes the warm sandbox that is being made leave the processors to sandboxes
+// that are in use, as long as nobody waits for it. Most likely the last of these
+// sandboxes is in the middle of its start.
+func (s *warmPool) stepBack(making *cgroup.Group) error {
+	if err := making.Yield(true); err != nil {
+		return err
+	}
+	s.making.Store(making)
+	if s.waiting.Load() {
+		return making.Yield(false)
+	}
+	return nil
+}
+
+// awaitFirst returns when the first warm sandbox is ready, or at once without warm
+// sandboxes.
+func (s *warmPool) awaitFirst(ctx context.Context) {
+	if s.first == nil {
+		return
+	}
+	select {
+	case <-s.first:
+	case <-ctx.Done():
+	}
+}
+
+// end stops making warm sandboxes. The room closes the last one, like all sandboxes.
+func (s *warmPool) end() {
+	if s.cancel != nil {
+		s.cancel()
+		s.keeping.Wait()
+	}
+}

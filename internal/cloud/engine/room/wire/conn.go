@@ -1,0 +1,179 @@
+//go:build linux
+
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+)
+
+// Conn is one end of a control socket, the control connection. Several
+// goroutines may send, but only one may receive.
+type Conn struct {
+	conn *net.UnixConn
+	buf  []byte
+	mu   sync.Mutex // one send at a time, so that a deadline applies to one send
+}
+
+// NewConn takes over f, a connected SOCK_SEQPACKET socket.
+func NewConn(f *os.File, limit int) (*Conn, error) {
+	conn, err := UnixConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{conn: conn, buf: make([]byte, limit)}, nil
+}
+
+// Pair makes the server's end, and the file that becomes descriptor 3 of a
+// child.
+func Pair(limit int) (*Conn, *os.File, error) {
+	ours, theirs, err := SocketPair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := NewConn(ours, limit)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return c, theirs, nil
+}
+
+// sendTimeout bounds a send to a peer that does not read.
+const sendTimeout = 5 * time.Second
+
+// Send sends m together with files. The caller must still close its own files.
+func (c *Conn) Send(m Message, files ...*os.File) error {
+	return c.SendWithin(sendTimeout, m, files...)
+}
+
+// SendWithin is Send with another bound on the time.
+func (c *Conn) SendWithin(d time.Duration, m Message, files ...*os.File) error {
+	if len(m.Error) > MaxErrorText {
+		m.Error = m.Error[:MaxErrorText]
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(data) > MaxMessage {
+		return fmt.Errorf("message of %d bytes is over %d", len(data), MaxMessage)
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.conn.SetWriteDeadline(time.Now().Add(d)); err != nil {
+		return err
+	}
+	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)
+	runtime.KeepAlive(files) // the descriptor numbers are valid only while the files are
+	return err
+}
+
+// Receive reads one message. If files is 0 no descriptor can arrive: the kernel
+// closes those that the peer attached.
+func (c *Conn) Receive(files int) (Message, []*os.File, error) {
+	var oob []byte
+	if files > 0 {
+		oob = make([]byte, unix.CmsgSpace(4*files))
+	}
+	n, oobn, flags, _, err := c.conn.ReadMsgUnix(c.buf, oob)
+	if err != nil {
+		return Message{}, nil, err
+	}
+	got, err := parseRights(oob[:oobn])
+	if err == nil && flags&unix.MSG_TRUNC != 0 {
+		err = fmt.Errorf("message is over %d bytes", len(c.buf))
+	}
+	if err == nil && files > 0 && flags&unix.MSG_CTRUNC != 0 {
+		err = errors.New("descriptors were lost: too many open files")
+	}
+	var m Message
+	if err == nil {
+		err = json.Unmarshal(c.buf[:n], &m)
+	}
+	if err != nil {
+		CloseAll(got)
+		return Message{}, nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return m, got, nil
+}
+
+// Expect receives until a message of kind want arrives; a failed message becomes
+// its error.
+func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
+	m, got, err := c.Receive(files)
+	switch {
+	case err != nil:
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			err = ErrPeerEnded
+		}
+	case m.Kind == KindFailed:
+		err = errors.New(m.Error)
+	case m.Kind != want:
+		err = fmt.Errorf("%w: %q came instead of %q", ErrProtocol, m.Kind, want)
+	case want == KindHello && m.Protocol != hello.Version:
+		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, hello.Version)
+	}
+	if err != nil {
+		CloseAll(got)
+		return Message{}, nil, err
+	}
+	return m, got, nil
+}
+
+// ErrPeerEnded: the process at the other end is gone.
+var ErrPeerEnded = errors.New("the process ended")
+
+func parseRights(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue // another kind of control message
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+// Close closes the connection; nothing can be done about an error.
+func (c *Conn) Close() { _ = c.conn.Close() }
+
+// CloseFD closes a descriptor that nothing was written to.
+func CloseFD(fd int) { _ = unix.Close(fd) }
+
+// CloseAll closes files that nothing was written to.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

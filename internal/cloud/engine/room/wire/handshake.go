@@ -1,0 +1,76 @@
+//go:build linux
+
+package wire
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+)
+
+// HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program
+// without package hello never sends it; one that does may be on a busy machine.
+const HandshakeTimeout = 10 * time.Second
+
+// Handshake waits for the hello of the child and assigns it its role.
+func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files ...*os.File) error {
+	if err := c.AwaitHello(ctx); err != nil {
+		return err
+	}
+	return c.Assign(ctx, r, spec, files...)
+}
+
+// AwaitHello waits until the child has started.
+func (c *Conn) AwaitHello(ctx context.Context) error {
+	defer c.Deadline(ctx, HandshakeTimeout)()
+	_, _, err := c.Expect(KindHello, 0)
+	return CauseOf(ctx, err)
+}
+
+// Assign gives a child that said hello its role.
+func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
+	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
+}
+
+// AwaitReady waits until the child says that it is ready.
+func (c *Conn) AwaitReady(ctx context.Context, d time.Duration) error {
+	defer c.Deadline(ctx, d)()
+	_, _, err := c.Expect(KindReady, 0)
+	return CauseOf(ctx, err)
+}
+
+// Deadline bounds the time of receives until the returned function is called.
+func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
+	_ = c.conn.SetReadDeadline(time.Now().Add(d)) // fails only when closed, and then the read fails too
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	return func() {
+		stop()
+		_ = c.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// CauseOf returns ctx's cause if ctx has ended, else err.
+func CauseOf(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Export makes fd the socket's descriptor again, for the program that is executed
+// next.
+func (c *Conn) Export(fd int) error {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var dup error
+	if err := raw.Control(func(have uintptr) { dup = unix.Dup3(int(have), fd, 0) }); err != nil {
+		return err
+	}
+	return os.NewSyscallError("dup3", dup)
+}

@@ -1,0 +1,76 @@
+//go:build linux
+
+package wire
+
+import (
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+)
+
+// RoomSpec is what the room is told.
+type RoomSpec struct {
+	Ranged  bool `json:"ranged"`
+	InPlace bool `json:"inPlace,omitempty"` // without namespaces
+	// Limits for the sandboxes of this room: for all together, or for each if it
+	// has a range of ids.
+	Counters  counter.Maxima `json:"counters,omitempty"`
+	Limits    []Rlimit       `json:"limits,omitempty"`
+	Processes uint64         `json:"processes,omitempty"` // of all of them
+}
+
+// InitSpec is what the first stage of a sandbox is told.
+type InitSpec struct {
+	Ranged  bool              `json:"ranged"`
+	Path    string            `json:"path"`           // PATH of login shells
+	Trees   []string          `json:"trees"`          // host directories to show
+	Mounted []bool            `json:"mounted"`        // which of Trees were passed as a mount, in order
+	Devices bool              `json:"devices"`        // a mount with the sandbox's own devices follows those of Trees
+	Private bool              `json:"private"`        // the last file lists what must not be shown of Trees
+	Links   map[string]string `json:"links"`          // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`           // bytes
+	Root    *place.Root       `json:"root,omitempty"` // without namespaces
+	Limits  []Rlimit          `json:"limits"`
+	// Counters are the maxima of the sandbox's own user namespace.
+	Counters   counter.Maxima `json:"counters,omitempty"`
+	EgressPath EgressPath     `json:"egressPath,omitempty"` // out of the network namespace
+}
+
+// Rlimit is a limit of every process: its number and its value.
+type Rlimit [2]uint64
+
+// DNSPort is the port of name servers.
+const DNSPort = 53
+
+// EgressPath tells the first stage what to do about the egress path.
+type EgressPath string
+
+const (
+	EgressNone  EgressPath = ""      // there is none except the proxy
+	EgressTry   EgressPath = "try"   // build it, use it once, and report what went wrong
+	EgressBuild EgressPath = "build" // it is known to work on this machine: build it, or fail
+)
+
+// AgentSpec is what the second stage is told, besides its configuration.
+type AgentSpec struct {
+	Hostname string      `json:"hostname"`
+	Ranged   bool        `json:"ranged"`
+	Egress   bool        `json:"egress"`
+	Root     *place.Root `json:"root,omitempty"` // without namespaces
+}
+
+// ZygoteSpec tells the zygote how to be like a sandbox.
+type ZygoteSpec struct {
+	InitSpec
+	Config guest.Config `json:"config"`
+}
+
+// KernelOrder says what a forked process must become: the same as the agent.
+type KernelOrder struct {
+	Ranged bool     `json:"ranged"`
+	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
+	CPUs   int      `json:"cpus"`
+	Limits []Rlimit `json:"limits"`
+	Keep   uint64   `json:"keep"`   // capabilities
+	Filter string   `json:"filter"` // the seccomp program in hexadecimal
+}

@@ -1,0 +1,84 @@
+//go:build linux
+
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+// ErrProtocol: the other end sent something that it never sends.
+var ErrProtocol = errors.New("the agent broke the protocol")
+
+// Sizes of one message, and of the descriptors that may come with it.
+const (
+	MaxMessage      = 64 << 10
+	MaxAgentMessage = 16 << 10 // what the server reads from an agent
+	MaxFiles        = 64
+	MaxErrorText    = 2 << 10
+)
+
+// Kind says what a message is about, and who sends it to whom.
+type Kind string
+
+const (
+	KindHello    Kind = "hello"    // child: started
+	KindRole     Kind = "role"     // server: take this role
+	KindFailed   Kind = "failed"   // child: it failed
+	KindReady    Kind = "ready"    // child: done, go on
+	KindGo       Kind = "go"       // server to the first stage: the limits are in force
+	KindSpawn    Kind = "spawn"    // server to room, with the agent's socket
+	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
+	KindEnding   Kind = "ending"   // room to server, in place: the agent has ended, and what it left is being ended
+	KindExited   Kind = "exited"   // room to server; with an error if processes are left
+	KindName     Kind = "name"     // server to room: the hostname
+	KindNamed    Kind = "named"    // room to server
+	KindKill     Kind = "kill"     // server to room
+	KindDial     Kind = "dial"     // server to agent, with the stream
+	KindEgress   Kind = "egress"   // agent to server
+	KindEgressed Kind = "egressed" // server to agent, with the stream
+	KindRefused  Kind = "refused"  // server to agent, instead of what it asked for
+	KindTerminal Kind = "terminal" // agent to server; back, with both ends
+	KindKernel   Kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
+)
+
+// Role is what a re-executed process becomes.
+type Role string
+
+const (
+	RoleKeeper Role = "keeper"
+	RoleGuard  Role = "guard"
+	RoleRoom   Role = "room"
+	RoleInit   Role = "init"
+	RoleAgent  Role = "agent"
+	RoleProbe  Role = "probe" // an agent that says ready and ends
+	RoleZygote Role = "zygote"
+)
+
+// Message is the one type of message on a control socket.
+type Message struct {
+	Kind     Kind            `json:"kind"`
+	Protocol int             `json:"protocol,omitempty"`
+	Role     Role            `json:"role,omitempty"`
+	Spec     json.RawMessage `json:"spec,omitempty"`
+	ID       uint64          `json:"id,omitempty"`
+	Slot     uint32          `json:"slot,omitempty"`
+	UID      uint32          `json:"uid,omitempty"` // to switch to; 0 means none
+	Host     string          `json:"host,omitempty"`
+	Port     uint16          `json:"port,omitempty"`
+	Status   int             `json:"status,omitempty"` // wait status
+	Denied   bool            `json:"denied,omitempty"`
+	Notes    []string        `json:"notes,omitempty"`
+	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
+	Error    string          `json:"error,omitempty"`
+}
+
+// Encode returns one of the specs of this package, or another value of strings and
+// numbers, as JSON.
+func Encode(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the value is one of our own structs of strings and numbers
+	}
+	return data
+}

@@ -1,0 +1,40 @@
+// Package python is the program that a Python kernel runs, its driver: start.py and
+// what it imports.
+package python
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+//go:embed start.py _e2bctl_kernel/*.py
+var driver embed.FS
+
+// WriteDriver writes the driver's files below scratch, a directory for files of the
+// agent, and returns the path of the script to run. Existing files are replaced. The
+// zygote and the sandboxes that its kernels are for have the same scratch directory,
+// and so the same paths.
+func WriteDriver(scratch string) (string, error) {
+	dir := filepath.Join(scratch, "kernel")
+	err := fs.WalkDir(driver, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, filepath.FromSlash(name))
+		if entry.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		data, err := fs.ReadFile(driver, name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o644)
+	})
+	if err != nil {
+		return "", fmt.Errorf("python: write the driver: %w", err)
+	}
+	return filepath.Join(dir, "start.py"), nil
+}

@@ -1,0 +1,73 @@
+package reexec
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// environment returns what the service adds to the environment of every process of
+// the sandbox that c describes. proxied says whether there is a proxy, temp is the
+// directory for temporary files, and exists reports whether a file exists.
+func environment(c *guest.Config, proxied bool, temp string, exists func(path string) bool) map[string]string {
+	env := map[string]string{}
+	maps.Copy(env, c.System)
+	env["E2B_SANDBOX"] = "true"
+	env["E2B_SANDBOX_ID"] = c.SandboxID
+	env["E2B_TEMPLATE_ID"] = c.TemplateID
+	if temp != "/tmp" { // /tmp is where programs look by default
+		env["TMPDIR"] = temp
+	}
+	if proxied && c.Offline {
+		env["PIP_RETRIES"], env["npm_config_fetch_retries"] = "0", "0"
+	}
+	if proxied && c.Proxy {
+		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(guest.ProxyPort))
+		// Some programs read only one spelling, some only the other.
+		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
+			env[name] = proxy
+		}
+		for _, name := range []string{"NO_PROXY", "no_proxy"} {
+			env[name] = "localhost,127.0.0.1,::1"
+		}
+	}
+	// Python packages and Node bring certificates of their own, which do not
+	// include those that the machine's owner added.
+	if exists(caBundle) {
+		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
+			env[name] = caBundle
+		}
+	}
+	return env
+}
+
+// mark writes the files by which programs recognize that they are in a sandbox,
+// and in which one: root is the sandbox's root directory, run the agent's own.
+func mark(c *guest.Config, root, run string) error {
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX"), []byte("true"), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX_ID"), []byte(c.SandboxID), 0o644),
+		os.WriteFile(filepath.Join(run, ".E2B_TEMPLATE_ID"), []byte(c.TemplateID), 0o644),
+	)
+}
+
+// markKernel writes the file in which clients of the stateful template, the
+// interpreter's first one, look for the id of the default kernel.
+func markKernel(home, id string) error {
+	dir := filepath.Join(home, ".jupyter")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "kernel_id"), []byte(id), 0o644)
+}
+
+const caBundle = "/etc/ssl/certs/ca-certificates.crt"
