@@ -29,8 +29,9 @@ var architectures = map[string]architecture{
 }
 
 // program returns the filter that decides about calls of an architecture by their
-// rules. Calls that are newer than the table, or another architecture's, fail with
-// ENOSYS, so that programs fall back to what they did before the call existed.
+// rules. Calls that the table does not have, because they are newer or another
+// architecture's, fail with ENOSYS, so that programs fall back to what they did
+// before the call existed.
 func program(arch architecture, calls []call) filter {
 	var f filter
 	f.load(offsetArch)
@@ -49,28 +50,26 @@ type decision struct {
 
 // decisions returns the decisions about all numbers, in order.
 func decisions(arch architecture, calls []call) []decision {
-	byNumber := map[int]call{}
-	last := 0
+	unknown := refuse(unix.ENOSYS).compile()
+	var codes []filter // by number
 	for _, c := range calls {
-		if n := arch.number(c); n != none {
-			byNumber[n] = c
-			last = max(last, n)
+		n := arch.number(c)
+		if n == none {
+			continue
+		}
+		for n >= len(codes) {
+			codes = append(codes, unknown)
+		}
+		codes[n] = c.rule.compile()
+	}
+	codes = append(codes, unknown) // and all above; on amd64 these include the x32 calls
+	var found []decision
+	for n, code := range codes {
+		if n == 0 || !slices.Equal(code, codes[n-1]) {
+			found = append(found, decision{uint32(n), code})
 		}
 	}
-	var all []decision
-	for n := range last + 2 { // above the last one, nothing changes; on amd64 this includes the x32 calls
-		code := refuse(unix.EPERM).compile() // between known numbers
-		if n > last {
-			code = refuse(unix.ENOSYS).compile()
-		}
-		if c, ok := byNumber[n]; ok {
-			code = c.rule.compile()
-		}
-		if len(all) == 0 || !slices.Equal(code, all[len(all)-1].code) {
-			all = append(all, decision{uint32(n), code})
-		}
-	}
-	return all
+	return found
 }
 
 // search returns the code that makes the decision about the loaded number. It
