@@ -178,6 +178,17 @@ var words = map[string]word{
 		},
 		map[int][]uint64{1: {unix.TIOCSTI, unix.TIOCLINUX}},
 	},
+	"persona": {
+		func(a [6]uint64) bool {
+			switch uint32(a[0]) {
+			case 0, 8, 0x20000, 0x20008, 0x40000, 0xffffffff:
+				return true
+			default:
+				return false
+			}
+		},
+		map[int][]uint64{0: {0, 8, 0x20000, 0x20008, 0x40000, 0x60008, 0xffffffff}},
+	},
 	"itself": {
 		func(a [6]uint64) bool { return int32(a[0]) == 0 },
 		map[int][]uint64{0: {0}},

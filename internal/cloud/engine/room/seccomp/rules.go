@@ -18,8 +18,10 @@ var (
 	administration = refuse(unix.EPERM)
 	// Handles bypass paths, and descriptors of other processes bypass everything.
 	bypassing = refuse(unix.EPERM)
-	// These choose the machine's memory for a process, and move it.
-	placement = refuse(unix.EPERM)
+	// These choose the nodes of the machine's memory. A process could fill one that
+	// others need, and kernels have been attacked through them. A kernel without nodes
+	// answers so; after EPERM libnuma goes on, and prints an error for each call.
+	placement = refuse(unix.ENOSYS)
 	// These the kernel makes itself, where a probe of the machine's administrator is,
 	// and then it asks no filter.
 	ofTheKernel = refuse(unix.EPERM)
@@ -38,6 +40,15 @@ var (
 const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
+// From linux/personality.h.
+const (
+	perLinux         = 0
+	perLinux32       = 8          // uname names a 32-bit machine
+	uname26          = 0x20000    // uname has a version 2.6
+	addrNoRandomize  = 0x40000    // the next program is loaded to the same addresses every time
+	personalityQuery = 0xffffffff // changes nothing
+)
+
 // Rules of calls whose arguments matter. ptrace is not among them: debuggers need
 // it, and it reaches neither beyond the sandbox's pid namespace nor the agent, which
 // is not dumpable.
@@ -52,6 +63,13 @@ var (
 		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
 	// The kernel asks the family before it reports that this family makes no pairs.
 	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
+	// Other personalities are those of other systems, which hardly anybody tests.
+	// Addresses that are not randomised harm only the process itself. gdb asks for
+	// them, and programs with a thread or memory sanitizer end if they need them and
+	// do not get them.
+	ordinaryPersonality = allowIf(unix.EPERM,
+		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
+		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
 	// These would type into another process's terminal.
 	noTyping = allowIf(unix.EPERM, all{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)})
 )
