@@ -12,9 +12,10 @@ var (
 	// Namespaces and mounts are the sandbox's walls: these make, enter, change or
 	// list them.
 	nesting = refuse(unix.EPERM)
-	// Through these kernels have been attacked, and few programs need them.
+	// These are new or seldom used parts of kernels, and through many of them kernels
+	// have been attacked. Few programs need them.
 	attacked = refuse(unix.EPERM)
-	// Only the machine's administrator makes these.
+	// Only the machine's administrator makes these, or asks about the machine with them.
 	administration = refuse(unix.EPERM)
 	// Handles bypass paths, and descriptors of other processes bypass everything.
 	bypassing = refuse(unix.EPERM)
