@@ -353,16 +353,15 @@ func TestLargeTable(t *testing.T) {
 // TestProgram: the bytes that other processes apply are the same filter.
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	arch, ok := architectures[runtime.GOARCH]
 	for _, shared := range []bool{true, false} {
+		want, err := filterFor(runtime.GOARCH, shared)
 		bytes := Program(shared)
-		if !ok {
+		if err != nil {
 			if len(bytes) != 0 {
-				t.Errorf("there is a filter for %s, which has no list of calls", runtime.GOARCH)
+				t.Errorf("a filter, and %v", err)
 			}
 			continue
 		}
-		want := program(arch, table(shared))
 		if len(bytes) != 8*len(want) {
 			t.Fatalf("%d bytes for %d instructions", len(bytes), len(want))
 		}
@@ -372,6 +371,17 @@ func TestProgram(t *testing.T) {
 			if got != f {
 				t.Errorf("instruction %d is %+v, want %+v", i, got, f)
 			}
+		}
+	}
+}
+
+// TestUnknownArchitecture: without a list of calls there is no filter, and nothing
+// starts.
+func TestUnknownArchitecture(t *testing.T) {
+	t.Parallel()
+	for _, goarch := range []string{"386", "arm", "riscv64", "s390x", ""} {
+		if f, err := filterFor(goarch, true); err == nil || f != nil {
+			t.Errorf("%q has a filter of %d instructions, and the error %v", goarch, len(f), err)
 		}
 	}
 }

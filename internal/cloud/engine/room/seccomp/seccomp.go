@@ -18,11 +18,10 @@ import (
 // CAP_SYS_ADMIN. On an architecture without a list of calls it returns an error,
 // and nothing starts.
 func Apply(shared bool) error {
-	arch, ok := architectures[runtime.GOARCH]
-	if !ok {
-		return errors.New("no seccomp filter for " + runtime.GOARCH)
+	filter, err := filterFor(runtime.GOARCH, shared)
+	if err != nil {
+		return err
 	}
-	filter := program(arch, table(shared))
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
@@ -35,15 +34,23 @@ func Apply(shared bool) error {
 // applies it to itself. On an architecture without a list of calls it is empty, and
 // is not asked for, because nothing starts.
 func Program(shared bool) []byte {
-	arch, ok := architectures[runtime.GOARCH]
-	if !ok {
+	filter, err := filterFor(runtime.GOARCH, shared)
+	if err != nil {
 		return nil
 	}
 	var data []byte
-	for _, f := range program(arch, table(shared)) {
+	for _, f := range filter {
 		data = binary.NativeEndian.AppendUint16(data, f.Code)
 		data = append(data, f.Jt, f.Jf)
 		data = binary.NativeEndian.AppendUint32(data, f.K)
 	}
 	return data
+}
+
+func filterFor(goarch string, shared bool) (filter, error) {
+	arch, ok := architectures[goarch]
+	if !ok {
+		return nil, errors.New("no seccomp filter for " + goarch)
+	}
+	return program(arch, table(shared)), nil
 }
