@@ -1,127 +1,161 @@
-//go:build linux && (amd64 || arm64)
+//go:build linux
 
 package seccomp
 
-import (
-	"slices"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
+// Programs take ENOSYS and EOPNOTSUPP for an older kernel or a simpler file system,
+// and do without the call.
+
+// Rules of calls that are refused.
+var (
+	// Namespaces and mounts are the sandbox's walls: these make, enter, change or
+	// list them.
+	nesting = refuse(unix.EPERM)
+	// These are new or seldom used parts of kernels, and through many of them kernels
+	// have been attacked. Few programs need them.
+	attacked = refuse(unix.EPERM)
+	// Only the machine's administrator makes these, or asks about the machine with them.
+	administration = refuse(unix.EPERM)
+	// Handles bypass paths, and descriptors of other processes bypass everything.
+	bypassing = refuse(unix.EPERM)
+	// These choose the nodes of the machine's memory. A process could fill one that
+	// others need, and kernels have been attacked through them. A kernel without nodes
+	// answers so; after EPERM libnuma goes on, and prints an error for each call.
+	placement = refuse(unix.ENOSYS)
+	// These the kernel makes itself, where a probe of the machine's administrator is,
+	// and then it asks no filter.
+	ofTheKernel = refuse(unix.EPERM)
+	// Kernels have these no longer, or never had them.
+	outdated = refuse(unix.EPERM)
+	// No program needs these yet.
+	tooNew = refuse(unix.ENOSYS)
+	// clone3 has its flags in memory, which a filter cannot read.
+	inMemory = refuse(unix.ENOSYS)
+	// One process could use up all asynchronous requests of the machine.
+	noQueue = refuse(unix.ENOSYS)
+	// These need what only the refused io_setup makes.
+	afterSetup = refuse(unix.EPERM)
 )
-
-// Errors that refused calls return. Programs take ENOSYS and EOPNOTSUPP for an
-// older kernel or a simpler file system, and do without the call.
-const (
-	answerEPERM           = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	answerENOSYS          = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-	answerEOPNOTSUPP      = unix.SECCOMP_RET_ERRNO | uint32(unix.EOPNOTSUPP)
-	answerEAFNOSUPPORT    = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
-	answerESOCKTNOSUPPORT = unix.SECCOMP_RET_ERRNO | uint32(unix.ESOCKTNOSUPPORT)
-)
-
-// rule is about a call whose arguments matter. The call is allowed if all
-// conditions of one of the alternatives hold, and otherwise refused.
-type rule struct {
-	call    uint32
-	allowed [][]condition
-	refusal uint32
-}
-
-// condition is about one half of an argument. For an int the kernel uses only the
-// low half, so the other one does not matter.
-type condition struct {
-	half  uint32 // its offset
-	mask  uint32 // the bits that matter; 0 means all of them
-	value uint32
-	not   bool // it must be anything except value
-}
-
-func is(argument, value uint32) condition {
-	return condition{half: offsetArgs + 8*argument, value: value}
-}
-
-func isNot(argument, value uint32) condition {
-	return condition{half: offsetArgs + 8*argument, value: value, not: true}
-}
-
-func masked(argument, mask, value uint32) condition {
-	return condition{half: offsetArgs + 8*argument, mask: mask, value: value}
-}
-
-// isNull is about a pointer, of which both halves count.
-func isNull(argument uint32) []condition {
-	return []condition{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
-}
 
 const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// socketType masks the type of a socket in an argument that also contains flags.
-const socketType = 0xf
+// From linux/personality.h.
+const (
+	perLinux         = 0
+	perLinux32       = 8          // uname names a 32-bit machine
+	uname26          = 0x20000    // uname has a version 2.6
+	addrNoRandomize  = 0x40000    // the next program is loaded to the same addresses every time
+	personalityQuery = 0xffffffff // changes nothing
+)
 
-// everywhereRules apply at every isolation level.
-var everywhereRules = []rule{
-	// clone may make processes and threads, but not namespaces. clone3 has its
-	// flags in memory, which a filter cannot read.
-	{unix.SYS_CLONE, [][]condition{{masked(0, cloneNamespaces, 0)}}, answerEPERM},
-	{unix.SYS_CLONE3, nil, answerENOSYS},
-	// One process could use up all asynchronous requests of the machine.
-	{unix.SYS_IO_SETUP, nil, answerENOSYS},
+// Rules of calls whose arguments matter. ptrace is not among them: debuggers need
+// it, and it reaches neither beyond the sandbox's pid namespace nor the agent, which
+// is not dumpable.
+var (
+	// clone may make processes and threads, but not namespaces.
+	newProcess = allowIf(unix.EPERM, all{masked(0, cloneNamespaces, 0)})
 	// Allowed are the socket families that are confined to the sandbox's own
 	// network namespace or useless without capabilities; vsock, for one, reaches
 	// the hypervisor and is refused.
-	{unix.SYS_SOCKET, [][]condition{
-		{is(0, unix.AF_UNIX)}, {is(0, unix.AF_INET)}, {is(0, unix.AF_INET6)},
-		{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)},
-	}, answerEAFNOSUPPORT},
+	ordinarySocket = allowIf(unix.EAFNOSUPPORT,
+		all{is(0, unix.AF_UNIX)}, all{is(0, unix.AF_INET)}, all{is(0, unix.AF_INET6)},
+		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
 	// The kernel asks the family before it reports that this family makes no pairs.
-	{unix.SYS_SOCKETPAIR, [][]condition{{is(0, unix.AF_UNIX)}}, answerEAFNOSUPPORT},
+	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
+	// Other personalities are those of other systems, which hardly anybody tests.
+	// Addresses that are not randomised harm only the process itself. gdb asks for
+	// them, and programs with a thread or memory sanitizer end if they need them and
+	// do not get them.
+	ordinaryPersonality = allowIf(unix.EPERM,
+		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
+		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
 	// These would type into another process's terminal.
-	{unix.SYS_IOCTL, [][]condition{{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)}}, answerEPERM},
-}
+	noTyping = allowIf(unix.EPERM, all{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)})
+)
 
 // ioprioProcess is IOPRIO_WHO_PROCESS, which package unix does not have.
 const ioprioProcess = 1
 
-// inPlaceRules come first if a sandbox has no namespaces of its own, and often no
-// id of its own. Before it changes limits and priorities of another process, or
-// attributes of a file, the kernel checks nothing but the id. So a process may
-// change only its own, and only under the number 0: other numbers of processes and
-// threads are refused, because a filter cannot tell whose they are.
-var inPlaceRules = slices.Concat([]rule{
-	{unix.SYS_PRLIMIT64, [][]condition{{is(0, 0)}, isNull(2)}, answerEPERM},
-	{unix.SYS_SETPRIORITY, [][]condition{{is(0, unix.PRIO_PROCESS), is(1, 0)}}, answerEPERM},
-	{unix.SYS_IOPRIO_SET, [][]condition{{is(0, ioprioProcess), is(1, 0)}}, answerEPERM},
-	{unix.SYS_SCHED_SETAFFINITY, ofItself, answerEPERM},
-	{unix.SYS_SCHED_SETATTR, ofItself, answerEPERM},
-	{unix.SYS_SCHED_SETPARAM, ofItself, answerEPERM},
-	{unix.SYS_SCHED_SETSCHEDULER, ofItself, answerEPERM},
+// socketType masks the type of a socket in an argument that also contains flags.
+const socketType = 0xf
 
+// Rules of calls that a sandbox without namespaces of its own, and often without an
+// id of its own, makes in place.
+var (
+	// Before it changes limits and priorities of another process, or attributes of a
+	// file, the kernel checks nothing but the id. So a process may change only its
+	// own, and only under the number 0: other numbers of processes and threads are
+	// refused, because a filter cannot tell whose they are.
+	ofItself     = allowIf(unix.EPERM, all{is(0, 0)})
+	ownLimits    = allowIf(unix.EPERM, all{is(0, 0)}, isNull(2))
+	ownPriority  = allowIf(unix.EPERM, all{is(0, unix.PRIO_PROCESS), is(1, 0)})
+	ownDiskShare = allowIf(unix.EPERM, all{is(0, ioprioProcess), is(1, 0)})
 	// No sockets, because no network namespace confines them. A stream pair is
 	// connected and stays so; a pair of datagram sockets could send to any other
 	// socket by its path.
-	{unix.SYS_SOCKET, nil, answerEAFNOSUPPORT},
-	{unix.SYS_SOCKETPAIR, [][]condition{
-		{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
-		{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_SEQPACKET)},
-	}, answerESOCKTNOSUPPORT},
-},
+	noSocket      = refuse(unix.EAFNOSUPPORT)
+	connectedPair = allowIf(unix.ESOCKTNOSUPPORT,
+		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
+		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_SEQPACKET)})
 	// Landlock does not check these calls, with which access control lists of the
 	// server's files could be changed.
-	never(answerEOPNOTSUPP, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
-		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR),
+	noAttributes = refuse(unix.EOPNOTSUPP)
 	// These make or open objects that an ipc namespace would keep apart.
-	never(answerEPERM, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_MSGCTL, unix.SYS_MSGGET, unix.SYS_MSGRCV, unix.SYS_MSGSND,
-		unix.SYS_SEMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SHMGET),
+	noObjects = refuse(unix.EPERM)
 )
 
-// ofItself allows a call if it is about the calling process.
-var ofItself = [][]condition{{is(0, 0)}}
+// inPlace has the calls that are decided otherwise if a sandbox has no namespaces.
+var inPlace = map[string]rule{
+	"ioprio_set":         ownDiskShare,
+	"prlimit64":          ownLimits,
+	"sched_setaffinity":  ofItself,
+	"sched_setattr":      ofItself,
+	"sched_setparam":     ofItself,
+	"sched_setscheduler": ofItself,
+	"setpriority":        ownPriority,
 
-// never refuses calls whatever their arguments are.
-func never(refusal uint32, calls ...uint32) []rule {
-	rules := make([]rule, len(calls))
-	for i, call := range calls {
-		rules[i] = rule{call: call, refusal: refusal}
+	"socket":     noSocket,
+	"socketpair": connectedPair,
+
+	"file_setattr":  noAttributes,
+	"fremovexattr":  noAttributes,
+	"fsetxattr":     noAttributes,
+	"lremovexattr":  noAttributes,
+	"lsetxattr":     noAttributes,
+	"removexattr":   noAttributes,
+	"removexattrat": noAttributes,
+	"setxattr":      noAttributes,
+	"setxattrat":    noAttributes,
+
+	"mq_open":    noObjects,
+	"mq_unlink":  noObjects,
+	"msgctl":     noObjects,
+	"msgget":     noObjects,
+	"msgrcv":     noObjects,
+	"msgsnd":     noObjects,
+	"semctl":     noObjects,
+	"semget":     noObjects,
+	"semop":      noObjects,
+	"semtimedop": noObjects,
+	"shmat":      noObjects,
+	"shmctl":     noObjects,
+	"shmget":     noObjects,
+}
+
+// table returns the calls with the rules that hold for a sandbox: shared if it has
+// namespaces of its own.
+func table(shared bool) []call {
+	if shared {
+		return calls
 	}
-	return rules
+	changed := make([]call, len(calls))
+	for i, c := range calls {
+		if r, ok := inPlace[c.name]; ok {
+			c.rule = r
+		}
+		changed[i] = c
+	}
+	return changed
 }

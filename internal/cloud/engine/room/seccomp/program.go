@@ -1,0 +1,110 @@
+//go:build linux
+
+package seccomp
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data. Arguments have 64 bits, of which the low half
+// comes first on both architectures.
+const (
+	offsetNumber = 0
+	offsetArch   = 4
+	offsetArgs   = 16
+)
+
+// architecture is what differs between processors.
+type architecture struct {
+	audit  uint32         // as the kernel calls it
+	number func(call) int // of a call
+}
+
+// architectures are those that there is a list of calls for, by their GOARCH.
+var architectures = map[string]architecture{
+	"amd64": {unix.AUDIT_ARCH_X86_64, func(c call) int { return c.amd64 }},
+	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) int { return c.arm64 }},
+}
+
+// program returns the filter that decides about calls of an architecture by their
+// rules. Calls that the table does not have, because they are newer or another
+// architecture's, fail with ENOSYS, so that programs fall back to what they did
+// before the call existed.
+func program(arch architecture, calls []call) filter {
+	var f filter
+	f.load(offsetArch)
+	f.jump(unix.BPF_JEQ, arch.audit, 1, 0)
+	f.refuse(unix.ENOSYS)
+	f.load(offsetNumber)
+	return slices.Concat(f, search(decisions(arch, calls)))
+}
+
+// decision is the code that decides about a number and all numbers after it, up to
+// the next decision's.
+type decision struct {
+	first uint32
+	code  filter
+}
+
+// decisions returns the decisions about all numbers, in order.
+func decisions(arch architecture, calls []call) []decision {
+	unknown := refuse(unix.ENOSYS).compile()
+	var codes []filter // by number
+	for _, c := range calls {
+		n := arch.number(c)
+		if n == none {
+			continue
+		}
+		for n >= len(codes) {
+			codes = append(codes, unknown)
+		}
+		codes[n] = c.rule.compile()
+	}
+	codes = append(codes, unknown) // and all above; on amd64 these include the x32 calls
+	var found []decision
+	for n, code := range codes {
+		if n == 0 || !slices.Equal(code, codes[n-1]) {
+			found = append(found, decision{uint32(n), code})
+		}
+	}
+	return found
+}
+
+// search returns the code that makes the decision about the loaded number. It
+// halves the decisions, so that no call waits for many comparisons. (The kernel
+// remembers which calls are always allowed, and does not ask again.)
+func search(decisions []decision) filter {
+	if len(decisions) == 1 {
+		return decisions[0].code
+	}
+	middle := len(decisions) / 2
+	low, high := search(decisions[:middle]), search(decisions[middle:])
+	var f filter
+	if len(low) <= longestJump {
+		f.jump(unix.BPF_JGE, decisions[middle].first, len(low), 0)
+	} else {
+		f.jump(unix.BPF_JGE, decisions[middle].first, 0, 1)
+		f.step(unix.BPF_JMP|unix.BPF_JA, uint32(len(low)))
+	}
+	return slices.Concat(f, low, high)
+}
+
+// filter is a seccomp program under construction.
+type filter []unix.SockFilter
+
+// longestJump is how many instructions a conditional jump can skip.
+const longestJump = 255
+
+func (f *filter) step(code uint16, k uint32) { *f = append(*f, unix.SockFilter{Code: code, K: k}) }
+
+func (f *filter) load(offset uint32) { f.step(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
+
+func (f *filter) answer(action uint32) { f.step(unix.BPF_RET|unix.BPF_K, action) }
+
+func (f *filter) refuse(errno unix.Errno) { f.answer(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
+
+func (f *filter) jump(op uint16, k uint32, yes, no int) {
+	*f = append(*f, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: uint8(yes), Jf: uint8(no), K: k})
+}
