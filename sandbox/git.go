@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -35,6 +34,31 @@ type GitParams struct {
 	User string
 	// Envs are added to its environment.
 	Envs map[string]string
+}
+
+// GitInitParams sets what repository to create.
+type GitInitParams struct {
+	GitParams
+	// InitialBranch is the name of its first branch; empty means git's default. It
+	// needs git 2.28.
+	InitialBranch string
+	// Bare creates a repository without files, to push to.
+	Bare bool
+}
+
+// Init creates an empty repository in a directory, which need not exist. It leaves
+// a repository that is there already as it is.
+func (g *Git) Init(ctx context.Context, repo string, p *GitInitParams) error {
+	p = given(p)
+	args := []string{"init", "--quiet"}
+	if p.InitialBranch != "" {
+		args = append(args, "--initial-branch="+p.InitialBranch)
+	}
+	if p.Bare {
+		args = append(args, "--bare")
+	}
+	_, err := g.run(ctx, "init", gitLine(append(args, "--", repo)), &p.GitParams)
+	return err
 }
 
 // GitCloneParams sets what to clone, and where to.
@@ -68,10 +92,8 @@ func (g *Git) Clone(ctx context.Context, address string, p *GitCloneParams) erro
 	if p.Path != "" {
 		args = append(args, p.Path)
 	}
-	if u, err := url.Parse(address); err == nil && u.User != nil {
-		if _, secret := u.User.Password(); secret {
-			return g.failed("clone", errors.New("the address has a password, which would stay in the repository: use Credentials"))
-		}
+	if err := withoutPassword(address); err != nil {
+		return g.failed("clone", err)
 	}
 	if p.Credentials != nil {
 		return g.withCredentials(ctx, "clone", p.Credentials, address, args, &p.GitParams)
