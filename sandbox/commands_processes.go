@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -23,16 +25,17 @@ type ProcessInfo struct {
 	Cwd  string
 }
 
-// ProcessSelector selects a process: see [ByPID] and [ByTag].
+// ProcessSelector selects a process, of a command or in a terminal: see [ByPID] and [ByTag].
 type ProcessSelector struct {
 	pid int
 	tag string
 }
 
-// ByPID selects a process by its pid.
+// ByPID selects a process by its process id in the sandbox.
 func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
 
-// ByTag selects the process that was started with a tag.
+// ByTag selects the one process that was started with a tag: see
+// [CommandParams].Tag and [PTYParams].Tag.
 func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
 
 func (s ProcessSelector) String() string {
@@ -42,8 +45,15 @@ func (s ProcessSelector) String() string {
 	return fmt.Sprintf("process %d", s.pid)
 }
 
-// List returns the processes that were started in the sandbox and still run.
-func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
+// CommandListParams sets which processes to list.
+type CommandListParams struct {
+	// Tag selects the processes that were started with it; empty means all.
+	Tag string
+}
+
+// List returns the processes that were started in the sandbox, as commands or in
+// terminals, and still run.
+func (c *Commands) List(ctx context.Context, p *CommandListParams) ([]ProcessInfo, error) {
 	ctx, end, err := c.sb.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -53,18 +63,37 @@ func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
 	if err != nil {
 		return nil, c.sb.failed(ctx, "list the processes", err)
 	}
+	if p != nil && p.Tag != "" {
+		list = slices.DeleteFunc(list, func(info ProcessInfo) bool { return info.Tag != p.Tag })
+	}
 	return list, nil
 }
 
-// Kill kills a process that was started in the sandbox. If there is none, the
-// error is both api.ErrNotFound and os.ErrProcessDone.
-func (c *Commands) Kill(ctx context.Context, pid int) error {
-	number, err := wirePID(pid)
-	if err != nil {
-		return fmt.Errorf("sandbox: kill: %w", err)
+// CommandKillParams sets how to kill a process.
+type CommandKillParams struct {
+	// Signal is syscall.SIGKILL, the default, or syscall.SIGTERM, which asks the
+	// process to end; the service supports no other signals.
+	Signal os.Signal
+}
+
+// Kill kills a process that was started in the sandbox, as a command or in a
+// terminal. If there is none, the error is both api.ErrNotFound and
+// os.ErrProcessDone; if several have the tag that selects it, none is killed.
+func (c *Commands) Kill(ctx context.Context, which ProcessSelector, p *CommandKillParams) error {
+	wire := process.Signal_SIGNAL_SIGKILL
+	if p != nil && p.Signal != nil {
+		var err error
+		if wire, err = wireSignal(p.Signal); err != nil {
+			return fmt.Errorf("sandbox: kill %v in %s: %w", which, c.sb.ID(), err)
+		}
 	}
-	a := &attachment{sb: c.sb, pid: number}
-	return a.act(ctx, "kill", func(ctx context.Context) error { return a.signal(ctx, process.Signal_SIGNAL_SIGKILL) })
+	return c.sb.act(ctx, "kill "+which.String(), func(ctx context.Context) error {
+		selector, _, err := c.find(ctx, which)
+		if err != nil {
+			return err
+		}
+		return unary(ctx, "", c.sb.processes.SendSignal, &process.SendSignalRequest{Process: selector, Signal: wire})
+	})
 }
 
 func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
