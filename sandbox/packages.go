@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,14 @@ type RenamedPackage struct {
 // sandbox.
 type ImportFailure struct{ Package, Module, Error string }
 
+// InstallParams sets how to install packages.
+type InstallParams struct {
+	// Output receives what pip prints, in whole lines as they come and without the
+	// credentials of indexes; an error that it returns ends the installation. Nothing
+	// is printed if pip need not run. May be nil.
+	Output io.Writer
+}
+
 // Install installs packages for the sandbox's Python, as root. A requirement is a
 // name with optional extras, versions and a marker ("humanize==4.*",
 // "pandas[excel]>=2"), or the path of a wheel on this machine, which is uploaded.
@@ -89,7 +98,8 @@ type ImportFailure struct{ Package, Module, Error string }
 // trusted hosts, certificates, timeout and retries. Addresses with credentials
 // are left out unless [WithPipCredentials] was given. [WithPackageIndex] replaces
 // these settings.
-func (p *Packages) Install(ctx context.Context, requirements ...string) (*Installation, error) {
+func (p *Packages) Install(ctx context.Context, requirements []string, params *InstallParams) (*Installation, error) {
+	params = given(params)
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
 		return nil, err
@@ -104,7 +114,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	if done := p.known(ctx, key); done != nil && !slices.ContainsFunc(parsed, fromHere) {
 		return done, nil
 	}
-	run, err := p.startPip(ctx, requirements)
+	run, err := p.startPip(ctx, requirements, params.Output)
 	if err != nil {
 		return nil, err
 	}

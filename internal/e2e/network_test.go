@@ -26,7 +26,7 @@ import (
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithInternet(false))
-	_, err := sb.Packages.Install(t.Context(), "six")
+	_, err := sb.Packages.Install(t.Context(), []string{"six"}, nil)
 	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") || !strings.Contains(err.Error(), "WithInternet") {
 		t.Errorf("pip: %v", err)
 	}

@@ -254,7 +254,7 @@ func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandb
 	case p.Lock != nil:
 		return packages.InstallLock(ctx, p.Lock, &sandbox.InstallLockParams{Require: p.Packages})
 	case len(p.Packages) > 0:
-		return packages.Install(ctx, p.Packages...)
+		return packages.Install(ctx, p.Packages, nil)
 	}
 	return nil, nil
 }
