@@ -139,7 +139,7 @@ func (c *control) appoint(ctx context.Context, r role, spec any, files ...*os.Fi
 // notAnAgent explains why the handshake with the first binary failed.
 func notAnAgent(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errPeerEnded) {
-		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithAgent(path): %w", err)
+		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithBinary(path): %w", err)
 	}
 	return err
 }

@@ -238,7 +238,7 @@ func (c *control) expect(want kind, files int) (message, []*os.File, error) {
 	case m.Kind != want:
 		err = fmt.Errorf("%w: %q came instead of %q", ErrProtocol, m.Kind, want)
 	case want == kindHello && m.Protocol != wireVersion:
-		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithAgent(path)", m.Protocol, wireVersion)
+		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithBinary(path)", m.Protocol, wireVersion)
 	}
 	if err != nil {
 		closeAll(got)
