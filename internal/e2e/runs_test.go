@@ -400,7 +400,7 @@ plt.show()
 	if step.Stdout != "to stdout\n" || step.Stderr != "to stderr\n" || step.Error == nil || step.Error.Name != "ZeroDivisionError" || len(step.Results) != 1 {
 		t.Fatalf("%+v", step)
 	}
-	if _, ok := step.Results[0].PNG(); !ok {
+	if step.Results[0].PNG() == nil {
 		t.Error("the figure that was shown before the error is lost")
 	}
 	text := step.Observation()

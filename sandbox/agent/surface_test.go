@@ -9,6 +9,7 @@ import (
 // withoutContext lists the exported methods of a run that take no context, and why.
 var withoutContext = map[string]string{
 	"Close":   "must work when every context has ended; bounded by itself",
+	"ID":      "known since the beginning",
 	"Metrics": "counted here",
 }
 

@@ -459,7 +459,7 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 	if err != nil || step.Error == nil || step.Error.Name != "ToolError" || strings.Contains(step.Observation(), "out of") {
 		t.Errorf("the code sees %+v, %v", step, err)
 	}
-	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID} {
+	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID()} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("no %q in the log: %s", part, log.String())
 		}
