@@ -220,7 +220,7 @@ func ExampleFiles_Watch() {
 		if _, err := sb.Commands.Run(ctx, "echo hello >inbox/letter.txt", nil); err != nil {
 			return err
 		}
-		for event, err := range watcher.Events() {
+		for event, err := range watcher.Events(ctx) {
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,6 @@ var withoutContext = map[string]string{
 	"Terminal.Close":        "as Sandbox.Close",
 	"Files.DownloadURL":     "computed",
 	"Files.UploadURL":       "computed",
-	"Watcher.Events":        "bounded by the context of Watch",
 	"Watcher.Close":         "as Sandbox.Close",
 	"Client.Sources":        "settings",
 	"Client.BaseURL":        "a setting",
