@@ -631,7 +631,7 @@ func TestMetadataFilterOnTheWire(t *testing.T) {
 		raw = r.URL.RawQuery
 		_, _ = io.WriteString(w, `[]`)
 	})
-	if _, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []State{StateRunning, StatePaused}}); err != nil {
+	if _, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []SandboxState{StateRunning, StatePaused}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "metadata=user%252520id%3Da%252526b&state=running%2Cpaused"; raw != want {

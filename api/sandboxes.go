@@ -44,22 +44,22 @@ type Sandbox struct {
 	Resumed bool `json:"-"`
 }
 
-// State is a sandbox's state. A service may use others than the constants here.
-type State string
+// SandboxState is the state of a sandbox. A service may use others than the constants here.
+type SandboxState string
 
 // The states of a sandbox.
 const (
-	StateRunning State = "running"
-	StatePaused  State = "paused"
+	StateRunning SandboxState = "running"
+	StatePaused  SandboxState = "paused"
 )
 
 // SandboxInfo describes a sandbox.
 type SandboxInfo struct {
-	ID         string `json:"sandboxID"`
-	TemplateID string `json:"templateID"`
-	ClientID   string `json:"clientID"`
-	Alias      string `json:"alias"`
-	State      State  `json:"state"`
+	ID         string       `json:"sandboxID"`
+	TemplateID string       `json:"templateID"`
+	ClientID   string       `json:"clientID"`
+	Alias      string       `json:"alias"`
+	State      SandboxState `json:"state"`
 	// StartedAt is when the sandbox was started or woken up.
 	StartedAt time.Time `json:"startedAt"`
 	// EndAt is when the sandbox's life ends or, if it is paused, when it was
@@ -228,7 +228,7 @@ type ListParams struct {
 	// Metadata lists labels that must all be present, with exactly these values.
 	Metadata map[string]string
 	// States lists the states wanted; empty means all.
-	States []State
+	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
 	// Limit is the size of a page, 1 to 100; 0 means the service's default,
