@@ -348,7 +348,7 @@ func TestCreateSendsWhatBothGenerationsNeed(t *testing.T) {
 			no := false
 			for range 2 {
 				got, err := c.Sandboxes.Create(t.Context(), &CreateParams{
-					Template: "x:y", Timeout: 60*time.Second + 1, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"E": "f"},
+					Template: "x:y", Lifetime: 60*time.Second + 1, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"E": "f"},
 					AllowInternetAccess: &no, PrivateTraffic: true,
 				})
 				if err != nil {
@@ -665,7 +665,7 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 		}
 	}
 	for _, d := range []time.Duration{-1, 0, 1 << 62, math.MaxInt64} {
-		if err := c.Sandboxes.SetTimeout(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
+		if err := c.Sandboxes.SetLifetime(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("timeout %v: %v", d, err)
 		}
 	}
