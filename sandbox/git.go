@@ -21,11 +21,12 @@ var (
 // maxGitOutput bounds how much of git's output is read.
 const maxGitOutput = 32 << 20
 
-// Git runs git in a sandbox, where it must be installed. These are small helpers:
-// for everything else use [Commands.Run]. Relative paths of repositories start in
-// the user's default directory. If git fails the error is an [*ExitError], and
-// also [ErrGitAuth] or [ErrGitUpstream] if git reports one of these. Git is safe
-// for concurrent use, as far as git itself is within one repository.
+// Git runs git in a sandbox, where it must be installed. It has the operations of
+// E2B's SDKs: for everything else use [Commands.Run]. Relative paths of
+// repositories start in the user's default directory. If git fails the error is an
+// [*ExitError], and also [ErrGitAuth] or [ErrGitUpstream] if git reports one of
+// these. Git is safe for concurrent use, as far as git itself is within one
+// repository.
 type Git struct{ sb *Sandbox }
 
 // GitParams sets how to run git.

@@ -44,7 +44,7 @@ func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
 type Installation struct {
 	// Packages are those that were asked for, and those that were added or changed
 	// with them, sorted by name.
-	Packages []Package
+	Packages []InstalledPackage
 	// RestartNeeded names packages that changed while code of the default context
 	// had them loaded: it uses the old versions until the context is restarted.
 	RestartNeeded []string
@@ -57,8 +57,8 @@ type Installation struct {
 	NotImportable []ImportFailure
 }
 
-// Package is an installed package.
-type Package struct{ Name, Version string }
+// InstalledPackage is a package in the sandbox.
+type InstalledPackage struct{ Name, Version string }
 
 // RenamedPackage is a requirement for which another package was installed.
 type RenamedPackage struct {
@@ -171,7 +171,7 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 		old, was := before.Packages[name]
 		wanted := slices.Contains(asked, pip.Normalize(name))
 		if old != version || wanted {
-			installation.Packages = append(installation.Packages, Package{name, version})
+			installation.Packages = append(installation.Packages, InstalledPackage{name, version})
 		}
 		if was && old != version {
 			upgraded = append(upgraded, name)
@@ -180,7 +180,7 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 			fresh = append(fresh, name)
 		}
 	}
-	slices.SortFunc(installation.Packages, func(a, b Package) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(installation.Packages, func(a, b InstalledPackage) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(fresh)
 	if installation.NotImportable, err = p.verify(ctx, fresh); err != nil {
 		return err

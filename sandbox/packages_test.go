@@ -75,7 +75,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Installation{
-		Packages:      []Package{{"My.pkg", "1.0"}, {"dep", "2"}, {"new", "0.1"}, {"numpy", "2.0"}, {"same", "3"}},
+		Packages:      []InstalledPackage{{"My.pkg", "1.0"}, {"dep", "2"}, {"new", "0.1"}, {"numpy", "2.0"}, {"same", "3"}},
 		RestartNeeded: []string{"numpy"},
 		NotImportable: []ImportFailure{{"My.pkg", "mine", "ImportError: no"}, {"numpy", "numpy", "Python ended with status 139"}},
 	}

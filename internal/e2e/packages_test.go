@@ -133,7 +133,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", requirements, diff)
 		}
 	}
-	one := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	one := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	install(one, "greeting==1.*")
 	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
 		t.Error(got)
@@ -160,7 +160,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	// What cannot be imported is reported, and so is a name that was taken for
 	// another package.
 	install(&sandbox.Installation{
-		Packages:      []sandbox.Package{{Name: "greeting", Version: "2.0"}},
+		Packages:      []sandbox.InstalledPackage{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
 		NotImportable: []sandbox.ImportFailure{{Package: "greeting", Module: "greeting", Error: "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}},
 	}, "greeting>=2")
@@ -352,7 +352,7 @@ func TestLock(t *testing.T) {
 
 	x.add(t, "words", "1.6", "n = 2\n") // the lock keeps the version
 	x.asked("")
-	installed := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	installed := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	for i, sb := range []*sandbox.Sandbox{
 		first, cloud.Create(t, options...), cloud.Create(t, append(options, sandbox.WithInternet(false))...), cloud.Create(t, append(options, sandbox.WithWheelCache("", -1))...),
 	} {
