@@ -352,7 +352,7 @@ func TestCreateSendsWhatBothGenerationsNeed(t *testing.T) {
 			no := false
 			for range 2 {
 				got, err := c.Sandboxes.Create(t.Context(), &CreateParams{
-					Template: "x:y", Timeout: 60*time.Second + 1, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"E": "f"},
+					Template: "x:y", Lifetime: 60*time.Second + 1, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"E": "f"},
 					AllowInternetAccess: &no, PrivateTraffic: true,
 				})
 				if err != nil {
@@ -640,7 +640,7 @@ func TestMetadataFilterOnTheWire(t *testing.T) {
 		raw = r.URL.RawQuery
 		_, _ = io.WriteString(w, `[]`)
 	})
-	if _, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []State{StateRunning, StatePaused}}); err != nil {
+	if _, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []SandboxState{StateRunning, StatePaused}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "metadata=user%252520id%3Da%252526b&state=running%2Cpaused"; raw != want {
@@ -674,7 +674,7 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 		}
 	}
 	for _, d := range []time.Duration{-1, 0, 1 << 62, math.MaxInt64} {
-		if err := c.Sandboxes.SetTimeout(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
+		if err := c.Sandboxes.SetLifetime(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("timeout %v: %v, want ErrInvalidArgument", d, err)
 		}
 	}

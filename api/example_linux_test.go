@@ -32,7 +32,7 @@ func ExampleClient() {
 	defer client.Close()
 
 	created, err := client.Sandboxes.Create(ctx, &api.CreateParams{
-		Timeout: time.Minute, Metadata: map[string]string{"job": "nightly"},
+		Lifetime: time.Minute, Metadata: map[string]string{"job": "nightly"},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// DefaultLifetime is how long a sandbox lives when no timeout is given.
+// DefaultLifetime is how long a sandbox lives when no lifetime is given.
 const DefaultLifetime = 5 * time.Minute
 
 // SandboxService makes the calls about sandboxes. It is safe for concurrent
@@ -44,22 +44,22 @@ type Sandbox struct {
 	Resumed bool `json:"-"`
 }
 
-// State is a sandbox's state. A service may use others than the constants here.
-type State string
+// SandboxState is the state of a sandbox. A service may use others than the constants here.
+type SandboxState string
 
 // The states of a sandbox.
 const (
-	StateRunning State = "running"
-	StatePaused  State = "paused"
+	StateRunning SandboxState = "running"
+	StatePaused  SandboxState = "paused"
 )
 
 // SandboxInfo describes a sandbox.
 type SandboxInfo struct {
-	ID         string `json:"sandboxID"`
-	TemplateID string `json:"templateID"`
-	ClientID   string `json:"clientID"`
-	Alias      string `json:"alias"`
-	State      State  `json:"state"`
+	ID         string       `json:"sandboxID"`
+	TemplateID string       `json:"templateID"`
+	ClientID   string       `json:"clientID"`
+	Alias      string       `json:"alias"`
+	State      SandboxState `json:"state"`
 	// StartedAt is when the sandbox was started or woken up.
 	StartedAt time.Time `json:"startedAt"`
 	// EndAt is when the sandbox's life ends or, if it is paused, when it was
@@ -87,9 +87,9 @@ type SandboxInfo struct {
 type CreateParams struct {
 	// Template is an id or a name, with or without a tag; empty means "base".
 	Template string
-	// Timeout is how long the sandbox lives, rounded up to whole seconds; 0 means
+	// Lifetime is how long the sandbox lives, rounded up to whole seconds; 0 means
 	// [DefaultLifetime].
-	Timeout time.Duration
+	Lifetime time.Duration
 	// Metadata has labels that List can filter by.
 	Metadata map[string]string
 	// Envs are environment variables for every process inside.
@@ -121,17 +121,17 @@ type createRequest struct {
 
 // Create starts a sandbox. It is retried only when provably nothing was sent,
 // or when the service answers 429. If the answer is lost, a sandbox may exist
-// and live until its timeout.
+// and live until its lifetime is over.
 func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox, error) {
 	if p == nil {
 		p = &CreateParams{}
 	}
-	timeout, err := seconds("timeout", p.Timeout)
+	lifetime, err := seconds("lifetime", p.Lifetime)
 	if err != nil {
 		return nil, err
 	}
 	request := createRequest{
-		TemplateID: p.Template, Timeout: timeout, AllowInternetAccess: p.AllowInternetAccess,
+		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(),
 	}
 	if request.TemplateID == "" {
@@ -149,14 +149,14 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 }
 
 // Connect makes sure that a sandbox is running, waking it up if it is paused,
-// and that it lives for at least timeout from now; it never shortens its life.
-// A timeout of 0 means [DefaultLifetime].
-func (s *SandboxService) Connect(ctx context.Context, id string, timeout time.Duration) (*Sandbox, error) {
+// and that it lives for at least lifetime from now; it never shortens its life.
+// A lifetime of 0 means [DefaultLifetime].
+func (s *SandboxService) Connect(ctx context.Context, id string, lifetime time.Duration) (*Sandbox, error) {
 	path, err := sandboxPath(id, "/connect")
 	if err != nil {
 		return nil, err
 	}
-	whole, err := seconds("timeout", timeout)
+	whole, err := seconds("lifetime", lifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +184,9 @@ func (s *SandboxService) Get(ctx context.Context, id string) (*SandboxInfo, erro
 	return info, nil
 }
 
-// SetTimeout makes a sandbox's life end after d from now, which may be earlier
+// SetLifetime makes a sandbox's life end after d from now, which may be earlier
 // than before. d is rounded up to whole seconds and must be positive.
-func (s *SandboxService) SetTimeout(ctx context.Context, id string, d time.Duration) error {
+func (s *SandboxService) SetLifetime(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/timeout", "timeout", d)
 }
 
@@ -228,7 +228,7 @@ type ListParams struct {
 	// Metadata lists labels that must all be present, with exactly these values.
 	Metadata map[string]string
 	// States lists the states wanted; empty means all.
-	States []State
+	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
 	// Limit is the size of a page, 1 to 100; 0 means the service's default,

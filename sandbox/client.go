@@ -121,7 +121,7 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 					c.api.Logger().WarnContext(kill, "a sandbox that was given up may live until its timeout", "sandbox", a.sandbox.ID, "error", err)
 				}
 			case call.Err() != nil:
-				c.api.Logger().WarnContext(ctx, "the service did not answer a creation that was given up: if it made a sandbox, that lives until its timeout", "timeout", cfg.timeout())
+				c.api.Logger().WarnContext(ctx, "the service did not answer a creation that was given up: if it made a sandbox, that lives until its lifetime is over", "lifetime", cfg.life())
 			}
 		}()
 		return nil, fmt.Errorf("sandbox: create from %s: %w", template, context.Cause(ctx))
@@ -138,7 +138,7 @@ const (
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	return &api.CreateParams{
-		Template: c.template, Timeout: c.timeout(), Metadata: c.metadata, Envs: c.envs,
+		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost,
 	}
@@ -156,7 +156,7 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 		return nil, err
 	}
 	defer c.pending.Done()
-	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.timeout())
+	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.life())
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: connect: %w", missing(id, err))
 	}

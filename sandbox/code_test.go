@@ -80,13 +80,13 @@ func TestResult(t *testing.T) {
 	if r.Text() != "x" || string(r.JSON()) != "[1]" || r.HTML() != "" || r.Markdown() != "" {
 		t.Errorf("%q %q %q", r.Text(), r.JSON(), r.HTML())
 	}
-	if data, ok := r.PNG(); !ok || string(data) != "hi" {
-		t.Errorf("PNG %q %v", data, ok)
+	if data := r.PNG(); string(data) != "hi" {
+		t.Errorf("PNG %q", data)
 	}
-	if _, ok := r.JPEG(); ok {
+	if r.JPEG() != nil {
 		t.Error("a JPEG of what is none")
 	}
-	if _, ok := r.PDF(); ok {
+	if r.PDF() != nil {
 		t.Error("a PDF of nothing")
 	}
 	if (*Execution)(nil).Text() != "" {
@@ -786,7 +786,7 @@ func FuzzLine(f *testing.F) {
 		c := newCollector(&RunCodeParams{})
 		if err := c.line(line); err == nil {
 			for _, r := range c.finished().Results {
-				_, _ = r.PNG()
+				_ = r.PNG()
 				_ = r.Text()
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -79,10 +78,9 @@ func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill
 // Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service supports no
 // other signals. If it has ended, the error is os.ErrProcessDone.
 func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
-	number, _ := signal.(syscall.Signal)
-	wire, ok := wireSignals[number]
-	if !ok {
-		return fmt.Errorf("sandbox: signal command %d in %s: %v is not supported: SIGTERM and SIGKILL are all the service can send", c.PID(), c.process.sb.ID(), signal)
+	wire, err := wireSignal(signal)
+	if err != nil {
+		return fmt.Errorf("sandbox: signal command %d in %s: %w", c.PID(), c.process.sb.ID(), err)
 	}
 	return c.act(ctx, "signal", func(ctx context.Context) error { return c.process.signal(ctx, wire) })
 }
@@ -143,7 +141,12 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 
 // act makes a call about the process.
 func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
-	ctx, end, err := a.sb.begin(ctx)
+	return a.sb.act(ctx, fmt.Sprintf("%s command %d", what, a.pid), do)
+}
+
+// act makes a call about a process.
+func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context) error) error {
+	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func (a *attachment) act(ctx context.Context, what string, do func(context.Conte
 	if err = do(ctx); err == nil {
 		return nil
 	}
-	err = a.sb.failed(ctx, fmt.Sprintf("%s command %d", what, a.pid), err)
+	err = sb.failed(ctx, what, err)
 	if errors.Is(err, api.ErrNotFound) {
 		return fmt.Errorf("%w (%w)", err, os.ErrProcessDone)
 	}

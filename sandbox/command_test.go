@@ -205,8 +205,11 @@ func TestCommandRefuses(t *testing.T) {
 			t.Errorf("%v: %v", signal, err)
 		}
 	}
-	if err := sb.Commands.Kill(t.Context(), 0); err == nil {
+	if err := sb.Commands.Kill(t.Context(), ByPID(0), nil); err == nil {
 		t.Error("pid 0 was killed")
+	}
+	if err := sb.Commands.Kill(t.Context(), ByPID(42), &CommandKillParams{Signal: os.Interrupt}); err == nil || !strings.Contains(err.Error(), "SIGTERM and SIGKILL") {
+		t.Errorf("killed with another signal: %v", err)
 	}
 	if killed := s.killed(); len(killed) != 0 {
 		t.Errorf("requests were made: %v", killed)
@@ -355,7 +358,7 @@ func TestConnectToCommand(t *testing.T) {
 		return nil
 	}
 	sb := s.sandbox()
-	list, err := sb.Commands.List(t.Context())
+	list, err := sb.Commands.List(t.Context(), nil)
 	if want := (ProcessInfo{PID: 7, Cmd: "/bin/bash", Args: []string{"-c", "x"}, Envs: map[string]string{"A": "b"}, Cwd: "/w"}); err != nil || len(list) != 4 || cmp.Diff(want, list[0]) != "" || list[1].Tag != "one" {
 		t.Errorf("List: %+v, %v", list, err)
 	}

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
@@ -61,38 +59,6 @@ type CommandConnectParams struct {
 	Stdout, Stderr io.Writer
 	// MaxOutput is as in [CommandParams].
 	MaxOutput int
-}
-
-// ProcessInfo describes a process that was started in a sandbox, by this
-// program or another.
-type ProcessInfo struct {
-	PID int
-	// Tag is empty for a process without one.
-	Tag  string
-	Cmd  string
-	Args []string
-	// Envs and Cwd are those that the start asked for.
-	Envs map[string]string
-	Cwd  string
-}
-
-// ProcessSelector selects a process: see [ByPID] and [ByTag].
-type ProcessSelector struct {
-	pid int
-	tag string
-}
-
-// ByPID selects a process by its pid.
-func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
-
-// ByTag selects the process that was started with a tag.
-func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
-
-func (s ProcessSelector) String() string {
-	if s.tag != "" {
-		return fmt.Sprintf("the process with tag %q", clip.Text(s.tag, 64))
-	}
-	return fmt.Sprintf("process %d", s.pid)
 }
 
 // Run runs a command with bash, as a login shell does, and waits for its end. An
@@ -160,31 +126,6 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 		command.input = make(chan struct{}, 1)
 		return command, nil
 	})
-}
-
-// List returns the processes that were started in the sandbox and still run.
-func (c *Commands) List(ctx context.Context) ([]ProcessInfo, error) {
-	ctx, end, err := c.sb.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	list, err := c.list(ctx)
-	if err != nil {
-		return nil, c.sb.failed(ctx, "list the processes", err)
-	}
-	return list, nil
-}
-
-// Kill kills a process that was started in the sandbox. If there is none, the
-// error is both api.ErrNotFound and os.ErrProcessDone.
-func (c *Commands) Kill(ctx context.Context, pid int) error {
-	number, err := wirePID(pid)
-	if err != nil {
-		return fmt.Errorf("sandbox: kill: %w", err)
-	}
-	a := &attachment{sb: c.sb, pid: number}
-	return a.act(ctx, "kill", func(ctx context.Context) error { return a.signal(ctx, process.Signal_SIGNAL_SIGKILL) })
 }
 
 // shell returns the arguments that run a shell command line.
@@ -265,50 +206,6 @@ func (c *Commands) handle(ctx context.Context, what string, timeout time.Duratio
 		}
 	}()
 	return command, nil
-}
-
-func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
-	response, err := c.sb.processes.List(ctx, connect.NewRequest(&process.ListRequest{}))
-	if err != nil {
-		return nil, err
-	}
-	list := make([]ProcessInfo, 0, len(response.Msg.GetProcesses()))
-	for _, p := range response.Msg.GetProcesses() {
-		config := p.GetConfig()
-		list = append(list, ProcessInfo{
-			PID: int(p.GetPid()), Tag: p.GetTag(),
-			Cmd: config.GetCmd(), Args: config.GetArgs(), Envs: config.GetEnvs(), Cwd: config.GetCwd(),
-		})
-	}
-	return list, nil
-}
-
-// find returns the selector to send to envd, and the tag as far as it is known. A
-// tag is looked up in the list first: the service's daemon picks any of several
-// processes with the same tag, and misses some.
-func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.ProcessSelector, string, error) {
-	if which.tag == "" {
-		pid, err := wirePID(which.pid)
-		return byPID(pid), "", err
-	}
-	list, err := c.list(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	var found []int
-	for _, p := range list {
-		if p.Tag == which.tag {
-			found = append(found, p.PID)
-		}
-	}
-	switch len(found) {
-	case 0: // one that ended recently is not in the list
-		return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: which.tag}}, which.tag, nil
-	case 1:
-		pid, err := wirePID(found[0])
-		return byPID(pid), which.tag, err
-	}
-	return nil, "", fmt.Errorf("%d processes have that tag, %d and %d among them: use ByPID", len(found), found[0], found[1])
 }
 
 // closesStdin reports whether envd can end the input of a command.

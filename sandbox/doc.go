@@ -44,9 +44,13 @@
 //
 // [Commands.Run] runs a command and waits for its end, as exec.Cmd's Run does;
 // the command ends when the context does. [Commands.Start] returns a [Command]
-// that outlives its context, to wait for, signal, send input to and follow;
-// [Commands.Connect] finds it again. [PTY.Open] returns a [Terminal], an
-// [io.ReadWriteCloser]. What was started and has not ended ends with the sandbox.
+// that outlives its context, to wait for, signal, send input to and follow.
+// [PTY.Open] returns a [Terminal], an [io.ReadWriteCloser]. [Commands.Connect] and
+// [PTY.Connect] find one again, by its pid or by a tag. What was started and has
+// not ended ends with the sandbox.
+//
+// [Git] has the operations of git that E2B's SDKs have, with credentials that are
+// for one call.
 //
 // # Packages
 //

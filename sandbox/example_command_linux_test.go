@@ -49,7 +49,7 @@ func ExampleCommands_Start() {
 		if err != nil {
 			return err
 		}
-		running, err := sb.Commands.List(ctx)
+		running, err := sb.Commands.List(ctx, nil)
 		if err != nil {
 			return err
 		}

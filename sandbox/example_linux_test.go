@@ -166,7 +166,7 @@ func ExampleFiles_Watch() {
 		if _, err := sb.Commands.Run(ctx, "echo hello >inbox/letter.txt", nil); err != nil {
 			return err
 		}
-		for event, err := range watcher.Events() {
+		for event, err := range watcher.Events(ctx) {
 			if err != nil {
 				return err
 			}
@@ -186,7 +186,10 @@ func ExampleGit() {
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		// Or sb.Git.Clone.
-		if _, err := sb.Commands.Run(ctx, "git init --quiet --initial-branch=main project", nil); err != nil {
+		if err := sb.Git.Init(ctx, "project", &sandbox.GitInitParams{InitialBranch: "main"}); err != nil {
+			return err
+		}
+		if err := sb.Git.ConfigureUser(ctx, "Ada", "ada@example.com", nil); err != nil {
 			return err
 		}
 		if err := sb.Files.WriteText(ctx, "project/README.md", "# Project\n", nil); err != nil {
@@ -202,15 +205,23 @@ func ExampleGit() {
 		if err := sb.Git.Add(ctx, "project", nil); err != nil {
 			return err
 		}
-		if _, err := sb.Git.Commit(ctx, "project", "Say what it is", &sandbox.GitCommitParams{
-			AuthorName: "Ada", AuthorEmail: "ada@example.com",
-		}); err != nil {
+		if _, err := sb.Git.Commit(ctx, "project", "Say what it is", nil); err != nil {
+			return err
+		}
+		// Credentials of GitPushParams are for remotes over https.
+		if err := sb.Git.Init(ctx, "origin.git", &sandbox.GitInitParams{Bare: true}); err != nil {
+			return err
+		}
+		if err := sb.Git.AddRemote(ctx, "project", "origin", "../origin.git", nil); err != nil {
+			return err
+		}
+		if err := sb.Git.Push(ctx, "project", &sandbox.GitPushParams{Remote: "origin"}); err != nil {
 			return err
 		}
 		if status, err = sb.Git.Status(ctx, "project", nil); err != nil {
 			return err
 		}
-		fmt.Println(status.Branch, status.Clean())
+		fmt.Println(status.Branch, status.Upstream, status.Clean())
 		return nil
 	})
 	if err != nil {
@@ -218,7 +229,7 @@ func ExampleGit() {
 	}
 	// Output:
 	// README.md untracked
-	// main true
+	// main origin/main true
 }
 
 // A TCP connection to a server in the sandbox.

@@ -15,7 +15,9 @@ import (
 func ExamplePackages_Install() {
 	ctx := context.Background()
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
-		installed, err := sb.Packages.Install(ctx, "humanize==4.*", "yaml")
+		installed, err := sb.Packages.Install(ctx, []string{"humanize==4.*", "yaml"}, &sandbox.InstallParams{
+			Output: os.Stderr, // what pip prints, as it comes
+		})
 		if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok {
 			return fmt.Errorf("nothing was sent: %s", refused.Reason) // for the model
 		}
@@ -51,7 +53,7 @@ func ExamplePackages_Lock() {
 				return err
 			}
 		case errors.Is(err, os.ErrNotExist):
-			made, err := sb.Packages.Lock(ctx, "humanize==4.*")
+			made, err := sb.Packages.Lock(ctx, []string{"humanize==4.*"}, nil)
 			if err != nil {
 				return err
 			}

@@ -10,11 +10,7 @@ import (
 
 func ExampleResult_Chart() {
 	show := func(r sandbox.Result) {
-		figure, ok := r.Chart()
-		if !ok {
-			return
-		}
-		switch c := figure.(type) {
+		switch c := r.Chart().(type) { // nil if there is no figure
 		case *chart.Bar:
 			for _, bar := range c.Bars {
 				fmt.Println(bar.Group, bar.Label, bar.Value)

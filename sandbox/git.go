@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -22,11 +21,12 @@ var (
 // maxGitOutput bounds how much of git's output is read.
 const maxGitOutput = 32 << 20
 
-// Git runs git in a sandbox, where it must be installed. These are small helpers:
-// for everything else use [Commands.Run]. Relative paths of repositories start in
-// the user's default directory. If git fails the error is an [*ExitError], and
-// also [ErrGitAuth] or [ErrGitUpstream] if git reports one of these. Git is safe
-// for concurrent use, as far as git itself is within one repository.
+// Git runs git in a sandbox, where it must be installed. It has the operations of
+// E2B's SDKs: for everything else use [Commands.Run]. Relative paths of
+// repositories start in the user's default directory. If git fails the error is an
+// [*ExitError], and also [ErrGitAuth] or [ErrGitUpstream] if git reports one of
+// these. Git is safe for concurrent use, as far as git itself is within one
+// repository.
 type Git struct{ sb *Sandbox }
 
 // GitParams sets how to run git.
@@ -35,6 +35,31 @@ type GitParams struct {
 	User string
 	// Envs are added to its environment.
 	Envs map[string]string
+}
+
+// GitInitParams sets what repository to create.
+type GitInitParams struct {
+	GitParams
+	// InitialBranch is the name of its first branch; empty means git's default. It
+	// needs git 2.28.
+	InitialBranch string
+	// Bare creates a repository without files, to push to.
+	Bare bool
+}
+
+// Init creates an empty repository in a directory, which need not exist. It leaves
+// a repository that is there already as it is.
+func (g *Git) Init(ctx context.Context, repo string, p *GitInitParams) error {
+	p = given(p)
+	args := []string{"init", "--quiet"}
+	if p.InitialBranch != "" {
+		args = append(args, "--initial-branch="+p.InitialBranch)
+	}
+	if p.Bare {
+		args = append(args, "--bare")
+	}
+	_, err := g.run(ctx, "init", gitLine(append(args, "--", repo)), &p.GitParams)
+	return err
 }
 
 // GitCloneParams sets what to clone, and where to.
@@ -68,10 +93,8 @@ func (g *Git) Clone(ctx context.Context, address string, p *GitCloneParams) erro
 	if p.Path != "" {
 		args = append(args, p.Path)
 	}
-	if u, err := url.Parse(address); err == nil && u.User != nil {
-		if _, secret := u.User.Password(); secret {
-			return g.failed("clone", errors.New("the address has a password, which would stay in the repository: use Credentials"))
-		}
+	if err := withoutPassword(address); err != nil {
+		return g.failed("clone", err)
 	}
 	if p.Credentials != nil {
 		return g.withCredentials(ctx, "clone", p.Credentials, address, args, &p.GitParams)
@@ -132,84 +155,6 @@ func (g *Git) Commit(ctx context.Context, repo, message string, p *GitCommitPara
 		return "", g.failed("commit", errors.New("git named no commit"))
 	}
 	return lines[len(lines)-1], nil // hooks may have spoken before
-}
-
-// GitPushParams sets what to push, and where to.
-type GitPushParams struct {
-	GitParams
-	// Remote is the remote's name; empty means the branch's upstream.
-	Remote string
-	// Branch is the branch to push; empty means the current one. It needs a Remote.
-	Branch string
-	// NoUpstream leaves the branch's upstream unchanged; otherwise the upstream
-	// becomes Remote and Branch.
-	NoUpstream bool
-	// Credentials are used only for this call.
-	Credentials *GitCredentials
-}
-
-// Push pushes a branch to a remote.
-func (g *Git) Push(ctx context.Context, repo string, p *GitPushParams) error {
-	p = given(p)
-	args := []string{"-C", repo, "push", "--quiet"}
-	if p.Remote != "" && !p.NoUpstream {
-		args = append(args, "--set-upstream")
-	}
-	branch := p.Branch
-	if branch == "" && p.Remote != "" {
-		branch = "HEAD"
-	}
-	return g.exchange(ctx, "push", repo, args, p.Remote, branch, p.Credentials, &p.GitParams)
-}
-
-// GitPullParams sets what to pull, and where from.
-type GitPullParams struct {
-	GitParams
-	// Remote is the remote's name; empty means the branch's upstream.
-	Remote string
-	// Branch is the remote's branch to pull; empty means the upstream. It needs
-	// a Remote.
-	Branch string
-	// Credentials are used only for this call.
-	Credentials *GitCredentials
-}
-
-// Pull fetches from a remote and merges into the current branch.
-func (g *Git) Pull(ctx context.Context, repo string, p *GitPullParams) error {
-	p = given(p)
-	args := []string{"-C", repo, "pull", "--quiet"}
-	return g.exchange(ctx, "pull", repo, args, p.Remote, p.Branch, p.Credentials, &p.GitParams)
-}
-
-// exchange pushes or pulls.
-func (g *Git) exchange(ctx context.Context, op, repo string, args []string, remote, branch string, c *GitCredentials, p *GitParams) error {
-	if branch != "" && remote == "" {
-		return g.failed(op, errors.New("a Branch needs a Remote"))
-	}
-	if err := plainWords("a remote", remote, "a branch", branch); err != nil {
-		return g.failed(op, err)
-	}
-	var named []string
-	if remote != "" {
-		named = append(named, remote)
-	}
-	if branch != "" {
-		named = append(named, branch)
-	}
-	args = append(append(args, "--"), named...)
-	if c == nil {
-		_, err := g.run(ctx, op, gitLine(args), p)
-		return err
-	}
-	query := []string{"-C", repo, "ls-remote", "--get-url"}
-	if remote != "" {
-		query = append(query, remote)
-	}
-	address, err := g.run(ctx, op, gitLine(query), p)
-	if err != nil {
-		return err
-	}
-	return g.withCredentials(ctx, op, c, strings.TrimSuffix(string(address), "\n"), args, p)
 }
 
 // run runs a command line and returns its output.

@@ -28,6 +28,33 @@ type GitStatus struct {
 // Clean reports whether nothing changed.
 func (s *GitStatus) Clean() bool { return len(s.Files) == 0 }
 
+// GitCounts are numbers of files that changed.
+type GitCounts struct {
+	// Total is the number of all. A file is either Staged or Unstaged, however many
+	// changes it has: see [GitFile.Staged].
+	Total, Staged, Unstaged int
+	// Untracked and Conflicts are those of the Unstaged that git does not track, and
+	// those with a conflict.
+	Untracked, Conflicts int
+}
+
+// Counts counts the files.
+func (s *GitStatus) Counts() GitCounts {
+	n := GitCounts{Total: len(s.Files)}
+	for _, f := range s.Files {
+		switch {
+		case f.Staged():
+			n.Staged++
+		case f.Conflict():
+			n.Conflicts++
+		case f.Untracked():
+			n.Untracked++
+		}
+	}
+	n.Unstaged = n.Total - n.Staged
+	return n
+}
+
 // GitFile is a file that changed.
 type GitFile struct {
 	// Path is relative to the repository, unquoted and not necessarily UTF-8.
@@ -40,6 +67,9 @@ type GitFile struct {
 
 // Staged reports whether the next commit includes a change of the file.
 func (f GitFile) Staged() bool { return f.Index != ' ' && f.Index != '?' && !f.Conflict() }
+
+// Untracked reports whether git does not track the file yet.
+func (f GitFile) Untracked() bool { return f.Index == '?' }
 
 // Conflict reports whether a merge left a conflict in the file.
 func (f GitFile) Conflict() bool {

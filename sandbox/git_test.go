@@ -34,6 +34,9 @@ func TestParseStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(GitCounts{Total: 7, Staged: 3, Unstaged: 4, Untracked: 1, Conflicts: 2}, got.Counts()); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
 	var labels []string
 	for _, f := range got.Files {
 		labels = append(labels, fmt.Sprint(f.Label(), " ", f.Staged()))
@@ -104,6 +107,15 @@ func TestGitRefuses(t *testing.T) {
 		"branch alone":        {g.Pull(t.Context(), "x", &GitPullParams{Branch: "main"}), "needs a Remote"},
 		"password in address": {g.Clone(t.Context(), "https://me:hunter2@example.com/x", nil), "use Credentials"},
 		"ssh with password":   {g.Clone(t.Context(), "git@example.com:x", &GitCloneParams{Credentials: secret}), "http and https"},
+		"remote's password":   {g.AddRemote(t.Context(), "x", "origin", "https://me:hunter2@example.com/x", nil), "use Credentials"},
+		"option as target":    {g.Reset(t.Context(), "x", &GitResetParams{Target: "--hard"}), "begins with a dash"},
+		"unknown mode":        {g.Reset(t.Context(), "x", &GitResetParams{Mode: "exec=x"}), "not a mode"},
+		"mode and paths":      {g.Reset(t.Context(), "x", &GitResetParams{Mode: GitResetHard, Paths: []string{"a"}}), "choose one"},
+		"nothing to restore":  {g.Restore(t.Context(), "x", nil, nil), "no paths"},
+		"two configurations":  {g.SetConfig(t.Context(), "a.b", "c", &GitConfigParams{Repo: "x", System: true}), "choose one"},
+		"stored for ssh":      {g.DangerouslyAuthenticate(t.Context(), *secret, &GitAuthenticateParams{Address: "git@example.com:x"}), "http and https"},
+		"stored line end":     {g.DangerouslyAuthenticate(t.Context(), GitCredentials{Username: "me", Password: "hunter2\nhost=evil"}, nil), "line ends"},
+		"stored nothing":      {g.DangerouslyAuthenticate(t.Context(), GitCredentials{Username: "me"}, nil), "a Password"},
 		"line end":            {g.Clone(t.Context(), "https://example.com/x", &GitCloneParams{Credentials: &GitCredentials{Username: "me\nhost=evil"}}), "line ends"},
 	} {
 		if test.err == nil || !strings.Contains(test.err.Error(), test.want) || strings.Contains(test.err.Error(), "hunter2") {

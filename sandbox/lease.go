@@ -93,7 +93,7 @@ func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	defer cancel()
 	err := sb.client.api.Sandboxes.Refresh(ctx, sb.ID(), lease)
 	if e, ok := errors.AsType[*api.Error](err); ok && e.RouteMissing() {
-		err = sb.client.api.Sandboxes.SetTimeout(ctx, sb.ID(), lease)
+		err = sb.client.api.Sandboxes.SetLifetime(ctx, sb.ID(), lease)
 	}
 	if err == nil {
 		sb.extended(lease)

@@ -49,8 +49,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 		"MIME types": message("display_data", `{"data":{`+members+`}}`),
 		"traceback":  message("error", `{"traceback":[`+many(`""`)+`]}`),
 		"chart": func() error {
-			c, _ := figure.Chart()
-			return c.(*chart.Unknown).Err
+			return figure.Chart().(*chart.Unknown).Err
 		},
 		"line":  line(`{"type":"result",` + members + `}`),
 		"extra": line(`{"type":"result","extra":{` + members + `}}`),

@@ -229,9 +229,9 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	return c, c.checkCredentials()
 }
 
-// timeout returns what the service is told: how long the sandbox may live from
+// life returns what the service is told: how long the sandbox may live from
 // now.
-func (c *sandboxConfig) timeout() time.Duration {
+func (c *sandboxConfig) life() time.Duration {
 	if c.lifetime != 0 {
 		return c.lifetime
 	}

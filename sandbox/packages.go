@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -43,7 +44,7 @@ func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
 type Installation struct {
 	// Packages are those that were asked for, and those that were added or changed
 	// with them, sorted by name.
-	Packages []Package
+	Packages []InstalledPackage
 	// RestartNeeded names packages that changed while code of the default context
 	// had them loaded: it uses the old versions until the context is restarted.
 	RestartNeeded []string
@@ -56,8 +57,8 @@ type Installation struct {
 	NotImportable []ImportFailure
 }
 
-// Package is an installed package.
-type Package struct{ Name, Version string }
+// InstalledPackage is a package in the sandbox.
+type InstalledPackage struct{ Name, Version string }
 
 // RenamedPackage is a requirement for which another package was installed.
 type RenamedPackage struct {
@@ -70,6 +71,14 @@ type RenamedPackage struct {
 // ImportFailure is a module that cannot be imported. Its texts come from the
 // sandbox.
 type ImportFailure struct{ Package, Module, Error string }
+
+// InstallParams sets how to install packages.
+type InstallParams struct {
+	// Output receives what pip prints, in whole lines as they come and without the
+	// credentials of indexes; an error that it returns ends the installation. Nothing
+	// is printed if pip need not run. May be nil.
+	Output io.Writer
+}
 
 // Install installs packages for the sandbox's Python, as root. A requirement is a
 // name with optional extras, versions and a marker ("humanize==4.*",
@@ -89,7 +98,8 @@ type ImportFailure struct{ Package, Module, Error string }
 // trusted hosts, certificates, timeout and retries. Addresses with credentials
 // are left out unless [WithPipCredentials] was given. [WithPackageIndex] replaces
 // these settings.
-func (p *Packages) Install(ctx context.Context, requirements ...string) (*Installation, error) {
+func (p *Packages) Install(ctx context.Context, requirements []string, params *InstallParams) (*Installation, error) {
+	params = given(params)
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
 		return nil, err
@@ -104,7 +114,7 @@ func (p *Packages) Install(ctx context.Context, requirements ...string) (*Instal
 	if done := p.known(ctx, key); done != nil && !slices.ContainsFunc(parsed, fromHere) {
 		return done, nil
 	}
-	run, err := p.startPip(ctx, requirements)
+	run, err := p.startPip(ctx, requirements, params.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +171,7 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 		old, was := before.Packages[name]
 		wanted := slices.Contains(asked, pip.Normalize(name))
 		if old != version || wanted {
-			installation.Packages = append(installation.Packages, Package{name, version})
+			installation.Packages = append(installation.Packages, InstalledPackage{name, version})
 		}
 		if was && old != version {
 			upgraded = append(upgraded, name)
@@ -170,7 +180,7 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 			fresh = append(fresh, name)
 		}
 	}
-	slices.SortFunc(installation.Packages, func(a, b Package) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(installation.Packages, func(a, b InstalledPackage) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(fresh)
 	if installation.NotImportable, err = p.verify(ctx, fresh); err != nil {
 		return err

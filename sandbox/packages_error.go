@@ -25,7 +25,8 @@ type InstallError struct {
 	// Unreachable reports that an index could not be queried: there was no
 	// connection, its certificate is not trusted, or it refused or failed.
 	Unreachable bool
-	// HashMismatch reports that a file from the index is not the one in the [Lock].
+	// HashMismatch reports that a file from the index is not the one in the
+	// [LockFile].
 	HashMismatch bool
 
 	// why is the result of querying the index.

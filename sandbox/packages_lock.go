@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/pip"
@@ -30,12 +31,18 @@ type LockedPackage struct {
 	File string
 }
 
+// LockParams sets how to make a lock.
+type LockParams struct {
+	// Output receives what pip prints, as in [InstallParams].
+	Output io.Writer
+}
+
 // Lock finds out which files pip would install for requirements (not for paths of
 // wheels), and installs nothing. The lock holds what the sandbox does not have
 // yet: it is for sandboxes of the same template. Create it in a sandbox in which
 // no untrusted code has run, because the hashes come from that sandbox. pip 22.2
 // is needed.
-func (p *Packages) Lock(ctx context.Context, requirements ...string) (*LockFile, error) {
+func (p *Packages) Lock(ctx context.Context, requirements []string, params *LockParams) (*LockFile, error) {
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
 		return nil, err
@@ -45,7 +52,7 @@ func (p *Packages) Lock(ctx context.Context, requirements ...string) (*LockFile,
 		return nil, err
 	}
 	defer end()
-	run, err := p.startPip(ctx, requirements)
+	run, err := p.startPip(ctx, requirements, given(params).Output)
 	if err != nil {
 		return nil, err
 	}

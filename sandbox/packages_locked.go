@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -21,6 +22,8 @@ type InstallLockParams struct {
 	// [*RequirementError], and nothing is installed. The versions are those of the
 	// lock, whatever version is required.
 	Require []string
+	// Output receives what pip prints, as in [InstallParams].
+	Output io.Writer
 }
 
 // InstallLock installs the packages of a lock that the sandbox does not have, and
@@ -37,10 +40,8 @@ type InstallLockParams struct {
 // else is as with [Packages.Install], which does not use the kept wheels: without
 // a lock, only the sandbox that has a file could say what it should contain.
 func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *InstallLockParams) (*Installation, error) {
-	var requirements []string
-	if params != nil {
-		requirements = params.Require
-	}
+	params = given(params)
+	requirements := params.Require
 	text, err := lock.MarshalText()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 		}
 	}
 	if len(missing.Packages) > 0 {
-		err := p.installLocked(ctx, missing)
+		err := p.installLocked(ctx, missing, params.Output)
 		if failed, ok := errors.AsType[*InstallError](err); ok {
 			failed.lock, _, _ = strings.Cut(lock.Comment, "\n")
 		}
@@ -98,12 +99,12 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 
 // installLocked uploads the wheels that are kept here, has pip fetch the others,
 // installs all of them, and keeps what was fetched.
-func (p *Packages) installLocked(ctx context.Context, lock *LockFile) error {
+func (p *Packages) installLocked(ctx context.Context, lock *LockFile, output io.Writer) error {
 	var asked []string
 	for _, one := range lock.Packages {
 		asked = append(asked, one.Name+"=="+one.Version)
 	}
-	run, err := p.startPip(ctx, asked)
+	run, err := p.startPip(ctx, asked, output)
 	if err != nil {
 		return err
 	}

@@ -32,15 +32,16 @@ type pipRun struct {
 	used      bool // the directory has something
 	envs      map[string]string
 	masks     *strings.Replacer
+	output    io.Writer // may be nil
 }
 
-// startPip prepares a run of pip; close must be called.
-func (p *Packages) startPip(ctx context.Context, asked []string) (*pipRun, error) {
+// startPip prepares a run of pip, whose output may be nil; close must be called.
+func (p *Packages) startPip(ctx context.Context, asked []string, output io.Writer) (*pipRun, error) {
 	settings, err := p.index.settings(p.credentials)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c := &pipRun{sb: p.sb, asked: asked, directory: "/tmp/e2bctl-" + jupyter.NewID(), masks: settings.Masks()}
+	c := &pipRun{sb: p.sb, asked: asked, directory: "/tmp/e2bctl-" + jupyter.NewID(), masks: settings.Masks(), output: output}
 	certificates := c.path("certificates.pem")
 	c.envs = settings.Environment(certificates)
 	if settings.Certificates != nil {
@@ -83,7 +84,18 @@ func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	c.used = true // by the log
 	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython, "-m", "pip", "--log", c.path("log")}, arguments...)
-	result, err := c.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutput: 64 << 10})
+	command := &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutput: 64 << 10}
+	var outputs []*pipOutput
+	if c.output != nil {
+		outputs = []*pipOutput{{to: c.output, masks: c.masks}, {to: c.output, masks: c.masks}}
+		command.Stdout, command.Stderr = outputs[0], outputs[1]
+	}
+	result, err := c.sb.Commands.run(ctx, argv, command)
+	for _, o := range outputs {
+		if rest := o.flush(); err == nil && rest != nil {
+			err = fmt.Errorf("write its output: %w", rest)
+		}
+	}
 	if _, failed := errors.AsType[*ExitError](err); failed {
 		return newInstallError(c.asked, result, c.log(ctx), c.masks, c.sb.offline(ctx))
 	}

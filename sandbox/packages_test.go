@@ -71,12 +71,12 @@ func TestInstall(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "import numpy", nil); err != nil {
 		t.Fatal(err)
 	}
-	got, err := sb.Packages.Install(t.Context(), "numpy>=2", "same", wheel)
+	got, err := sb.Packages.Install(t.Context(), []string{"numpy>=2", "same", wheel}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &Installation{
-		Packages:      []Package{{"My.pkg", "1.0"}, {"dep", "2"}, {"new", "0.1"}, {"numpy", "2.0"}, {"same", "3"}},
+		Packages:      []InstalledPackage{{"My.pkg", "1.0"}, {"dep", "2"}, {"new", "0.1"}, {"numpy", "2.0"}, {"same", "3"}},
 		RestartNeeded: []string{"numpy"},
 		NotImportable: []ImportFailure{{"My.pkg", "mine", "ImportError: no"}, {"numpy", "numpy", "Python ended with status 139"}},
 	}
@@ -91,9 +91,38 @@ func TestInstall(t *testing.T) {
 	}
 	eventually(t, "the wheel is removed", func() bool { return removed.Load() == filepath.ToSlash(filepath.Dir(uploaded)) })
 	lists = 0
-	_, err = sb.Packages.Install(t.Context(), "nosuch")
+	_, err = sb.Packages.Install(t.Context(), []string{"nosuch"}, nil)
 	failed, ok := errors.AsType[*InstallError](err)
 	if !ok || failed.ExitCode != 1 || !strings.Contains(failed.Stderr, "notice") || !strings.Contains(err.Error(), "No matching distribution found for nosuch") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A secret is masked wherever the pieces of the output end.
+func TestPipOutput(t *testing.T) {
+	t.Parallel()
+	const printed = "Looking in https://me:s3cret@index.test\nthe end: s3cret"
+	for size := 1; size <= len(printed); size++ {
+		var got strings.Builder
+		o := &pipOutput{to: &got, masks: strings.NewReplacer("s3cret", "****")}
+		for rest := printed; rest != ""; {
+			part := rest[:min(size, len(rest))]
+			rest = rest[len(part):]
+			if n, err := o.Write([]byte(part)); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := o.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if want := "Looking in https://me:****@index.test\nthe end: ****"; got.String() != want {
+			t.Errorf("in pieces of %d: %q, want %q", size, got.String(), want)
+		}
+	}
+	var got strings.Builder
+	o := &pipOutput{to: &got, masks: strings.NewReplacer()}
+	_, _ = o.Write(make([]byte, maxPipLine+1))
+	if got.Len() != maxPipLine+1 {
+		t.Errorf("of an endless line %d bytes came", got.Len())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"syscall"
 	"time"
 
@@ -293,6 +294,16 @@ func wirePID(pid int) (uint32, error) {
 var wireSignals = map[syscall.Signal]process.Signal{
 	syscall.SIGTERM: process.Signal_SIGNAL_SIGTERM,
 	syscall.SIGKILL: process.Signal_SIGNAL_SIGKILL,
+}
+
+// wireSignal returns a signal in the daemon's type.
+func wireSignal(signal os.Signal) (process.Signal, error) {
+	number, _ := signal.(syscall.Signal)
+	wire, ok := wireSignals[number]
+	if !ok {
+		return 0, fmt.Errorf("%v is not supported: SIGTERM and SIGKILL are all the service can send", signal)
+	}
+	return wire, nil
 }
 
 // asUser sets the user of a request; the password is ignored.

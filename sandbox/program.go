@@ -76,7 +76,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 	case p.Lock != nil:
 		_, err = sb.Packages.InstallLock(ctx, p.Lock, &InstallLockParams{Require: p.Packages})
 	case len(p.Packages) > 0:
-		_, err = sb.Packages.Install(ctx, p.Packages...)
+		_, err = sb.Packages.Install(ctx, p.Packages, nil)
 	}
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type PTYParams struct {
 	// Envs are added to the sandbox's environment. Unless they set them, TERM is
 	// xterm-256color, and LANG and LC_ALL are C.UTF-8.
 	Envs map[string]string
-	// Tag is the name under which [Commands.List] shows it.
+	// Tag is a name by which the terminal can be found again: see [ByTag].
 	Tag string
 	// Timeout is how long it may run, as in [CommandParams].
 	Timeout time.Duration
@@ -77,17 +77,18 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 
 // Connect returns a handle to a terminal that is already open; ctx bounds only
 // the connecting. Earlier output is not repeated. If there is no such process,
-// the error is an api.ErrNotFound.
-func (p *PTY) Connect(ctx context.Context, pid int, params *PTYConnectParams) (*Terminal, error) {
+// the error is an api.ErrNotFound. For a process without a terminal use
+// [Commands.Connect].
+func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYConnectParams{}
 	}
-	return p.terminal(ctx, "connect to terminal "+fmt.Sprint(pid), 0, func(ctx, life context.Context) (*attachment, error) {
-		number, err := wirePID(pid)
+	return p.terminal(ctx, "connect to the terminal of "+which.String(), 0, func(ctx, life context.Context) (*attachment, error) {
+		selector, _, err := p.sb.Commands.find(ctx, which)
 		if err != nil {
 			return nil, err
 		}
-		return p.sb.connectProcess(ctx, life, params.User, byPID(number))
+		return p.sb.connectProcess(ctx, life, params.User, selector)
 	}, false)
 }
 

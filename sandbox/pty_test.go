@@ -121,7 +121,7 @@ func TestTerminalClose(t *testing.T) {
 		"opened":       {open: func(t *testing.T, sb *Sandbox) *Terminal { return openTerminal(t, sb, nil) }, killed: []uint32{42}},
 		"disconnected": {open: func(t *testing.T, sb *Sandbox) *Terminal { return openTerminal(t, sb, nil) }, leave: true},
 		"connected": {open: func(t *testing.T, sb *Sandbox) *Terminal {
-			terminal, err := sb.PTY.Connect(t.Context(), 42, nil)
+			terminal, err := sb.PTY.Connect(t.Context(), ByPID(42), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestTerminalWithoutOne(t *testing.T) {
 		_ = send(startEvent(pid))
 		return send(stdoutEvent("x"))
 	})
-	terminal, err := s.sandbox().PTY.Connect(t.Context(), 7, nil)
+	terminal, err := s.sandbox().PTY.Connect(t.Context(), ByPID(7), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// Result is one value in all representations that the kernel sent.
+// Result is one value in all representations that the kernel sent. Its methods
+// return them decoded, and the zero value for those that were not sent or cannot be
+// decoded; Data has them as they arrived.
 type Result struct {
 	// Main reports whether it is the value of the last expression, rather than a
 	// displayed one.
@@ -57,34 +59,38 @@ func (r Result) SVG() string { return r.text("image/svg+xml") }
 // JSON returns the JSON value, or nil if there is none.
 func (r Result) JSON() json.RawMessage { return r.Data["application/json"] }
 
-// PNG returns the PNG image; ok is false if there is none.
-func (r Result) PNG() (image []byte, ok bool) { return r.binary("image/png") }
+// PNG returns the PNG image, or nil if there is none.
+func (r Result) PNG() []byte { return r.binary("image/png") }
 
-// JPEG returns the JPEG image; ok is false if there is none.
-func (r Result) JPEG() (image []byte, ok bool) { return r.binary("image/jpeg") }
+// JPEG returns the JPEG image, or nil if there is none.
+func (r Result) JPEG() []byte { return r.binary("image/jpeg") }
 
-// PDF returns the PDF document; ok is false if there is none.
-func (r Result) PDF() (document []byte, ok bool) { return r.binary("application/pdf") }
+// PDF returns the PDF document, or nil if there is none.
+func (r Result) PDF() []byte { return r.binary("application/pdf") }
 
-// Chart returns the data of a figure; ok is false if there is no figure, or if no
-// data could be read from it. Malformed data is returned as a [*chart.Unknown]
-// that says so.
-func (r Result) Chart() (c chart.Chart, ok bool) {
+// Chart returns the data of a figure, or nil if there is no figure or if no data
+// could be read from it. Malformed data is returned as a [*chart.Unknown] that
+// says so.
+func (r Result) Chart() chart.Chart {
 	data, ok := r.Data[chart.MIMEType]
 	if !ok {
-		return nil, false
+		return nil
 	}
-	return chart.Parse(data)
+	c, _ := chart.Parse(data)
+	return c
 }
 
-// DataFrame returns the data of a data frame; ok is false if there is none.
-func (r Result) DataFrame() (frame *chart.DataFrame, ok bool) {
+// DataFrame returns the data of a data frame, or nil if there is none.
+func (r Result) DataFrame() *chart.DataFrame {
 	data, ok := r.Data[chart.MIMETypeDataFrame]
 	if !ok {
-		return nil, false
+		return nil
 	}
 	frame, err := chart.ParseDataFrame(data)
-	return frame, err == nil
+	if err != nil {
+		return nil
+	}
+	return frame
 }
 
 func (r Result) text(mime string) string {
@@ -95,14 +101,17 @@ func (r Result) text(mime string) string {
 	return s
 }
 
-func (r Result) binary(mime string) ([]byte, bool) {
+func (r Result) binary(mime string) []byte {
 	if r.Data[mime] == nil {
-		return nil, false
+		return nil
 	}
 	// Kernels break base64 into lines, and end it with a newline.
 	text := strings.NewReplacer("\n", "", "\r", "").Replace(r.text(mime))
 	data, err := base64.StdEncoding.DecodeString(text)
-	return data, err == nil && len(data) > 0
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	return data
 }
 
 // ExecutionError is an exception that ended code.

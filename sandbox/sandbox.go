@@ -88,7 +88,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb := &Sandbox{
 		client: c, remote: remote, created: created,
 		calls: map[*inFlight]struct{}{},
-		endAt: time.Now().Add(cfg.timeout()),
+		endAt: time.Now().Add(cfg.life()),
 	}
 	sb.Files = newFiles(sb)
 	sb.Commands = &Commands{sb}
@@ -130,7 +130,7 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	}
 	defer end()
 	sb.lease.pause()
-	if err := sb.client.api.Sandboxes.SetTimeout(ctx, sb.ID(), d); err != nil {
+	if err := sb.client.api.Sandboxes.SetLifetime(ctx, sb.ID(), d); err != nil {
 		sb.lease.start(sb.lease.length / hurry)
 		return sb.failed(ctx, "set lifetime", missing(sb.ID(), err))
 	}

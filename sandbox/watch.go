@@ -71,12 +71,15 @@ type WatchParams struct {
 type Watcher struct {
 	stop   context.CancelCauseFunc
 	end    func()
-	failed func(error) error // what the end of the stream means
+	failed func(error) error           // what the end of the stream means
+	waited func(context.Context) error // the error of a loop whose context ended
 
-	mu     sync.Mutex // held by the reader
-	stream *connect.ServerStreamForClient[filesystem.WatchDirResponse]
-	ended  bool
-	err    error // why, unless it was closed
+	turn      chan struct{} // has one place, for the reader: the rest is its own
+	stream    *connect.ServerStreamForClient[filesystem.WatchDirResponse]
+	receiving bool      // the stream's next message has been asked for
+	received  chan bool // whether it came
+	ended     bool
+	err       error // why, unless it was closed
 }
 
 // Watch starts to watch a directory: everything that happens after Watch returns
@@ -109,13 +112,17 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 		return nil, err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	w := &Watcher{stop: stop, end: sync.OnceFunc(func() { stop(nil); end() })}
+	w := &Watcher{
+		stop: stop, end: sync.OnceFunc(func() { stop(nil); end() }),
+		turn: make(chan struct{}, 1), received: make(chan bool, 1),
+	}
 	w.failed = func(err error) error {
 		if errors.Is(context.Cause(ctx), errWatchClosed) {
 			return nil
 		}
 		return f.failed(ctx, "watch", dir, rpcFailure(err))
 	}
+	w.waited = func(ctx context.Context) error { return f.pathError("wait for events of", dir, context.Cause(ctx)) }
 	request := connect.NewRequest(&filesystem.WatchDirRequest{
 		Path: dir, Recursive: p.Recursive, IncludeEntry: p.IncludeInfo, AllowNetworkMounts: p.AllowNetworkMounts,
 	})
@@ -155,14 +162,15 @@ func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[f
 	return nil
 }
 
-// Events iterates over the events as they arrive, until the watch ends. The last
-// pair is an error that says why it ended: [ErrWatchRemoved], [ErrWatchOverflow],
-// that of ctx, [ErrGone]; after Close there is none. Another loop continues with
-// the next event, or yields the end again.
-func (w *Watcher) Events() iter.Seq2[FileEvent, error] {
+// Events iterates over the events as they arrive, until the watch or ctx ends. The
+// last pair is an error that says why: [ErrWatchRemoved], [ErrWatchOverflow],
+// [ErrGone], or that of ctx or of the context of Watch; after Close there is none.
+// If only ctx ended, the watch continues. Another loop continues with the next
+// event, or yields the end again.
+func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		for {
-			event, err := w.next()
+			event, err := w.next(ctx)
 			switch {
 			case err != nil:
 				yield(FileEvent{}, err)
@@ -178,13 +186,27 @@ func (w *Watcher) Events() iter.Seq2[FileEvent, error] {
 
 // next returns the next event, or why there is none; after Close it returns
 // neither.
-func (w *Watcher) next() (*FileEvent, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil, w.waited(ctx)
+	}
 	for !w.ended {
-		if !w.stream.Receive() {
-			w.finish(cmp.Or(w.stream.Err(), errWatchCut))
-			break
+		if !w.receiving {
+			w.receiving = true
+			go func() { w.received <- w.stream.Receive() }()
+		}
+		select {
+		case came := <-w.received:
+			w.receiving = false
+			if !came {
+				w.finish(cmp.Or(w.stream.Err(), errWatchCut))
+				continue
+			}
+		case <-ctx.Done(): // the next loop takes what is received then
+			return nil, w.waited(ctx)
 		}
 		event := w.stream.Msg().GetFilesystem()
 		if event == nil {
@@ -215,8 +237,12 @@ func (w *Watcher) finish(err error) {
 func (w *Watcher) Close() error {
 	w.stop(errWatchClosed)
 	w.end()
-	w.mu.Lock() // a read in progress returns now
-	defer w.mu.Unlock()
+	w.turn <- struct{}{} // a loop that waits for an event ends now
+	defer func() { <-w.turn }()
+	if w.receiving {
+		<-w.received
+		w.receiving = false
+	}
 	if !w.ended {
 		w.finish(errWatchClosed)
 	}

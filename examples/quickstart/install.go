@@ -14,7 +14,7 @@ const wheel = "quickstart_numbers-1.0-py3-none-any.whl"
 // install installs a package from the index or, if that cannot be reached, the
 // wheel that is embedded in this program.
 func install(ctx context.Context, do *steps, sb *sandbox.Sandbox) error {
-	installed, err := sb.Packages.Install(ctx, "humanize==4.*")
+	installed, err := sb.Packages.Install(ctx, []string{"humanize==4.*"}, nil)
 	if err != nil && ctx.Err() == nil {
 		do.note("the package index is out of reach, using the wheel of this example: %v", err)
 		installed, err = installWheel(ctx, sb)
@@ -42,5 +42,5 @@ func installWheel(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Installati
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return nil, err
 	}
-	return sb.Packages.Install(ctx, path)
+	return sb.Packages.Install(ctx, []string{path}, nil)
 }

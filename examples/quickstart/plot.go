@@ -21,8 +21,8 @@ func plot(ctx context.Context, do *steps, sb *sandbox.Sandbox, out string) error
 		return err
 	}
 	for _, result := range execution.Results {
-		image, ok := result.PNG()
-		if !ok {
+		image := result.PNG()
+		if image == nil {
 			continue
 		}
 		if err := os.MkdirAll(out, 0o755); err != nil {

@@ -142,7 +142,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 		return err
 	}
 	if len(packages) > 0 {
-		if _, err := sb.Packages.Install(ctx, packages...); err != nil {
+		if _, err := sb.Packages.Install(ctx, packages, nil); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 		if err != nil {
 			return err
 		}
-		next, stop := iter.Pull2(watcher.Events())
+		next, stop := iter.Pull2(watcher.Events(ctx))
 		r, err = watches(ctx, runs,
 			func(name string) error { return sb.Files.Write(ctx, "watched/"+name, []byte("x"), nil) },
 			func() (string, error) {

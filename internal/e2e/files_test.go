@@ -440,7 +440,7 @@ func TestWatch(t *testing.T) {
 	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
 	seen := map[string]bool{}
 	var end error
-	for event, err := range w.Events() {
+	for event, err := range w.Events(t.Context()) {
 		if end = err; err != nil {
 			break
 		}
@@ -458,7 +458,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("no %q in %v", want, seen)
 		}
 	}
-	for _, err := range w.Events() { // the end is kept
+	for _, err := range w.Events(t.Context()) { // the end is kept
 		if !errors.Is(err, sandbox.ErrWatchRemoved) {
 			t.Errorf("again: %v, want sandbox.ErrWatchRemoved", err)
 		}
@@ -470,7 +470,7 @@ func TestWatchEnds(t *testing.T) {
 	cloud := shared(t)
 	sb := cloud.Create(t)
 	last := func(w *sandbox.Watcher) (end error) {
-		for _, err := range w.Events() {
+		for _, err := range w.Events(t.Context()) {
 			end = err
 		}
 		return end
@@ -484,6 +484,29 @@ func TestWatchEnds(t *testing.T) {
 		t.Cleanup(func() { w.Close() })
 		return w
 	}
+	// A loop that is given up ends alone: the next one has every event.
+	patient := watch(t.Context())
+	short, giveUp := context.WithCancel(t.Context())
+	waited := make(chan error)
+	go func() {
+		var end error
+		for _, err := range patient.Events(short) {
+			end = err
+		}
+		waited <- end
+	}()
+	giveUp()
+	if err := <-waited; !errors.Is(err, context.Canceled) {
+		t.Errorf("a loop that was given up: %v", err)
+	}
+	run(t, sb, "touch here")
+	for event, err := range patient.Events(t.Context()) {
+		if err != nil || event.Name != "here" {
+			t.Errorf("the next loop: %+v, %v", event, err)
+		}
+		break
+	}
+
 	closed := watch(t.Context())
 	ended := make(chan error)
 	go func() { ended <- last(closed) }()

@@ -88,7 +88,7 @@ df.describe()`)
 	if len(step.Results) != 2 || step.Results[1].HTML() == "" {
 		t.Errorf("%d results", len(step.Results))
 	}
-	if _, ok := step.Results[0].PNG(); !ok {
+	if step.Results[0].PNG() == nil {
 		t.Error("no figure")
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestRunOnIPykernel(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	if _, err := sb.Packages.Install(t.Context(), "ipykernel>=6"); err != nil {
+	if _, err := sb.Packages.Install(t.Context(), []string{"ipykernel>=6"}, nil); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestInstalledLanguage(t *testing.T) {
 	if _, err := run(hello, nil); err == nil || !strings.Contains(err.Error(), "bash not found") {
 		t.Errorf("before it is installed: %v, want an error with %q", err, "bash not found")
 	}
-	if _, err := sb.Packages.Install(t.Context(), "bash_kernel==0.10.0"); err != nil {
+	if _, err := sb.Packages.Install(t.Context(), []string{"bash_kernel==0.10.0"}, nil); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}

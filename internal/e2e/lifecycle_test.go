@@ -33,7 +33,7 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 		"Files.Read":       func() error { _, err := sb.Files.Read(t.Context(), "x", nil); return err },
 		"Files.Write":      func() error { return sb.Files.Write(t.Context(), "x", nil, nil) },
 		"RunCode":          func() error { _, err := sb.RunCode(t.Context(), "1", nil); return err },
-		"Packages.Install": func() error { _, err := sb.Packages.Install(t.Context(), "six"); return err },
+		"Packages.Install": func() error { _, err := sb.Packages.Install(t.Context(), []string{"six"}, nil); return err },
 		"Begin":            func() error { _, err := agent.Begin(t.Context(), sb, nil); return err },
 		"Info":             func() error { _, err := sb.Info(t.Context()); return err },
 		"SetLifetime":      func() error { return sb.SetLifetime(t.Context(), time.Minute) },

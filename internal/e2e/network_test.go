@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -26,7 +28,7 @@ import (
 func TestInternetOff(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithInternet(false))
-	_, err := sb.Packages.Install(t.Context(), "six")
+	_, err := sb.Packages.Install(t.Context(), []string{"six"}, nil)
 	if failed, ok := errors.AsType[*sandbox.InstallError](err); !ok || !failed.Offline || strings.Contains(failed.Stderr, "Retry") {
 		t.Errorf("pip: %#v, want a *sandbox.InstallError that is offline and tried once", err)
 	}
@@ -126,7 +128,7 @@ func TestNetworkRules(t *testing.T) {
 	}
 	seen := false
 	for _, r := range cloud.Requests() {
-		seen = seen || r.Method == "EGRESS" && r.Path == "denied.test" && r.Sandbox == sb.ID()
+		seen = seen || r.Method == local.MethodEgress && r.Path == "denied.test" && r.Sandbox == sb.ID()
 	}
 	if !seen {
 		t.Error("the request log has no denial")
@@ -134,6 +136,36 @@ func TestNetworkRules(t *testing.T) {
 	err = sb.SetNetwork(t.Context(), sandbox.Network{AllowOut: []string{"allowed.test"}})
 	if want := "deny all traffic first"; !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 		t.Errorf("a name without a denial: %v, want api.ErrInvalidArgument and an error with %q", err, want)
+	}
+}
+
+// A cloud without private networks denies them to every sandbox, and says so.
+func TestWithoutPrivateNetworks(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
+	defer origin.Close()
+	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
+	defer proxy.Close()
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	for name, options := range map[string][]local.Option{"with": nil, "without": {local.WithoutPrivateNetworks()}} {
+		cloud := sandboxtest.New(t, options...)
+		sb := cloud.Create(t)
+		for address, private := range map[string]bool{"10.1.2.3:8080": true, "192.168.7.8:8080": true, "203.0.113.7:8080": false} {
+			reached := run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
+			if want := !private || name == "with"; reached != want {
+				t.Errorf("%s private networks, %s is reached: %v, want %v", name, address, reached, want)
+			}
+		}
+		var denied []string
+		for _, r := range cloud.Requests() {
+			if r.Method == local.MethodEgress && r.Sandbox == sb.ID() && r.Port == 8080 {
+				denied = append(denied, r.Path)
+			}
+		}
+		slices.Sort(denied)
+		want := map[string][]string{"without": {"10.1.2.3", "192.168.7.8"}}[name]
+		if diff := cmp.Diff(want, slices.Compact(denied)); diff != "" {
+			t.Errorf("%s private networks, denied (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

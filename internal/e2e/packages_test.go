@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -124,7 +125,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
-		got, err := sb.Packages.Install(t.Context(), requirements...)
+		got, err := sb.Packages.Install(t.Context(), requirements, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", requirements, diff)
 		}
 	}
-	one := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	one := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	install(one, "greeting==1.*")
 	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
 		t.Errorf("got %q, want %q", got, "('hello', 1)")
@@ -159,11 +160,11 @@ func TestInstallFromAnIndex(t *testing.T) {
 	// What cannot be imported is reported, and so is a name that was taken for
 	// another package.
 	install(&sandbox.Installation{
-		Packages:      []sandbox.Package{{Name: "greeting", Version: "2.0"}},
+		Packages:      []sandbox.InstalledPackage{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
 		NotImportable: []sandbox.ImportFailure{{Package: "greeting", Module: "greeting", Error: "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}},
 	}, "greeting>=2")
-	done, err := sb.Packages.Install(t.Context(), "PIL==99")
+	done, err := sb.Packages.Install(t.Context(), []string{"PIL==99"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,19 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Errorf("the log: %s, want %q in it", text, "import=PIL installing=pillow")
 	}
 
-	_, err = sb.Packages.Install(t.Context(), "no-such-package")
+	// What pip prints comes as it is printed, and a writer that fails ends pip.
+	var out bytes.Buffer
+	if _, err := sb.Packages.Install(t.Context(), []string{"greeting==1.*", "words"}, &sandbox.InstallParams{Output: &out}); err != nil || !strings.Contains(out.String(), "Successfully installed greeting-1.0\n") {
+		t.Errorf("printed %q, %v", &out, err)
+	}
+	reader, writer := io.Pipe()
+	full := errors.New("the disk is full")
+	_ = reader.CloseWithError(full)
+	if _, err := sb.Packages.Install(t.Context(), []string{"greeting>=2"}, &sandbox.InstallParams{Output: writer}); !errors.Is(err, full) {
+		t.Errorf("output that cannot be written: %v", err)
+	}
+
+	_, err = sb.Packages.Install(t.Context(), []string{"no-such-package"}, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || failed.Unreachable || failed.Offline {
 		t.Errorf("a bad name: %#v, want a *sandbox.InstallError although the index could be reached", err)
@@ -200,7 +213,7 @@ func TestInstallTakesTurns(t *testing.T) {
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
 	first := make(chan error, 1)
 	go func() {
-		_, err := sb.Packages.Install(t.Context(), "slow")
+		_, err := sb.Packages.Install(t.Context(), []string{"slow"}, nil)
 		first <- err
 	}()
 	select {
@@ -211,7 +224,7 @@ func TestInstallTakesTurns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	second := make(chan error, 1)
 	go func() {
-		_, err := sb.Packages.Install(ctx, "words")
+		_, err := sb.Packages.Install(ctx, []string{"words"}, nil)
 		second <- err
 	}()
 	cancel()
@@ -222,7 +235,7 @@ func TestInstallTakesTurns(t *testing.T) {
 	if _, ok := errors.AsType[*sandbox.InstallError](<-first); !ok {
 		t.Error("the first found a package that is not there")
 	}
-	if _, err := sb.Packages.Install(t.Context(), "words"); err != nil {
+	if _, err := sb.Packages.Install(t.Context(), []string{"words"}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -235,9 +248,13 @@ func TestRunWithPackages(t *testing.T) {
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithWheelCache("", -1))
 
-	lock, err := sb.Packages.Lock(t.Context(), "greeting")
+	var out bytes.Buffer
+	lock, err := sb.Packages.Lock(t.Context(), []string{"greeting"}, &sandbox.LockParams{Output: &out})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "Would install greeting-1.0 words-1.5\n") {
+		t.Errorf("the lock printed %q", &out)
 	}
 	x.asked("")
 	for i, p := range []*agent.Params{
@@ -311,7 +328,7 @@ func TestLock(t *testing.T) {
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
 	first := cloud.Create(t, options...)
-	lock, err := first.Packages.Lock(t.Context(), "greeting<2")
+	lock, err := first.Packages.Lock(t.Context(), []string{"greeting<2"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,13 +358,17 @@ func TestLock(t *testing.T) {
 
 	x.add(t, "words", "1.6", "n = 2\n") // the lock keeps the version
 	x.asked("")
-	installed := &sandbox.Installation{Packages: []sandbox.Package{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
+	installed := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	for i, sb := range []*sandbox.Sandbox{
 		first, cloud.Create(t, options...), cloud.Create(t, append(options, sandbox.WithInternet(false))...), cloud.Create(t, append(options, sandbox.WithWheelCache("", -1))...),
 	} {
-		got, err := sb.Packages.InstallLock(t.Context(), lock, nil)
+		var out bytes.Buffer
+		got, err := sb.Packages.InstallLock(t.Context(), lock, &sandbox.InstallLockParams{Output: &out})
 		if err != nil {
 			t.Fatalf("sandbox %d: %v", i, err)
+		}
+		if !strings.Contains(out.String(), "Successfully installed greeting-1.0 words-1.5\n") {
+			t.Errorf("sandbox %d printed %q", i, &out)
 		}
 		if diff := cmp.Diff(installed, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
@@ -380,7 +401,7 @@ func TestLockIsKept(t *testing.T) {
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
 	sb := cloud.Create(t, options...)
-	lock, err := sb.Packages.Lock(t.Context(), "greeting")
+	lock, err := sb.Packages.Lock(t.Context(), []string{"greeting"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,10 +474,11 @@ func TestIndexCredentials(t *testing.T) {
 	}
 	var log bytes.Buffer
 	sb := cloud.Create(t, given, sandbox.WithPipCredentials(), sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-	if _, err := sb.Packages.Install(t.Context(), "greeting"); err != nil {
+	if _, err := sb.Packages.Install(t.Context(), []string{"greeting"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	_, err = sb.Packages.Install(t.Context(), "denied")
+	var printed bytes.Buffer
+	_, err = sb.Packages.Install(t.Context(), []string{"denied"}, &sandbox.InstallParams{Output: &printed})
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || strings.Contains(fmt.Sprint(err, failed.Stderr, failed.Requirements), password) {
 		t.Errorf("got %v, %+v, want a *sandbox.InstallError without %q", err, failed, password)
@@ -470,6 +492,9 @@ func TestIndexCredentials(t *testing.T) {
 	if strings.Contains(log.String(), password) {
 		t.Error("the log has the password")
 	}
+	if text := printed.String(); !strings.Contains(text, "index.test") || strings.Contains(text, password) {
+		t.Errorf("pip printed %q", text)
+	}
 }
 
 // An unreachable index is soon reported as unreachable.
@@ -479,7 +504,7 @@ func TestIndexUnreachable(t *testing.T) {
 	cloud := x.cloud(t)
 	for _, scheme := range []string{"http", "https"} {
 		sb := cloud.Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: scheme + "://index.test/simple/", TrustedHosts: []string{"index.test"}}))
-		_, err := sb.Packages.Install(t.Context(), "greeting")
+		_, err := sb.Packages.Install(t.Context(), []string{"greeting"}, nil)
 		failed, ok := errors.AsType[*sandbox.InstallError](err)
 		if !ok || !failed.Unreachable || failed.Offline {
 			t.Errorf("%s: got %#v, want a *sandbox.InstallError of an unreachable index", scheme, err)
@@ -503,11 +528,11 @@ func TestInstallIsCancelled(t *testing.T) {
 		<-r.Context().Done()
 	}
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}))
-	if _, err := sb.Packages.Install(ctx, "slow"); !errors.Is(err, context.Canceled) {
+	if _, err := sb.Packages.Install(ctx, []string{"slow"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	eventually(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
-	if _, err := sb.Packages.Install(t.Context(), filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")); !errors.Is(err, api.ErrInvalidArgument) {
+	if _, err := sb.Packages.Install(t.Context(), []string{filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")}, nil); !errors.Is(err, api.ErrInvalidArgument) {
 		t.Errorf("got %v, want api.ErrInvalidArgument", err)
 	}
 }

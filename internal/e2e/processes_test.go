@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,7 +48,7 @@ func TestStartedCommand(t *testing.T) {
 			t.Errorf("said %q to %q: %v, want %q", said.Text(), word, said.Err(), "got "+word)
 		}
 	}
-	list, err := sb.Commands.List(t.Context())
+	list, err := sb.Commands.List(t.Context(), nil)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("got %+v, %v, want one process and no error", list, err)
 	}
@@ -65,7 +66,7 @@ func TestStartedCommand(t *testing.T) {
 	if err := command.Kill(t.Context()); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("killed after its end: %v, want os.ErrProcessDone", err)
 	}
-	if err := sb.Commands.Kill(t.Context(), command.PID()); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByPID(command.PID()), nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("killed by pid after its end: %v, want api.ErrNotFound and not sandbox.ErrGone", err)
 	}
 }
@@ -104,7 +105,80 @@ func TestSignalCommand(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a command with a timeout: %v, want context.DeadlineExceeded", err)
 	}
-	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
+	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
+}
+
+// Commands and terminals are listed and killed alike, by pid and by tag.
+func TestKillProcesses(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	out, said := lines()
+	const polite = `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`
+	trapped, err := sb.Commands.Start(t.Context(), polite, &sandbox.CommandParams{Tag: "polite", Stdout: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Scan()
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByTag("polite"), &sandbox.CommandKillParams{Signal: syscall.SIGTERM}); err != nil {
+		t.Error(err)
+	}
+	if said.Scan(); said.Text() != "caught" {
+		t.Errorf("said %q", said.Text())
+	}
+	if result, err := trapped.Wait(t.Context()); err == nil || result.ExitCode != 7 {
+		t.Errorf("asked to end: %+v, %v", result, err)
+	}
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByTag("polite"), nil); !errors.Is(err, api.ErrNotFound) || !errors.Is(err, os.ErrProcessDone) || errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("killed by tag after its end: %v", err)
+	}
+
+	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "exec sleep 1000", Tag: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	first, err := sb.Commands.Start(t.Context(), "exec sleep 1000", &sandbox.CommandParams{Tag: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := sb.Commands.List(t.Context(), &sandbox.CommandListParams{Tag: "worker"})
+	var listed []int
+	for _, info := range list {
+		listed = append(listed, info.PID)
+	}
+	slices.Sort(listed)
+	if diff := cmp.Diff(slices.Sorted(slices.Values([]int{terminal.PID(), first.PID()})), listed); err != nil || diff != "" {
+		t.Errorf("listed by tag, %v (-want +got):\n%s", err, diff)
+	}
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByTag("worker"), nil); err == nil || !strings.Contains(err.Error(), "2 processes have that tag") {
+		t.Errorf("killed one of two: %v", err)
+	}
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByPID(first.PID()), nil); err != nil {
+		t.Error(err)
+	}
+	if result, err := first.Wait(t.Context()); err == nil || result.Status != "signal: killed" {
+		t.Errorf("killed by pid: %+v, %v", result, err)
+	}
+	again, err := sb.PTY.Connect(t.Context(), sandbox.ByTag("worker"), nil)
+	if err != nil || again.PID() != terminal.PID() {
+		t.Fatalf("the terminal by its tag: %v, %v", again, err)
+	}
+	defer again.Close()
+	if err := sb.Commands.Kill(t.Context(), sandbox.ByTag("worker"), nil); err != nil {
+		t.Error(err)
+	}
+	for _, handle := range []*sandbox.Terminal{terminal, again} {
+		if failed, ok := errors.AsType[*sandbox.ExitError](handle.Wait(t.Context())); !ok || failed.Result.Status != "signal: killed" {
+			t.Errorf("the terminal was killed: %v", failed)
+		}
+	}
+	if list, err := sb.Commands.List(t.Context(), nil); err != nil || len(list) != 1 || list[0].PID != other.PID() {
+		t.Errorf("what is left: %+v, %v", list, err)
+	}
 }
 
 // A command outlives its handle; another handle finds it, by pid and by tag.
@@ -288,7 +362,7 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	if err := terminal.Close(); err != nil {
 		t.Error(err)
 	}
-	again, err := sb.PTY.Connect(t.Context(), terminal.PID(), nil)
+	again, err := sb.PTY.Connect(t.Context(), sandbox.ByPID(terminal.PID()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,8 +375,10 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	if !ok || failed.Result.ExitCode != 6 {
 		t.Errorf("Wait: %v, want a *sandbox.ExitError and exit code 6", failed)
 	}
-	if _, err := sb.PTY.Connect(t.Context(), 1<<30, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
-		t.Errorf("no such terminal: %v, want api.ErrNotFound and not sandbox.ErrGone", err)
+	for _, which := range []sandbox.ProcessSelector{sandbox.ByPID(1 << 30), sandbox.ByTag("nobody")} {
+		if _, err := sb.PTY.Connect(t.Context(), which, nil); !errors.Is(err, api.ErrNotFound) || errors.Is(err, sandbox.ErrGone) {
+			t.Errorf("no such terminal: %v: %v, want api.ErrNotFound and not sandbox.ErrGone", which, err)
+		}
 	}
 }
 
@@ -319,5 +395,5 @@ func TestTerminalNobodyReads(t *testing.T) {
 	if err := terminal.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context()); return err == nil && len(list) == 0 })
+	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
 }

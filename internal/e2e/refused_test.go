@@ -121,7 +121,7 @@ func TestPackages(t *testing.T) {
 		"", " ", "six; touch /tmp/owned", "six && touch /tmp/owned", "$(touch /tmp/owned)", "`touch /tmp/owned`", "six|cat", "six > /tmp/owned",
 		"-r/etc/passwd", "--index-url=http://example.invalid", "git+https://example.invalid/x", "https://example.invalid/x.whl", "six\n--pre", "../six",
 	} {
-		_, err := sb.Packages.Install(t.Context(), requirement)
+		_, err := sb.Packages.Install(t.Context(), []string{requirement}, nil)
 		refused, ok := errors.AsType[*sandbox.RequirementError](err)
 		if !ok || refused.Requirement != requirement || !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("got %v, want ErrInvalidArgument in a *sandbox.RequirementError for %q", err, requirement)
@@ -130,7 +130,7 @@ func TestPackages(t *testing.T) {
 	if got := run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
 		t.Errorf("got %q, want %q in it", got, "No such file")
 	}
-	_, err := sb.Packages.Install(t.Context(), "e2bctl-no-such-package-of-the-tests")
+	_, err := sb.Packages.Install(t.Context(), []string{"e2bctl-no-such-package-of-the-tests"}, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || failed.ExitCode == 0 || !strings.Contains(failed.Stderr, "e2bctl-no-such-package-of-the-tests") {
 		t.Errorf("a package that does not exist: %v", err)

@@ -415,7 +415,7 @@ plt.show()
 	if step.Error == nil || step.Error.Name != "ZeroDivisionError" || len(step.Results) != 1 {
 		t.Fatalf("got %+v, want a ZeroDivisionError and one result", step)
 	}
-	if _, ok := step.Results[0].PNG(); !ok {
+	if step.Results[0].PNG() == nil {
 		t.Error("the figure that was shown before the error is lost")
 	}
 	text := step.Observation()

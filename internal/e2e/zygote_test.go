@@ -208,7 +208,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 
 	t.Run("not started", func(t *testing.T) {
 		sb := cloud.Create(t)
-		if done, err := sb.Packages.Install(t.Context(), wheel); err != nil || done.RestartNeeded != nil {
+		if done, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil || done.RestartNeeded != nil {
 			t.Fatalf("got %+v, %v, want no restart needed and no error", done, err)
 		}
 		if got := evaluate(t, sb, version); got != "9.9.9" {
@@ -225,7 +225,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the start of the kernel", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
-		if _, err := sb.Packages.Install(t.Context(), wheel); err != nil {
+		if _, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := evaluateIn(t, sb, made.ID, version); got != "9.9.9" {
@@ -235,7 +235,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Run("has run something", func(t *testing.T) {
 		sb := cloud.Create(t)
 		evaluate(t, sb, "x = 1; import numpy")
-		done, err := sb.Packages.Install(t.Context(), wheel)
+		done, err := sb.Packages.Install(t.Context(), []string{wheel}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ type Metrics struct {
 	Steps, Errors int
 	// ToolCalls and ToolErrors count calls that ended, including final_answer.
 	ToolCalls, ToolErrors int
-	// Tokens is the sum of the tokens passed to [Run.AddTokens].
+	// Tokens is the sum of the tokens passed to [Run.SpendTokens].
 	Tokens int64
 	// CodeBytes is the total length of the code.
 	CodeBytes int64
@@ -94,7 +94,7 @@ func (l *runLog) write(event string, fields map[string]any) {
 	if l.w == nil {
 		return
 	}
-	fields["event"], fields["time"], fields["run_id"] = event, time.Now().UTC().Format(time.RFC3339Nano), l.run.ID
+	fields["event"], fields["time"], fields["run_id"] = event, time.Now().UTC().Format(time.RFC3339Nano), l.run.id
 	line, err := json.Marshal(fields)
 	if err == nil {
 		line, err = l.run.redact.json(line)
@@ -133,7 +133,7 @@ func (l *runLog) begin() {
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
 func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
-	l.logger.DebugContext(ctx, "tool call", "run", l.run.ID, "step", step, "tool", record.Name, "ms", record.Milliseconds, "ok", record.OK)
+	l.logger.DebugContext(ctx, "tool call", "run", l.run.id, "step", step, "tool", record.Name, "ms", record.Milliseconds, "ok", record.OK)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.metrics.ToolCalls++
@@ -156,7 +156,7 @@ func (l *runLog) panicked(ctx context.Context, step int, tool string, value any,
 	if !logger.Enabled(ctx, slog.LevelError) {
 		logger = slog.Default()
 	}
-	logger.ErrorContext(ctx, "a tool panicked", "run", l.run.ID, "step", step, "tool", tool, "panic", said, "stack", where)
+	logger.ErrorContext(ctx, "a tool panicked", "run", l.run.id, "step", step, "tool", tool, "panic", said, "stack", where)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.write("panic", map[string]any{"step": step, "name": tool, "panic": said, "stack": where})
@@ -173,7 +173,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	case s.Error != nil:
 		text = s.Error.Error()
 	}
-	l.logger.DebugContext(ctx, "step", "run", l.run.ID, "step", s.N, "ms", milliseconds(s.Duration), "final", s.Final, "error", l.run.redact.text(text))
+	l.logger.DebugContext(ctx, "step", "run", l.run.id, "step", s.N, "ms", milliseconds(s.Duration), "final", s.Final, "error", l.run.redact.text(text))
 	sum := sha256.Sum256([]byte(code))
 	imports := s.Imports
 	if l.run.params.Guard == nil {
@@ -259,9 +259,9 @@ func (l *runLog) snapshot() Metrics {
 	return m
 }
 
-// AddTokens counts tokens that the model behind the run used, for metrics and
-// audit, and charges them as [SpendTokens] does.
-func (r *Run) AddTokens(ctx context.Context, tokens int64) error {
+// SpendTokens counts tokens that the model behind the run used, for metrics and
+// audit, and charges them as the function [SpendTokens] does.
+func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	r.log.mu.Lock()
 	r.log.metrics.Tokens += tokens
 	r.log.mu.Unlock()

@@ -432,7 +432,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 			<-s.bridge.slots
 		}
 	}()
-	call := ToolCall{Run: s.bridge.run.ID, Step: s.n, Tool: t.name, Arguments: arguments}
+	call := ToolCall{Run: s.bridge.run.id, Step: s.n, Tool: t.name, Arguments: arguments}
 	ctx = kernelconn.WithWaiting(ctx, s.bridge.run.about.sandbox, s.bridge.run.context.id)
 	if t.approve != nil {
 		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })

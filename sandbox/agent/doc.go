@@ -55,7 +55,7 @@
 //     decode it into a type, and check that it is one you can use.
 //   - Record: Params.Audit receives every step with its code, imports and refusals,
 //     every call, and at the end the counters of [Metrics], including tokens
-//     ([Run.AddTokens]): one JSON document per line. [Trace] reports steps and
+//     ([Run.SpendTokens]): one JSON document per line. [Trace] reports steps and
 //     calls while they happen.
 //
 // An error of Begin means that the preparation failed, and the context is free

@@ -129,7 +129,8 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 // SpendTokens charges tokens to the managed agents that ctx is within; an
 // agent's loop calls it after each answer of its model. It returns [ErrBudget]
 // if one of them has no tokens left; that agent's context has then ended. Outside
-// agents it does nothing.
+// agents it does nothing. A loop that has a [Run] calls [Run.SpendTokens], which
+// also counts them.
 func SpendTokens(ctx context.Context, tokens int64) error {
 	return frameOfAgent(ctx).spend(0, tokens)
 }

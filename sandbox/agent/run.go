@@ -123,9 +123,8 @@ type Run struct {
 	// Installation is the result of installing Params.Packages and Lock; nil if
 	// there were none.
 	Installation *sandbox.Installation
-	// ID names the run in the audit and in logs.
-	ID string
 
+	id       string
 	runs     *runs
 	host     runHost
 	context  *runContext
@@ -248,13 +247,16 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	return r, nil
 }
 
+// ID returns the name of the run in the audit and in logs.
+func (r *Run) ID() string { return r.id }
+
 // install installs the packages of a run. It returns nil if there are none.
 func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandbox.Installation, error) {
 	switch {
 	case p.Lock != nil:
 		return packages.InstallLock(ctx, p.Lock, &sandbox.InstallLockParams{Require: p.Packages})
 	case len(p.Packages) > 0:
-		return packages.Install(ctx, p.Packages...)
+		return packages.Install(ctx, p.Packages, nil)
 	}
 	return nil, nil
 }
@@ -282,7 +284,7 @@ func checkNames(p *Params) error {
 }
 
 func newRun(rs *runs, host runHost, c *runContext, p Params) (*Run, error) {
-	r := &Run{ID: jupyter.NewID(), runs: rs, host: host, about: host.about(), context: c, params: p, calls: map[*inFlight]struct{}{}}
+	r := &Run{id: jupyter.NewID(), runs: rs, host: host, about: host.about(), context: c, params: p, calls: map[*inFlight]struct{}{}}
 	if p.Limits.RunTimeout > 0 {
 		r.deadline = time.Now().Add(p.Limits.RunTimeout)
 	}

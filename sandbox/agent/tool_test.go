@@ -473,7 +473,7 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 	if text := step.Observation(); strings.Contains(text, "out of") {
 		t.Errorf("the model reads what the panic said: %q", text)
 	}
-	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID} {
+	for _, part := range []string{"level=ERROR", "tool=panics", "out of [redacted]s", "tool_test.go", r.ID()} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("no %q in the log: %s", part, log.String())
 		}

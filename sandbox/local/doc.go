@@ -17,7 +17,7 @@
 // Linux namespaces. It becomes the daemon (envd) of a sandbox in an init function of a
 // package that this one imports, long before main; the init functions of packages
 // that are initialised before that also run there. A program for which
-// this matters names another binary with [WithAgent], such as e2bctl.
+// this matters names another binary with [WithBinary], such as e2bctl.
 //
 // However this program ends, including by kill -9, its sandboxes end with it.
 //

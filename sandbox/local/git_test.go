@@ -171,6 +171,157 @@ func TestGit(t *testing.T) {
 	}
 }
 
+// TestGitRepository makes a repository, configures it, and takes changes back.
+func TestGitRepository(t *testing.T) {
+	t.Parallel()
+	sb := gitSandbox(t)
+	git := sb.Git
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const repo = "it's new"
+	must(git.Init(t.Context(), repo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
+	must(git.Init(t.Context(), repo, nil)) // once more changes nothing
+	must(git.Init(t.Context(), "bare.git", &sandbox.GitInitParams{Bare: true}))
+	if got := run(t, sb, `git -C "it's new" symbolic-ref HEAD; git -C bare.git rev-parse --is-bare-repository`); got != "refs/heads/trunk\ntrue" {
+		t.Errorf("init: %q", got)
+	}
+
+	own := &sandbox.GitConfigParams{Repo: repo}
+	must(git.ConfigureUser(t.Context(), "It's \"me\"", "me@example.com", own))
+	must(git.SetConfig(t.Context(), "test.text", "-two\nlines\n", own))
+	for _, test := range []struct {
+		key, want string
+		of        *sandbox.GitConfigParams
+	}{
+		{"user.name", "It's \"me\"", own}, {"user.email", "me@example.com", own}, {"test.text", "-two\nlines\n", own},
+		{"user.name", "Tester", nil}, {"test.text", "", nil}, {"test.none", "", own}, {"test.none", "", &sandbox.GitConfigParams{System: true}},
+	} {
+		if got, err := git.Config(t.Context(), test.key, test.of); err != nil || got != test.want {
+			t.Errorf("%s of %+v: %q, %v, want %q", test.key, test.of, got, err, test.want)
+		}
+	}
+	if _, err := git.Config(t.Context(), "nothing", nil); !stderrHas(err, "section") {
+		t.Errorf("a key without a section: %v", err)
+	}
+	if err := git.SetConfig(t.Context(), "a.b", "c", &sandbox.GitConfigParams{Repo: "none"}); !stderrHas(err, "none") {
+		t.Errorf("the configuration of no repository: %v", err)
+	}
+
+	served := run(t, sb, "echo ~") + "/served/project.git"
+	must(git.AddRemote(t.Context(), repo, "origin", "https://example.com/wrong.git", nil))
+	if err := git.AddRemote(t.Context(), repo, "origin", served, nil); !stderrHas(err, "already exists") {
+		t.Errorf("a second remote of one name: %v", err)
+	}
+	must(git.AddRemote(t.Context(), repo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
+	must(git.AddRemote(t.Context(), repo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
+	for name, want := range map[string]string{"origin": served, "other": "https://me@example.com/x.git", "none": ""} {
+		if got, err := git.RemoteURL(t.Context(), repo, name, nil); err != nil || got != want {
+			t.Errorf("remote %s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if _, err := git.RemoteURL(t.Context(), "none", "origin", nil); !stderrHas(err, "none") {
+		t.Errorf("a remote of no repository: %v", err)
+	}
+	if got := run(t, sb, `git -C "it's new" branch -r`); got != "origin/main" {
+		t.Errorf("fetched %q", got)
+	}
+
+	must(git.Checkout(t.Context(), repo, "main", nil))
+	changed := func(what string, want ...string) {
+		t.Helper()
+		status, err := git.Status(t.Context(), repo, nil)
+		must(err)
+		var got []string
+		for _, f := range status.Files {
+			got = append(got, fmt.Sprintf("%c%c %s", f.Index, f.Worktree, f.Path))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	edit := func() {
+		t.Helper()
+		run(t, sb, `cd "it's new"; echo two >a; echo new >"b c"`)
+		must(git.Add(t.Context(), repo, nil))
+	}
+	edit()
+	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
+	changed("one path reset", "M  a", "?? b c")
+	must(git.Reset(t.Context(), repo, nil))
+	changed("the index reset", " M a", "?? b c")
+	must(git.Restore(t.Context(), repo, []string{"a"}, nil))
+	changed("the file restored", "?? b c")
+	edit()
+	must(git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
+	changed("the index restored", " M a", "?? b c")
+	edit()
+	must(git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
+	changed("both restored")
+	edit()
+	_, err := git.Commit(t.Context(), repo, "two", nil)
+	must(err)
+	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
+	changed("soft reset", "M  a", "A  b c")
+	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
+	changed("hard reset")
+	if err := git.Restore(t.Context(), repo, []string{"none"}, nil); !stderrHas(err, "did not match") {
+		t.Errorf("restore of nothing: %v", err)
+	}
+}
+
+// TestGitAuthenticate checks that stored credentials serve later calls, that they are
+// on no command line and in no environment on their way, and in one file afterwards.
+func TestGitAuthenticate(t *testing.T) {
+	t.Parallel()
+	sb := gitSandbox(t)
+	git := sb.Git
+	listen(t, sb, "server.py", strings.Replace(gitServer, "HASH", `"`+sum(gitSecret)+`"`, 1))
+	// A git that says on which command lines and in which environments the password
+	// was when it was called; the words are read from a file, not to find itself.
+	run(t, sb, `mkdir bin; cat >bin/git <<'EOF'
+#!/bin/bash
+printf "tok-3n with" >/dev/shm/words
+grep -lsFf /dev/shm/words /proc/[0-9]*/cmdline /proc/[0-9]*/environ >>~/seen
+echo "called: $1" >>~/seen
+rm /dev/shm/words
+exec "$(type -aP git | tail -n 1)" "$@"
+EOF
+chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'; echo 'PATH=~/bin:$PATH' >>.bash_profile`)
+	credentials := sandbox.GitCredentials{Username: "me", Password: gitSecret}
+	for range 2 { // the helper is added once
+		if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{Address: gitRemote}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := run(t, sb, "grep -v config seen"), "called: credential-store\ncalled: credential-store"; got != want {
+		t.Errorf("while git ran the password was in %q, want %q", got, want)
+	}
+	if got := run(t, sb, "git config --global --get-all credential.helper; stat -c %a .git-credentials; wc -l <.git-credentials"); got != "cache --timeout=1\nstore\n600\n1" {
+		t.Errorf("helpers and file: %q", got)
+	}
+	if err := git.Clone(t.Context(), gitRemote, nil); err != nil {
+		t.Errorf("clone with stored credentials: %v", err)
+	}
+	if err := git.AddRemote(t.Context(), "project", "again", gitRemote, &sandbox.GitAddRemoteParams{Fetch: true}); err != nil {
+		t.Errorf("fetch with stored credentials: %v", err)
+	}
+	run(t, sb, "rm .git-credentials; git config --global --unset-all credential.helper")
+	if err := git.AddRemote(t.Context(), "project", "third", gitRemote, &sandbox.GitAddRemoteParams{Fetch: true}); !errors.Is(err, sandbox.ErrGitAuth) {
+		t.Errorf("fetch without credentials: %v", err)
+	}
+	if err := git.AddRemote(t.Context(), "project", "third", gitRemote, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true, Credentials: &credentials}); err != nil {
+		t.Errorf("fetch with credentials: %v", err)
+	}
+	run(t, sb, "mkdir .git-credentials.lock .git-credentials")
+	if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{Address: gitRemote}); err == nil || strings.Contains(err.Error(), "tok-3n") {
+		t.Errorf("credentials that cannot be stored: %v", err)
+	}
+}
+
 // TestGitCredentials checks that a password reaches the remote and nothing else: no
 // command line, environment or file, whether the call succeeds or not, although git is
 // told to store passwords.

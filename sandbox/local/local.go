@@ -39,12 +39,6 @@ type Report struct {
 	Notes  []string // what is missing or weaker than it could be, and how to mend it
 }
 
-// Request is a request that the cloud answered.
-type Request = requestlog.Entry
-
-// Fault is an answer that a request receives instead of the real one.
-type Fault = cloud.Fault
-
 // Start starts a cloud, which takes tens of milliseconds. ctx bounds the start
 // only. Errors are [ErrUnsupported], [ErrNoIsolation], or one that says that there is
 // no Python.
@@ -93,13 +87,6 @@ func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
 // Report returns what this machine provides, and what it does not.
 func (c *Cloud) Report() Report { return c.service.report() }
-
-// Requests returns the last 1024 requests that the cloud answered, the oldest
-// first: what an SDK really sent, without anything secret.
-func (c *Cloud) Requests() []Request { return c.service.Requests() }
-
-// Inject makes a later request fail, for tests.
-func (c *Cloud) Inject(f Fault) { c.service.Inject(f) }
 
 // Advance moves the clock of lifetimes forward, for tests: sandboxes whose time
 // is then over are gone when it returns.

@@ -17,7 +17,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Address:      s.address,
 		Key:          string(s.key),
 		Isolation:    engine.Isolation(s.isolation),
-		Agent:        s.agent,
+		Agent:        s.binary,
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},

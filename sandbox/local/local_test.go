@@ -263,8 +263,8 @@ func TestStart(t *testing.T) {
 	if _, err := local.Start(t.Context(), local.WithAddress("0.0.0.0:0")); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("not loopback: %v", err)
 	}
-	if _, err := local.Start(t.Context(), local.WithAgent("/nonexistent")); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
-		t.Errorf("no agent: %v", err)
+	if _, err := local.Start(t.Context(), local.WithBinary("/nonexistent")); err == nil || !strings.Contains(err.Error(), "/nonexistent") {
+		t.Errorf("no binary: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

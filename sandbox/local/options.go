@@ -32,7 +32,7 @@ type Option func(*settings)
 
 type settings struct {
 	isolation    Isolation
-	agent        string
+	binary       string
 	address      string
 	key          api.Key
 	maxSandboxes int
@@ -48,9 +48,10 @@ type settings struct {
 // [Report].Notes then says so.
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
-// WithAgent names the program, such as e2bctl, that is started as the daemon (envd)
-// of every sandbox instead of this one. It must be of the same version.
-func WithAgent(path string) Option { return func(s *settings) { s.agent = path } }
+// WithBinary names the program, such as e2bctl, that is started again for the
+// processes of the cloud and, as the daemon (envd), of every sandbox. The default is
+// this program. It must be of the same version.
+func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
 // WithAddress sets the host:port to listen on, which must be a loopback
 // address. The default is a free port of 127.0.0.1.
@@ -82,18 +83,17 @@ type Resources struct {
 // this machine enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithPrivateNetworks sets whether sandboxes with internet also reach private
-// addresses, such as a company's package mirror. By default
-// they do. This machine's own addresses are never reachable.
-func WithPrivateNetworks(allowed bool) Option {
-	return func(s *settings) { s.denyPrivate = !allowed }
-}
+// WithoutPrivateNetworks denies private addresses, such as a company's package
+// mirror, to all sandboxes. By default those with internet reach them, unless
+// [sandbox.Network].DenyPrivate denies them to one. This machine's own addresses are
+// never reachable.
+func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate = true } }
 
 // WithProxyNames passes host names to the HTTP proxy of this machine's environment
 // (HTTPS_PROXY) as sandboxes ask for them, for proxies that filter by name. The
 // default is to resolve a name here, to check its addresses and to ask the proxy for
 // one of these; a name that does not resolve here is refused where a network is
-// denied ([WithPrivateNetworks], the rules of the sandbox) and where the proxy runs
+// denied ([WithoutPrivateNetworks], the rules of the sandbox) and where the proxy runs
 // on this machine.
 //
 // With this option the proxy decides where a name leads. Addresses are checked

@@ -69,7 +69,7 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 		if err != nil {
 			return Result{}, err
 		}
-		if err := run.AddTokens(ctx, said.Tokens); err != nil {
+		if err := run.SpendTokens(ctx, said.Tokens); err != nil {
 			return Result{}, err
 		}
 		observation := noCode

@@ -50,13 +50,13 @@ type image struct {
 
 func imagesOf(r sandbox.Result) []image {
 	var images []image
-	if content, ok := r.PNG(); ok {
+	if content := r.PNG(); content != nil {
 		images = append(images, image{"png", content})
 	}
-	if content, ok := r.JPEG(); ok {
+	if content := r.JPEG(); content != nil {
 		images = append(images, image{"jpg", content})
 	}
-	if content, ok := r.PDF(); ok {
+	if content := r.PDF(); content != nil {
 		images = append(images, image{"pdf", content})
 	}
 	if text := r.SVG(); text != "" {

@@ -49,7 +49,7 @@ func openBinary(path, dir string) (*os.File, error) {
 // notAnAgent explains why the handshake with the first binary failed.
 func notAnAgent(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, wire.ErrPeerEnded) {
-		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithAgent(path): %w", err)
+		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithBinary(path): %w", err)
 	}
 	return err
 }

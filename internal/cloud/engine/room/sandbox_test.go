@@ -581,7 +581,7 @@ func mkdir(t testing.TB, dir string) string {
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: engine.Full})
-	if err == nil || !strings.Contains(err.Error(), "WithAgent") {
+	if err == nil || !strings.Contains(err.Error(), "WithBinary") {
 		t.Errorf("starting cat as the agent: %v", err)
 	}
 }

@@ -1,0 +1,370 @@
+package internal_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// withoutContext lists the exported methods that take no context, of types that
+// have others that do, and why.
+var withoutContext = map[string]string{
+	"sandbox.Sandbox.ID":            "known since create",
+	"sandbox.Sandbox.Host":          "computed",
+	"sandbox.Sandbox.URL":           "computed",
+	"sandbox.Sandbox.Transport":     "every request has its own",
+	"sandbox.Sandbox.CodeTransport": "known or not",
+	"sandbox.Sandbox.Close":         "must work when every context has ended; bounded by itself",
+	"sandbox.Sandbox.Detach":        "as Close",
+	"sandbox.Client.API":            "a part of the client",
+	"sandbox.Client.Close":          "as Sandbox.Close",
+	"sandbox.Command.PID":           "known since the start",
+	"sandbox.Command.Tag":           "as Command.PID",
+	"sandbox.Command.Disconnect":    "asks nobody",
+	"sandbox.Terminal.PID":          "known since the start",
+	"sandbox.Terminal.Read":         "io.Reader; Close ends it",
+	"sandbox.Terminal.Write":        "io.Writer; Close ends it",
+	"sandbox.Terminal.Disconnect":   "asks nobody",
+	"sandbox.Terminal.Close":        "as Sandbox.Close",
+	"sandbox.Files.DownloadURL":     "computed",
+	"sandbox.Files.UploadURL":       "computed",
+	"sandbox.Watcher.Close":         "as Sandbox.Close",
+	"agent.Run.Close":               "as Sandbox.Close",
+	"agent.Run.ID":                  "known since the beginning",
+	"agent.Run.Metrics":             "counted here",
+}
+
+// withoutParams lists what takes a context and can grow by neither *Params nor
+// options at its end, and why it need not.
+var withoutParams = map[string]string{
+	"api.SandboxService.Connect":     "the API has one field",
+	"api.SandboxService.Get":         "the API has no field",
+	"api.SandboxService.Kill":        "as Get",
+	"api.SandboxService.Refresh":     "the API has one field",
+	"api.SandboxService.SetLifetime": "the API has one field",
+	"sandbox.Client.Info":            "names one sandbox",
+	"sandbox.Client.Kill":            "as Client.Info",
+	"sandbox.Sandbox.Info":           "is about one sandbox",
+	"sandbox.Sandbox.Kill":           "as Sandbox.Info",
+	"sandbox.Sandbox.SetLifetime":    "sets one value",
+	"sandbox.Sandbox.SetNetwork":     "sets one value, a struct",
+	"sandbox.Sandbox.Dial":           "as net.Dialer.DialContext",
+	"sandbox.Sandbox.DialWebsocket":  "as websocket.Dialer.DialContext",
+	"sandbox.Sandbox.WaitPort":       "as Sandbox.Dial; ctx says how long",
+	"sandbox.Contexts.Interrupt":     "names one context",
+	"sandbox.Contexts.List":          "lists all",
+	"sandbox.Contexts.Remove":        "names one context",
+	"sandbox.Contexts.Restart":       "names one context",
+	"sandbox.Command.CloseStdin":     "as exec.Cmd's pipes",
+	"sandbox.Command.Events":         "reads what came",
+	"sandbox.Command.Kill":           "as os.Process",
+	"sandbox.Command.SendInput":      "as exec.Cmd's pipes",
+	"sandbox.Command.Signal":         "as os.Process",
+	"sandbox.Command.Wait":           "as os.Process",
+	"sandbox.Terminal.Resize":        "sets one value",
+	"sandbox.Terminal.Wait":          "as Command.Wait",
+	"sandbox.Watcher.Events":         "as Command.Events",
+	"sandbox.Files.FS":               "an fs.FS, whose methods have no params",
+	"agent.Run.Changed":              "everything is in the params of Begin",
+	"agent.Run.Delete":               "as Changed",
+	"agent.Run.Exec":                 "as Changed",
+	"agent.Run.Get":                  "as Changed",
+	"agent.Run.Pull":                 "as Changed",
+	"agent.Run.SpendTokens":          "counts",
+	"agent.SpendTokens":              "counts",
+	"local.Setup":                    "prepares everything",
+	"local.FindPython":               "looks at everything",
+}
+
+// channels lists the channels of the API, and why they are none of iter.Seq2.
+var channels = map[string]string{
+	"local.Cloud.Done": "as context.Context.Done",
+}
+
+// foreign lists the types of other modules in the API, which are documented there.
+var foreign = map[string]string{
+	"sandbox.WithInterceptors":      "connectrpc.com/connect",
+	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
+}
+
+// anything lists where a value of any type is meant. Package state, whose subject
+// they are, is left out.
+var anything = map[string]string{
+	"sandbox.Execution.Decode": "a pointer to decode into",
+	"sandbox.Result.Decode":    "a pointer to decode into",
+	"chart.DataFrame.Column":   "a pointer to decode into",
+}
+
+// lists lists the methods that return all of a list at once, and why.
+var lists = map[string]string{
+	"sandbox.Commands.List": "one answer has all",
+	"sandbox.Contexts.List": "one answer has all",
+	"sandbox.Files.List":    "one answer has all",
+}
+
+// sameNames lists names of types that several packages have, and why.
+var sameNames = map[string]string{
+	"Client":  "each makes the calls of its package; that of sandbox has one of api",
+	"Cloud":   "that of sandboxtest has the one of local",
+	"Network": "one thing: that of api is its form in the API",
+	"Option":  "an option of the package",
+	"Sandbox": "one thing: that of api is what the API says about it",
+}
+
+// TestSurface holds the exported API to rules.
+func TestSurface(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	s := &surface{t: t, used: map[string]bool{}, named: map[string]*types.TypeName{}}
+	for _, p := range publicPackages(t) {
+		scope := p.Scope()
+		for _, name := range scope.Names() {
+			if token.IsExported(name) {
+				s.object(p.Name()+"."+name, scope.Lookup(name))
+			}
+		}
+	}
+	if len(s.named) < 150 {
+		t.Errorf("the API has only %d types", len(s.named))
+	}
+	for _, table := range []map[string]string{withoutContext, withoutParams, channels, foreign, anything, lists, sameNames} {
+		for name := range table {
+			if !s.used[fmt.Sprintf("%p %s", table, name)] {
+				t.Errorf("%s is no exception any longer, or has gone: remove it", name)
+			}
+		}
+	}
+}
+
+// surface checks one object after another.
+type surface struct {
+	t     *testing.T
+	used  map[string]bool            // exceptions that were needed
+	named map[string]*types.TypeName // by the name without the package
+}
+
+// excepted reports whether a table has the name.
+func (s *surface) excepted(table map[string]string, name string) bool {
+	_, found := table[name]
+	s.used[fmt.Sprintf("%p %s", table, name)] = found
+	return found
+}
+
+func (s *surface) object(name string, o types.Object) {
+	switch o := o.(type) {
+	case *types.Func:
+		s.function(name, o.Signature(), false)
+	case *types.TypeName:
+		s.typeName(name, o)
+	default: // a constant or variable
+		s.shows(name, o.Type())
+	}
+}
+
+func (s *surface) typeName(name string, o *types.TypeName) {
+	named, ok := types.Unalias(o.Type()).(*types.Named)
+	if !ok {
+		s.t.Errorf("%s is an alias of %v, which has no name", name, o.Type())
+		return
+	}
+	if other := s.named[o.Name()]; other != nil && other != named.Obj() && !s.excepted(sameNames, o.Name()) {
+		s.t.Errorf("%s has the name of %s.%s", name, other.Pkg().Name(), other.Name())
+	}
+	s.named[o.Name()] = named.Obj()
+	if o.IsAlias() {
+		s.shows(name, named)
+		return
+	}
+	switch u := named.Underlying().(type) {
+	case *types.Struct:
+		for f := range u.Fields() {
+			if f.Exported() {
+				s.shows(name+"."+f.Name(), f.Type())
+			}
+		}
+	case *types.Interface:
+		for m := range u.Methods() {
+			if m.Exported() {
+				s.function(name+"."+m.Name(), m.Signature(), false)
+			}
+		}
+	case *types.Signature: // an option, or a function of the caller
+	default:
+		s.shows(name, u)
+	}
+	asks := false
+	for m := range named.Methods() {
+		asks = asks || m.Exported() && takesContext(m.Signature()) >= 0
+	}
+	for m := range named.Methods() {
+		if m.Exported() {
+			s.function(name+"."+m.Name(), m.Signature(), asks)
+		}
+	}
+}
+
+// function checks a function, or a method of a type that asks a service.
+func (s *surface) function(name string, f *types.Signature, asks bool) {
+	s.shows(name, f)
+	at := takesContext(f)
+	switch {
+	case at > 0:
+		s.t.Errorf("%s: the context is not the first parameter", name)
+	case at < 0 && asks && !s.excepted(withoutContext, name):
+		s.t.Errorf("%s takes no context", name)
+	case at == 0 && !grows(f) && !s.excepted(withoutParams, name):
+		s.t.Errorf("%s: the last parameter is neither *Params nor options", name)
+	}
+	for i := range f.Results().Len() {
+		result := f.Results().At(i).Type()
+		if isError(result) && i < f.Results().Len()-1 {
+			s.t.Errorf("%s: the error is not the last result", name)
+		}
+		if at < 0 {
+			continue
+		}
+		if _, isSlice := result.Underlying().(*types.Slice); isSlice && strings.HasSuffix(name, ".List") && !s.excepted(lists, name) {
+			s.t.Errorf("%s returns a list at once: return an iter.Seq2", name)
+		}
+		if _, isFunc := result.Underlying().(*types.Signature); isFunc && !isSeq2(result) {
+			s.t.Errorf("%s returns %v: return an iter.Seq2 with an error", name, result)
+		}
+	}
+}
+
+// takesContext returns the index of the context among the parameters, or -1.
+func takesContext(f *types.Signature) int {
+	for i := range f.Params().Len() {
+		if types.TypeString(f.Params().At(i).Type(), nil) == "context.Context" {
+			return i
+		}
+	}
+	return -1
+}
+
+// grows reports whether the last parameter can have more in it later.
+func grows(f *types.Signature) bool {
+	last := f.Params().At(f.Params().Len() - 1).Type()
+	if f.Variadic() {
+		option, ok := types.Unalias(last.(*types.Slice).Elem()).(*types.Named)
+		return ok && strings.HasSuffix(option.Obj().Name(), "Option")
+	}
+	pointer, ok := last.(*types.Pointer)
+	if !ok {
+		return false
+	}
+	params, ok := types.Unalias(pointer.Elem()).(*types.Named)
+	return ok && strings.HasSuffix(params.Obj().Name(), "Params")
+}
+
+func isError(t types.Type) bool { return types.Identical(t, types.Universe.Lookup("error").Type()) }
+
+// isSeq2 reports whether t is an iter.Seq2 whose second value is an error.
+func isSeq2(t types.Type) bool {
+	named, ok := types.Unalias(t).(*types.Named)
+	return ok && named.Obj().Pkg().Path() == "iter" && named.Obj().Name() == "Seq2" && isError(named.TypeArgs().At(1))
+}
+
+// shows checks the types that a declaration shows.
+func (s *surface) shows(name string, t types.Type) {
+	switch t := types.Unalias(t).(type) {
+	case *types.Named:
+		s.showsNamed(name, t)
+	case *types.Pointer:
+		s.shows(name, t.Elem())
+	case *types.Slice:
+		s.shows(name, t.Elem())
+	case *types.Array:
+		s.shows(name, t.Elem())
+	case *types.Map:
+		s.shows(name, t.Key())
+		s.shows(name, t.Elem())
+	case *types.Signature:
+		for v := range t.Params().Variables() {
+			s.shows(name, v.Type())
+		}
+		for v := range t.Results().Variables() {
+			s.shows(name, v.Type())
+		}
+	case *types.Struct:
+		for f := range t.Fields() {
+			s.shows(name, f.Type())
+		}
+	case *types.Chan:
+		if !s.excepted(channels, name) {
+			s.t.Errorf("%s has a channel", name)
+		}
+	case *types.Interface:
+		if t.Empty() && !strings.HasPrefix(name, "state.") && !s.excepted(anything, name) {
+			s.t.Errorf("%s takes or returns a value of any type", name)
+		}
+	}
+}
+
+func (s *surface) showsNamed(name string, t *types.Named) {
+	for arg := range t.TypeArgs().Types() {
+		s.shows(name, arg)
+	}
+	p := t.Obj().Pkg()
+	if p == nil { // error, comparable
+		return
+	}
+	inside, ours := strings.CutPrefix(p.Path(), module+"/")
+	first, _, _ := strings.Cut(p.Path(), "/")
+	switch {
+	case ours && !isPublic(inside):
+		s.t.Errorf("%s shows %v, whose documentation is not public", name, t)
+	case !ours && strings.Contains(first, ".") && (!s.excepted(foreign, name) || foreign[name] != p.Path()):
+		s.t.Errorf("%s shows %v of another module", name, t)
+	}
+}
+
+// isPublic reports whether a package of this module is part of its API.
+func isPublic(path string) bool {
+	top, _, _ := strings.Cut(path, "/")
+	return slices.Contains([]string{"api", "sandbox", "state"}, top)
+}
+
+// publicPackages returns the packages of the API with their types.
+func publicPackages(t *testing.T) []*types.Package {
+	t.Helper()
+	arguments := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
+	var paths []string
+	for _, path := range slices.Sorted(maps.Keys(imports)) {
+		if isPublic(path) {
+			paths = append(paths, module+"/"+path)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "go", append(arguments, paths...)...)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v: %s", err, stderr.String())
+	}
+	compiled := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		path, file, _ := strings.Cut(lines.Text(), "\t")
+		compiled[path] = file
+	}
+	read := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(compiled[path]) })
+	var packages []*types.Package
+	for _, path := range paths {
+		p, err := read.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	return packages
+}

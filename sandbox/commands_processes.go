@@ -1,0 +1,141 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+)
+
+// ProcessInfo describes a process that was started in a sandbox, by this
+// program or another.
+type ProcessInfo struct {
+	PID int
+	// Tag is empty for a process without one.
+	Tag  string
+	Cmd  string
+	Args []string
+	// Envs and Cwd are those that the start asked for.
+	Envs map[string]string
+	Cwd  string
+}
+
+// ProcessSelector selects a process, of a command or in a terminal: see [ByPID] and [ByTag].
+type ProcessSelector struct {
+	pid int
+	tag string
+}
+
+// ByPID selects a process by its process id in the sandbox.
+func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
+
+// ByTag selects the one process that was started with a tag: see
+// [CommandParams].Tag and [PTYParams].Tag.
+func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
+
+func (s ProcessSelector) String() string {
+	if s.tag != "" {
+		return fmt.Sprintf("the process with tag %q", clip.Text(s.tag, 64))
+	}
+	return fmt.Sprintf("process %d", s.pid)
+}
+
+// CommandListParams sets which processes to list.
+type CommandListParams struct {
+	// Tag selects the processes that were started with it; empty means all.
+	Tag string
+}
+
+// List returns the processes that were started in the sandbox, as commands or in
+// terminals, and still run.
+func (c *Commands) List(ctx context.Context, p *CommandListParams) ([]ProcessInfo, error) {
+	ctx, end, err := c.sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	list, err := c.list(ctx)
+	if err != nil {
+		return nil, c.sb.failed(ctx, "list the processes", err)
+	}
+	if p != nil && p.Tag != "" {
+		list = slices.DeleteFunc(list, func(info ProcessInfo) bool { return info.Tag != p.Tag })
+	}
+	return list, nil
+}
+
+// CommandKillParams sets how to kill a process.
+type CommandKillParams struct {
+	// Signal is syscall.SIGKILL, the default, or syscall.SIGTERM, which asks the
+	// process to end; the service supports no other signals.
+	Signal os.Signal
+}
+
+// Kill kills a process that was started in the sandbox, as a command or in a
+// terminal. If there is none, the error is both api.ErrNotFound and
+// os.ErrProcessDone; if several have the tag that selects it, none is killed.
+func (c *Commands) Kill(ctx context.Context, which ProcessSelector, p *CommandKillParams) error {
+	wire := process.Signal_SIGNAL_SIGKILL
+	if p != nil && p.Signal != nil {
+		var err error
+		if wire, err = wireSignal(p.Signal); err != nil {
+			return fmt.Errorf("sandbox: kill %v in %s: %w", which, c.sb.ID(), err)
+		}
+	}
+	return c.sb.act(ctx, "kill "+which.String(), func(ctx context.Context) error {
+		selector, _, err := c.find(ctx, which)
+		if err != nil {
+			return err
+		}
+		return unary(ctx, "", c.sb.processes.SendSignal, &process.SendSignalRequest{Process: selector, Signal: wire})
+	})
+}
+
+func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
+	response, err := c.sb.processes.List(ctx, connect.NewRequest(&process.ListRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ProcessInfo, 0, len(response.Msg.GetProcesses()))
+	for _, p := range response.Msg.GetProcesses() {
+		config := p.GetConfig()
+		list = append(list, ProcessInfo{
+			PID: int(p.GetPid()), Tag: p.GetTag(),
+			Cmd: config.GetCmd(), Args: config.GetArgs(), Envs: config.GetEnvs(), Cwd: config.GetCwd(),
+		})
+	}
+	return list, nil
+}
+
+// find returns the selector to send to envd, and the tag as far as it is known. A
+// tag is looked up in the list first: the service's daemon picks any of several
+// processes with the same tag, and misses some.
+func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.ProcessSelector, string, error) {
+	if which.tag == "" {
+		pid, err := wirePID(which.pid)
+		return byPID(pid), "", err
+	}
+	list, err := c.list(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var found []int
+	for _, p := range list {
+		if p.Tag == which.tag {
+			found = append(found, p.PID)
+		}
+	}
+	switch len(found) {
+	case 0: // one that ended recently is not in the list
+		return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: which.tag}}, which.tag, nil
+	case 1:
+		pid, err := wirePID(found[0])
+		return byPID(pid), which.tag, err
+	}
+	return nil, "", fmt.Errorf("%d processes have that tag, %d and %d among them: use ByPID", len(found), found[0], found[1])
+}
