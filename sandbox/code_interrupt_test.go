@@ -222,12 +222,17 @@ func TestRestartedByAnotherClient(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			execution, err := s.sandbox().RunCode(ctx, "x", nil)
-			failed, ok := errors.AsType[*ExecutionError](err)
-			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (!ok || failed.Name != "KeyboardInterrupt") || !strings.Contains(err.Error(), test.why) {
-				t.Errorf("%v", err)
+			if err == nil || !strings.Contains(err.Error(), test.why) {
+				t.Errorf("got %v, want an error with %q", err, test.why)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if failed, ok := errors.AsType[*ExecutionError](err); test.want == nil && (!ok || failed.Name != "KeyboardInterrupt") {
+				t.Errorf("got %v, want the exception KeyboardInterrupt", err)
 			}
 			if execution == nil || execution.Stdout != "so far" {
-				t.Errorf("%+v", execution)
+				t.Errorf("got %+v, want what was printed so far", execution)
 			}
 		})
 	}

@@ -208,8 +208,11 @@ func TestInterruptedError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ex, err := sb.RunCode(ctx, "hang", &RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })})
 	interrupted, ok := errors.AsType[*InterruptedError](err)
-	if !ok || !errors.Is(err, context.Canceled) || interrupted.Context != testContext || ex == nil || ex.Stdout != "so far" || ex.Timing.Started.IsZero() {
-		t.Errorf("%+v, %v", ex, err)
+	if !ok || !errors.Is(err, context.Canceled) || interrupted.Context != testContext {
+		t.Errorf("got %v, want an *InterruptedError of context %s that is context.Canceled", err, testContext)
+	}
+	if ex == nil || ex.Stdout != "so far" || ex.Timing.Started.IsZero() {
+		t.Errorf("got %+v, want what was printed so far and the time of the start", ex)
 	}
 	// Code that only waited did not run, and does not claim that it did.
 	began := make(chan struct{})

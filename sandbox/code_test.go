@@ -56,8 +56,14 @@ func TestRunCode(t *testing.T) {
 	if diff := cmp.Diff([]string{"<p>", "new", "a"}, told); diff != "" {
 		t.Error(diff)
 	}
-	if ex.Count != 7 || ex.Text() != "a" || len(ex.Results) != 2 || ex.Results[0].Text() != "new" || ex.Results[0].Main || ex.Error != nil {
-		t.Errorf("%+v", ex)
+	if ex.Count != 7 || ex.Text() != "a" || ex.Error != nil {
+		t.Errorf("count %d, text %q, error %v, want 7, \"a\" and none", ex.Count, ex.Text(), ex.Error)
+	}
+	if len(ex.Results) != 2 {
+		t.Fatalf("%d results, want 2: %+v", len(ex.Results), ex.Results)
+	}
+	if first := ex.Results[0]; first.Text() != "new" || first.Main {
+		t.Errorf("the first result is %+v, want \"new\", not the main one", first)
 	}
 	if diff := cmp.Diff([]string{"text/plain", "x/y"}, ex.Results[1].Formats()); diff != "" {
 		t.Error(diff)

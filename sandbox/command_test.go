@@ -94,8 +94,11 @@ func TestStartAndWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel() // bounds the starting alone
-	if command.PID() != 42 || command.Tag() != "job" || got.GetTag() != "job" || got.Stdin == nil || *got.Stdin {
-		t.Errorf("pid %d, tag %q, sent %v", command.PID(), command.Tag(), got)
+	if command.PID() != 42 || command.Tag() != "job" {
+		t.Errorf("pid %d, tag %q, want 42 and \"job\"", command.PID(), command.Tag())
+	}
+	if got.GetTag() != "job" || got.Stdin == nil || *got.Stdin {
+		t.Errorf("sent %v, want the tag \"job\" and stdin off", got)
 	}
 	if result, err := command.Wait(ctx); !errors.Is(err, context.Canceled) || result != nil {
 		t.Errorf("a Wait that was given up: %+v, %v", result, err)
@@ -508,8 +511,11 @@ func TestCommandFailsInTheMiddle(t *testing.T) {
 			sb := s.sandbox()
 			result, err := startCommand(t, sb, nil).Wait(t.Context())
 			failed, ok := errors.AsType[*api.Error](err)
-			if !ok || failed.StatusCode != status || !strings.Contains(err.Error(), "the daemon's reason") || result == nil || result.Stdout != "so far" || result.ExitCode != -1 {
-				t.Errorf("%+v, %v", result, err)
+			if !ok || failed.StatusCode != status || !strings.Contains(err.Error(), "the daemon's reason") {
+				t.Errorf("got %v, want an *api.Error of status %d with the daemon's reason", err, status)
+			}
+			if result == nil || result.Stdout != "so far" || result.ExitCode != -1 {
+				t.Errorf("got %+v, want what was printed so far and -1 as exit code", result)
 			}
 			sb.Detach()
 			if killed := s.killed(); len(killed) != 0 {

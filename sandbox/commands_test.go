@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -50,8 +51,12 @@ func TestRun(t *testing.T) {
 	if out.String() != want.Stdout || errs.String() != want.Stderr {
 		t.Errorf("writers got %q and %q", out.String(), errs.String())
 	}
-	if p := got.GetProcess(); p.GetCmd() != "/bin/bash" || cmp.Diff([]string{"-l", "-c", "x | y"}, p.GetArgs()) != "" || p.GetCwd() != "/w" || p.GetEnvs()["A"] != "b" || got.Stdin == nil || *got.Stdin {
-		t.Errorf("sent %v", got)
+	sent := &process.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-l", "-c", "x | y"}, Cwd: new("/w"), Envs: map[string]string{"A": "b"}}
+	if diff := cmp.Diff(sent, got.GetProcess(), protocmp.Transform()); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	if got.Stdin == nil || *got.Stdin {
+		t.Errorf("sent %v, want stdin off", got)
 	}
 	if user, _, _ := (&http.Request{Header: s.headers}).BasicAuth(); user != "root" {
 		t.Errorf("user = %q", user)

@@ -99,8 +99,14 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 	collect(t, c, value)
 	e := c.finished()
-	if len(e.Results) != maxResults+1 || e.ResultsDropped != n-maxResults || e.Text() != "value" || e.Results[0].Text() != "updated" || told != 2*n+1 || !e.Truncated() {
-		t.Errorf("%d results, %d dropped, %d told, %q", len(e.Results), e.ResultsDropped, told, e.Text())
+	if len(e.Results) != maxResults+1 || e.ResultsDropped != n-maxResults || !e.Truncated() {
+		t.Fatalf("%d results, %d dropped, truncated %v, want %d, %d and true", len(e.Results), e.ResultsDropped, e.Truncated(), maxResults+1, n-maxResults)
+	}
+	if e.Text() != "value" || e.Results[0].Text() != "updated" {
+		t.Errorf("text %q, first result %q, want \"value\" and \"updated\"", e.Text(), e.Results[0].Text())
+	}
+	if told != 2*n+1 {
+		t.Errorf("%d events, want %d", told, 2*n+1)
 	}
 
 	c = newCollector(&RunCodeParams{})

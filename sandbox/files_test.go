@@ -163,8 +163,11 @@ func TestUploadDirFails(t *testing.T) {
 	sb := s.sandbox()
 	err := sb.Files.UploadDir(t.Context(), t.TempDir(), "project", nil)
 	path, ok := errors.AsType[*fs.PathError](err)
-	if !ok || path.Op != "upload" || path.Path != sb.ID()+":project" || !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), sent) {
-		t.Errorf("%v", err)
+	if !ok || path.Op != "upload" || path.Path != sb.ID()+":project" || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want an *fs.PathError about the upload of project, which is ENOSPC", err)
+	}
+	if strings.Contains(err.Error(), sent) {
+		t.Errorf("got %v, which names the temporary file %s", err, sent)
 	}
 	if got := <-removed; got != sent || sent == "" {
 		t.Errorf("%q was sent, %q removed", sent, got)

@@ -85,8 +85,11 @@ func TestKillReportsWhatIsGoneCloseDoesNot(t *testing.T) {
 	s.mu.Unlock()
 	err := sb.Kill(t.Context())
 	gone, ok := errors.AsType[*GoneError](err)
-	if !ok || !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) || gone.ID != testID || gone.State != GoneKilled || gone.At.IsZero() {
-		t.Errorf("Kill: %v", err)
+	if !ok || !errors.Is(err, ErrGone) || !errors.Is(err, api.ErrNotFound) {
+		t.Fatalf("Kill: %v, want a *GoneError that is ErrGone and api.ErrNotFound", err)
+	}
+	if gone.ID != testID || gone.State != GoneKilled || gone.At.IsZero() {
+		t.Errorf("Kill: %+v, want %s, %s and a time", gone, testID, GoneKilled)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, ErrGone) {
 		t.Errorf("Run: %v", err)

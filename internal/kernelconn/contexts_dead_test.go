@@ -214,8 +214,11 @@ func TestDeadContextIsReplaced(t *testing.T) {
 				m.mu.Lock()
 				fresh := m.contexts[len(m.contexts)-1]
 				m.mu.Unlock()
-				if got := m.ran(fresh.ID); fresh.ID == at || !slices.Equal(got, []string{"next"}) || fresh.Language != "python" || create && fresh.Cwd != "/srv" {
-					t.Errorf("%+v, in place of %s, ran %q", fresh, at, got)
+				if got := m.ran(fresh.ID); fresh.ID == at || !slices.Equal(got, []string{"next"}) {
+					t.Errorf("%s, in place of %s, ran %q, want another context and only the last code", fresh.ID, at, got)
+				}
+				if fresh.Language != "python" || create && fresh.Cwd != "/srv" {
+					t.Errorf("%+v, in place of %s, want its language and directory", fresh, at)
 				}
 				if listed := contextIDs(t, ks); slices.Contains(listed, at) || !slices.Contains(listed, fresh.ID) {
 					t.Errorf("%q are listed after %s died", listed, at)

@@ -260,11 +260,14 @@ func readmes(t *testing.T) []page {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" ||
-			strings.HasPrefix(entry.Name(), ".") && name != "." && name != ".github") {
-			return fs.SkipDir
+		if entry.IsDir() {
+			hidden := strings.HasPrefix(entry.Name(), ".") && name != "." && name != ".github"
+			if hidden || slices.Contains([]string{"testdata", "node_modules"}, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
 		}
-		if entry.IsDir() || filepath.Ext(name) != ".md" {
+		if filepath.Ext(name) != ".md" {
 			return nil
 		}
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -120,7 +122,10 @@ func TestMarks(t *testing.T) {
 	sb := sandboxtest.New(t).Create(t)
 	got := run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
 	fields := strings.Fields(got)
-	if len(fields) != 5 || fields[0] != "true" || fields[1] != sb.ID() || fields[2] != fields[3] || fields[4] != "1" {
-		t.Errorf("got %q", got)
+	if len(fields) != 5 {
+		t.Fatalf("got %q, want five words", got)
+	}
+	if diff := cmp.Diff([]string{"true", sb.ID(), fields[3], fields[3], "1"}, fields); diff != "" {
+		t.Errorf("the marks (-want +got):\n%s", diff)
 	}
 }

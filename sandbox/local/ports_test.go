@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -97,8 +98,11 @@ func TestTransport(t *testing.T) {
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		lines := strings.Split(string(body), "\n")
-		if err != nil || len(lines) != 5 || lines[0] != "/a%2Fb?c" || lines[2] != "None" || len(lines[3]) != 64 || lines[4] != "mine" {
-			t.Errorf("port %d: %q, %v", port, body, err)
+		if err != nil || len(lines) != 5 {
+			t.Fatalf("port %d: %q, %v, want five lines", port, body, err)
+		}
+		if diff := cmp.Diff([]string{"/a%2Fb?c", lines[1], "None", lines[3], "mine"}, lines); diff != "" || len(lines[3]) != 64 {
+			t.Errorf("port %d, with a traffic token of %d characters, want 64 (-want +got):\n%s", port, len(lines[3]), diff)
 		}
 		r, _ = http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/away", nil)
 		if _, err := client.Do(r); err == nil || !strings.Contains(err.Error(), "does not carry requests to example.com") {
