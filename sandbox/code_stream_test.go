@@ -296,8 +296,8 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 	s := newService(t)
 	old := make(chan *jupytertest.Kernel, 1)
 	ran, ended := make(chan struct{}), make(chan struct{})
-	s.kernel = func(k *jupytertest.Kernel) {
-		m := k.Next()
+	var restarted atomic.Bool
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Begin(m)
 		if jupytertest.Code(m) == "first" {
 			old <- k
@@ -307,9 +307,12 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 			}
 			return
 		}
+		if !restarted.Load() {
+			t.Errorf("%q came before the restart was over", jupytertest.Code(m))
+		}
 		k.Reply(m, "ok")
 		k.Status(m, "idle")
-	}
+	})
 	s.contexts = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			fmt.Fprintf(w, `[{"id":%q,"language":"python"}]`, testContext)
@@ -317,6 +320,7 @@ func TestRestartContextWhileCodeWaits(t *testing.T) {
 		}
 		(<-old).Status(nil, "restarting")
 		<-ended // the first call
+		restarted.Store(true)
 		_, _ = io.WriteString(w, "null")
 	}
 	sb := s.sandbox()

@@ -183,23 +183,6 @@ func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	return nil
 }
 
-// shut keeps code that waits for its turn in a context from starting until open
-// is called.
-func (ks *Kernels) shut(ctx context.Context, id string) (open func(), err error) {
-	ks.mu.Lock()
-	k := ks.open[id]
-	ks.mu.Unlock()
-	if k == nil {
-		return func() {}, nil
-	}
-	select {
-	case k.gate <- struct{}{}:
-		return func() { <-k.gate }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
 // drop forgets a context and ends the connection to its kernel.
 func (ks *Kernels) drop(id string) {
 	ks.mu.Lock()

@@ -30,7 +30,6 @@ type Kernel struct {
 	language string // of its code
 	session  string
 	turn     chan struct{} // held by the running call
-	gate     chan struct{} // held by the call ending the context: nothing begins then
 	inTurn   atomic.Int32  // calls that hold the turn or wait for it
 	primed   atomic.Bool   // the sandbox's environment is set, or being set
 	reading  sync.WaitGroup
@@ -64,7 +63,7 @@ type Kernel struct {
 func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *Kernel {
 	k := &Kernel{
 		kernels: kernels, id: id, language: language, session: session, conn: conn, unproven: fresh,
-		turn: make(chan struct{}, 1), gate: make(chan struct{}, 1), done: make(chan struct{}),
+		turn: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())
 	k.reading.Go(func() { k.receive(conn) })

@@ -63,9 +63,10 @@ type Kernels struct {
 	languages map[string]string   // by context
 	beside    map[string]struct{} // contexts that were created on request: no language's default
 	dead      map[string]deadContext
-	replaced  map[string]bool         // by context: its kernel ended, and no connection was opened since
-	lost      map[string]string       // why variables were lost between calls, by what lossOf returns
-	requests  map[string]*requestTurn // over HTTP, by context or language
+	replaced  map[string]bool          // by context: its kernel ended, and no connection was opened since
+	ending    map[string]chan struct{} // by context: the gate of one that is being ended
+	lost      map[string]string        // why variables were lost between calls, by what lossOf returns
+	requests  map[string]*requestTurn  // over HTTP, by context or language
 }
 
 // New returns the kernels of a sandbox. It opens no connection.
@@ -79,7 +80,7 @@ func New(o Options) *Kernels {
 		},
 		opening: make(chan struct{}, 1), open: map[string]*Kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
-		dead: map[string]deadContext{}, replaced: map[string]bool{}, lost: map[string]string{},
+		dead: map[string]deadContext{}, ending: map[string]chan struct{}{}, replaced: map[string]bool{}, lost: map[string]string{},
 		requests: map[string]*requestTurn{},
 	}
 }
@@ -99,49 +100,81 @@ func (ks *Kernels) exclusively(ctx context.Context) (release func(), err error) 
 }
 
 // Open returns the connection to a context's kernel, and opens it if there is
-// none. A default context without a kernel is replaced.
+// none. It waits while the context is being ended. A default context without a
+// kernel is replaced.
 func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, error) {
+	for {
+		k, ending, err := ks.openUnlessEnding(ctx, id, language)
+		if ending == "" {
+			return k, err
+		}
+		if err := ks.waitAtGate(ctx, ending); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// openUnlessEnding is Open, except that it does not wait: it returns the id of the
+// context if that is being ended.
+func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k *Kernel, ending string, err error) {
 	release, err := ks.exclusively(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer release()
 	for range maxLookups {
 		at, err := ks.lookup(ctx, id, language)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		ks.mu.Lock()
-		k := ks.open[at]
+		k, shut := ks.open[at], ks.ending[at] != nil
 		ks.mu.Unlock()
 		if k != nil {
 			select {
 			case <-k.done:
 				k.close()
 			default:
-				return k, nil
+				return k, "", nil
 			}
+		}
+		if shut {
+			return nil, at, nil
 		}
 		session := jupyter.NewID()
 		conn, err := ks.dial(ctx, at, session)
 		if err == nil {
-			ks.mu.Lock()
-			k = newKernel(ks, at, ks.languages[at], session, conn, ks.replaced[at])
-			delete(ks.replaced, at)
-			ks.open[at] = k
-			ks.mu.Unlock()
-			return k, nil
+			if k := ks.add(at, session, conn); k != nil {
+				return k, "", nil
+			}
+			_ = conn.Close()
+			continue
 		}
 		if refused, ok := errors.AsType[*jupyter.DialError](err); !ok || refused.StatusCode != http.StatusNotFound {
-			return nil, err
+			return nil, "", err
 		}
 		if found, why := ks.bury(ctx); why != nil {
-			return nil, why
+			return nil, "", why
 		} else if !found {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return nil, fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
+	return nil, "", fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
+}
+
+// add records a connection that was opened. It returns nil if the context was ended
+// meanwhile, or is being ended: the connection may be one to the kernel that ends.
+func (ks *Kernels) add(id, session string, conn *jupyter.Conn) *Kernel {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	language, known := ks.languages[id]
+	if !known || ks.ending[id] != nil {
+		return nil
+	}
+	k := newKernel(ks, id, language, session, conn, ks.replaced[id])
+	delete(ks.replaced, id)
+	ks.open[id] = k
+	return k
 }
 
 // Opened returns the connection to the default context of a language; nil if there

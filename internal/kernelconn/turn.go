@@ -23,8 +23,8 @@ func (k *Kernel) takeTurn(ctx context.Context, c Call) (err error) {
 			k.release()
 		}
 	}()
-	if err := k.waitAtGate(ctx); err != nil {
-		return err
+	if err := k.kernels.waitAtGate(ctx, k.id); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	k.mu.Lock()
 	spent := k.spent
@@ -60,20 +60,6 @@ func (k *Kernel) waitForTurn(ctx context.Context, ahead int, queued func(int) er
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w, for other code of its context runs: %w", ErrNotSent, context.Cause(ctx))
-	case <-k.done:
-		return errStale
-	}
-}
-
-// waitAtGate waits while the context is being ended: a kernel that is about to end
-// would take what is sent with it.
-func (k *Kernel) waitAtGate(ctx context.Context) error {
-	select {
-	case k.gate <- struct{}{}:
-		<-k.gate
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w, for its context is being ended: %w", ErrNotSent, context.Cause(ctx))
 	case <-k.done:
 		return errStale
 	}
