@@ -77,12 +77,12 @@ func Find(ctx context.Context) (*Env, error) {
 	return fallback(ctx, "run `e2bctl local setup`")
 }
 
-// Ensure returns the prepared environment. If it does not exist, Ensure creates
-// it first, which downloads about 80 MB and takes a minute. Processes that call
-// Ensure at the same time wait for the one that is creating it. If it cannot be
-// created, Ensure returns what [Find] does, with the reason in [Env.Note].
-// Progress is written to progress as lines, or as a bar when it is a terminal;
-// nil is silent.
+// Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
+// environment. If that does not exist, Ensure creates it first, which downloads
+// about 80 MB and takes a minute. Processes that call Ensure at the same time wait
+// for the one that is creating it. If it cannot be created, Ensure returns an error
+// that says why; [Find] then returns what sandboxes run without it. Progress is
+// written to progress as lines, or as a bar when it is a terminal; nil is silent.
 //
 // Regardless of the umask, nobody else can write to what Ensure creates, or read
 // what it creates for an ordinary user. An environment that others can change is
@@ -99,15 +99,7 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	if env != nil || err != nil {
 		return env, err
 	}
-	env, err = makeVenv(ctx, report)
-	if err == nil {
-		return env, nil
-	}
-	if ctx.Err() != nil {
-		return nil, err
-	}
-	report.line("the Python environment could not be made: %v", err)
-	return fallback(ctx, err.Error())
+	return makeVenv(ctx, report)
 }
 
 // named returns the Python that E2BCTL_PYTHON names, or nil if it names none.
