@@ -27,6 +27,7 @@ const (
 	Venv    Level = iota // the prepared virtual environment: everything on the list
 	IPython              // IPython, so magics and rich display; the other packages as they are
 	Plain                // the standard library alone
+	Absent               // no Python
 )
 
 // String returns the level's name as doctor shows it.
@@ -38,6 +39,8 @@ func (l Level) String() string {
 		return "ipython"
 	case Plain:
 		return "plain"
+	case Absent:
+		return "none"
 	}
 	return fmt.Sprintf("Level(%d)", int(l))
 }
@@ -45,7 +48,7 @@ func (l Level) String() string {
 // Env is a Python and the files it depends on. It is a plain value: nothing has
 // to be closed.
 type Env struct {
-	Python  string   // absolute path of the interpreter: its real file, never a shim
+	Python  string   // absolute path of the interpreter: its real file, never a shim; "" if Absent
 	Version string   // of the interpreter, such as "3.11.7"
 	Trees   []string // directories besides /usr that a sandbox must be shown, none inside another
 	Vars    []string // variables ("NAME=value") that its processes should have
