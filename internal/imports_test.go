@@ -45,7 +45,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
 	"cli/internal/cmdutil":     "cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":  "api sandbox",
+	"cli/internal/localcloud":  "api sandbox internal/privatedir",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
@@ -88,6 +88,7 @@ var imports = map[string]string{
 	"internal/kernelconn":                       "api internal/boundjson internal/clip internal/jupyter internal/protocol",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
+	"internal/privatedir":                       "",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
 	"internal/relaytest":                        "",
@@ -96,7 +97,7 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/privatedir internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
