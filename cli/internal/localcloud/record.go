@@ -23,6 +23,8 @@ type Record struct {
 	Key       string   `json:"apiKey"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
+	// PythonNote is what the Python of its sandboxes lacks.
+	PythonNote string `json:"pythonNote,omitempty"`
 }
 
 // ErrNone means that no local cloud is running.
