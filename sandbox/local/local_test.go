@@ -31,6 +31,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if python := os.Getenv(pythonVariable); python != "" {
+		if err := startWithPython(os.Stdout, python); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if limit := os.Getenv(limitVariable); limit != "" {
+		if err := startLimited(os.Stdout, limit); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

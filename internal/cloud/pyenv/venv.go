@@ -1,6 +1,7 @@
 package pyenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -67,7 +69,13 @@ func findVenv(ctx context.Context) (*Env, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, context.Cause(ctx))
 		}
-		if err == nil && found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
+		if err != nil {
+			if short := shortage.Of(err); short != nil {
+				return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, short)
+			}
+			continue
+		}
+		if found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
 			newest = found
 		}
 	}
@@ -238,9 +246,10 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		return fmt.Errorf("python: write the list of packages: %w", err)
 	}
 	python := venvPython(b.directory)
+	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
 		python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-input",
-		"--disable-pip-version-check", "--progress-bar=off", "-r", list,
+		"--disable-pip-version-check", "--progress-bar=off", "--log=" + log, "-r", list,
 	}
 	b.report.stage("fetching", total)
 	err := b.command(ctx, func(line string) {
@@ -251,8 +260,9 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		}
 	}, pip...)
 	if err != nil {
-		return err
+		return cmp.Or(unreadIndex(log), err)
 	}
+	_ = os.Remove(log) // megabytes that nobody reads
 	b.report.stage("looking for fonts", 0)
 	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
 	if err := b.command(ctx, nil, python, "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
