@@ -97,7 +97,7 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/privatedir internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/tlsdoor internal/privatedir internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
@@ -149,6 +149,7 @@ var imports = map[string]string{
 	"internal/cloud/requestlog": "",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/survey":     "",
+	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 }
 
 // TestImports holds the packages to the picture.

@@ -28,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -42,6 +43,8 @@ const (
 // Options configure a cloud. The zero value is usable.
 type Options struct {
 	Address      string           // loopback host:port to listen on; "": a free port on 127.0.0.1
+	Domain       string           // name that leads to this machine, without port; "": localhost
+	Authority    string           // private directory that keeps the certificate authority; "": one that ends with the cloud
 	Key          string           // API key; "": a new one
 	Dir          string           // private directory that holds the instances; "": one of this user's
 	Isolation    engine.Isolation // "": the best this machine supports
@@ -65,6 +68,7 @@ type Cloud struct {
 	router    *edge.Router
 	server    *http.Server
 	address   net.Addr
+	trust     tlsdoor.Trust
 	log       requestlog.Log
 	faults    faults
 	handlers  handlers
@@ -86,6 +90,10 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	if o.Key == "" {
 		o.Key = newKey()
 	}
+	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
+	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
 	o.Limits = o.Limits.WithDefaults()
 	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
@@ -99,16 +107,21 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 			err = errors.Join(err, step())
 		}
 	}()
-	listener, err := listen(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	undo = append(undo, listener.Close)
 	dir, err := newInstanceDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
+	authority, trust, err := newAuthority(o, dir)
+	if err != nil {
+		return nil, err
+	}
+	c.trust = trust
+	listener, err := listen(ctx, o, authority)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, listener.Close)
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
 		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
@@ -136,7 +149,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
-		ConnContext:       listener.ConnContext,
+		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: headerDeadline,
 		IdleTimeout:       idleDeadline,
 		MaxHeaderBytes:    maxHeader,
@@ -145,6 +158,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 	c.server.Protocols.SetHTTP1(true)
+	c.server.Protocols.SetHTTP2(true)
 	c.server.Protocols.SetUnencryptedHTTP2(true)
 	c.serving.Go(func() { _ = c.server.Serve(listener) }) // only Close ends it
 	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
@@ -163,14 +177,18 @@ func (c *Cloud) shutDown(dir string) error {
 	return errors.Join(err, c.engine.Close(), os.RemoveAll(dir))
 }
 
-// URL returns the address at which both the API and the sandboxes are served.
+// URL returns the address at which both the API and the sandboxes are served. https
+// is spoken there, too.
 func (c *Cloud) URL() string { return "http://" + c.address.String() }
 
-// Domain returns the host name under which sandboxes are reached: port P of
-// sandbox I is at P-I.Domain.
+// Domain returns the host name and port under which sandboxes are reached, by http and
+// https: port P of sandbox I is at P-I.Domain, the API at api.Domain.
 func (c *Cloud) Domain() string {
-	return net.JoinHostPort("localhost", strconv.Itoa(c.address.(*net.TCPAddr).Port))
+	return net.JoinHostPort(c.options.Domain, strconv.Itoa(c.address.(*net.TCPAddr).Port))
 }
+
+// Trust returns the files that make clients trust the certificates of Domain.
+func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
 
 // Key returns the API key. It is a secret.
 func (c *Cloud) Key() string { return c.options.Key }
@@ -197,24 +215,6 @@ func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 // sandboxes, which happens when something outside it kills their supervisor.
 // The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.engine.Done() }
-
-// listen opens the only listener. It accepts connections from this machine
-// alone, because anyone who reaches it can run programs here.
-func listen(ctx context.Context, o Options) (*connlimit.Listener, error) {
-	limit, err := connections()
-	if err != nil {
-		return nil, err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cmp.Or(o.Address, "127.0.0.1:0"))
-	if err != nil {
-		return nil, fmt.Errorf("cloud: listen: %w", err)
-	}
-	if a := listener.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
-		_ = listener.Close()
-		return nil, fmt.Errorf("cloud: listen on %s: only a loopback address may be served", a)
-	}
-	return connlimit.New(listener.(*net.TCPListener), connlimit.Options{Max: limit, Patience: headerDeadline, Logger: o.Logger}), nil
-}
 
 // newKey returns a key in the format of the service's keys, which old clients
 // check.

@@ -14,6 +14,7 @@ package connlimit
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,11 +32,16 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Listener is a listener for one [http.Server]. The server's ConnContext must be the
-// listener's, and its handler must be wrapped by [Handler]. It is safe for
+// Listener is a listener for one [http.Server]. The server's ConnContext must be
+// [ConnContext], and its handler must be wrapped by [Handler]. It is safe for
 // concurrent use.
 type Listener struct {
 	*net.TCPListener
+	*limit
+}
+
+// limit is what listeners share that count their connections together.
+type limit struct {
 	options Options
 
 	mu        sync.Mutex
@@ -48,14 +54,18 @@ type Listener struct {
 
 // New returns a listener that accepts from inner. Close closes inner too.
 func New(inner *net.TCPListener, o Options) *Listener {
-	return &Listener{TCPListener: inner, options: o, conns: map[*conn]struct{}{}}
+	return &Listener{inner, &limit{options: o, conns: map[*conn]struct{}{}}}
 }
+
+// Beside returns a listener that accepts from inner and counts its connections together
+// with those of l. If either is closed, no connections are left to both.
+func (l *Listener) Beside(inner *net.TCPListener) *Listener { return &Listener{inner, l.limit} }
 
 // conn is a connection of a client. Its fields are guarded by the mutex of its
 // listener.
 type conn struct {
 	*net.TCPConn
-	listener *Listener
+	listener *limit
 	requests int           // admitted requests being served
 	waits    *list.List    // strangers or idle; nil while it is in use
 	place    *list.Element // in waits
@@ -78,7 +88,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // add makes room for a connection. It returns nil if there is none.
-func (l *Listener) add(inner *net.TCPConn) *conn {
+func (l *limit) add(inner *net.TCPConn) *conn {
 	for {
 		l.mu.Lock()
 		if l.closed {
@@ -107,7 +117,7 @@ func (l *Listener) add(inner *net.TCPConn) *conn {
 
 // makeRoom closes a connection that is not in use and reports whether there was
 // one.
-func (l *Listener) makeRoom() bool {
+func (l *limit) makeRoom() bool {
 	l.mu.Lock()
 	first := l.strangers.Front()
 	if first == nil {
@@ -136,7 +146,7 @@ func (l *Listener) makeRoom() bool {
 }
 
 // takeStranger forgets a connection and reports true if it is still a stranger.
-func (l *Listener) takeStranger(c *conn) bool {
+func (l *limit) takeStranger(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.waits != &l.strangers {
@@ -195,8 +205,12 @@ type (
 	requestKey struct{}
 )
 
-// ConnContext is the function to set as ConnContext of the [http.Server].
-func (l *Listener) ConnContext(ctx context.Context, c net.Conn) context.Context {
+// ConnContext is the function to set as ConnContext of the [http.Server]. It knows a
+// connection of a [Listener] below TLS, too.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
 	return context.WithValue(ctx, connKey{}, c)
 }
 
@@ -211,7 +225,7 @@ func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
 		if !ok {
-			panic("connlimit: the server does not use Listener.ConnContext")
+			panic("connlimit: the server does not use ConnContext")
 		}
 		q := &request{conn: c}
 		defer q.end()

@@ -61,7 +61,7 @@ func start(t *testing.T, limit int, patience time.Duration) *server {
 	s.address = l.Addr().String()
 	var handlers sync.WaitGroup
 	server := &http.Server{
-		ConnContext: l.ConnContext,
+		ConnContext: ConnContext,
 		Protocols:   new(http.Protocols),
 		Handler: Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			handlers.Add(1)

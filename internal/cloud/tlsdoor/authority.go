@@ -1,0 +1,236 @@
+package tlsdoor
+
+import (
+	"bytes"
+	"container/list"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Localhost is the domain that the names below need no set-up for, where the
+// machine resolves them.
+const Localhost = "localhost"
+
+const (
+	authorityLife = 10 * 365 * 24 * time.Hour
+	keyFile       = "authority.pem"
+)
+
+// loopback are the addresses that an authority may certify.
+var loopback = []*net.IPNet{
+	{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
+	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
+}
+
+// Authority is a certificate authority for the names of one domain, for localhost
+// and for loopback addresses. Its own certificate says, critically, that it is for no
+// others: whoever steals its key cannot pose as another site. It is safe for
+// concurrent use.
+type Authority struct {
+	domain string
+	cert   *x509.Certificate
+	key    crypto.Signer
+
+	mu     sync.Mutex
+	leaf   crypto.Signer // the key of all leaves, never written
+	leaves map[string]*list.Element
+	recent list.List // of *leaf, most recently used first
+}
+
+// New makes an authority that ends with this process.
+func New(domain string) (*Authority, error) {
+	if err := CheckDomain(domain); err != nil {
+		return nil, err
+	}
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	permitted := []string{Localhost}
+	if domain != Localhost {
+		permitted = append(permitted, domain)
+	}
+	now := time.Now()
+	der, err := sign(&x509.Certificate{
+		Subject:                     pkix.Name{Organization: []string{organization}, CommonName: organization + ": " + domain},
+		NotBefore:                   now.Add(-clockSkew),
+		NotAfter:                    now.Add(authorityLife),
+		IsCA:                        true,
+		BasicConstraintsValid:       true,
+		MaxPathLenZero:              true,
+		KeyUsage:                    x509.KeyUsageCertSign,
+		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		PermittedDNSDomainsCritical: true,
+		PermittedDNSDomains:         permitted,
+		PermittedIPRanges:           loopback,
+	}, nil, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return newAuthority(domain, der, key)
+}
+
+// Open returns the authority for the domain that is kept in dir, a directory of this
+// user alone, and makes it the first time. One that is about to expire is replaced.
+func Open(dir, domain string) (*Authority, error) {
+	path := filepath.Join(dir, keyFile)
+	a, err := read(path, domain)
+	if err == nil && time.Until(a.cert.NotAfter) > leafLife {
+		return a, nil
+	}
+	expiring := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if a, err = New(domain); err != nil {
+		return nil, err
+	}
+	text, err := a.secret()
+	if err != nil {
+		return nil, err
+	}
+	publish := os.Link // which fails where another process was faster
+	if expiring {
+		publish = os.Rename
+	}
+	err = writeFile(path, text, publish)
+	if errors.Is(err, fs.ErrExist) {
+		return read(path, domain)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing a new certificate authority: %w", err)
+	}
+	return a, nil
+}
+
+// read returns the authority in a file.
+func read(path, domain string) (*Authority, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s, the key of a certificate authority, can be read by others: remove it, so that a new one is made", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	a, err := parse(text, domain)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; remove it, so that a new one is made", path, err)
+	}
+	return a, nil
+}
+
+func parse(text []byte, domain string) (*Authority, error) {
+	first, rest := pem.Decode(text)
+	second, _ := pem.Decode(rest)
+	if first == nil || second == nil {
+		return nil, errors.New("it does not have a key and a certificate")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(first.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("its key is a %T", key)
+	}
+	a, err := newAuthority(domain, second.Bytes, signer)
+	if err != nil {
+		return nil, err
+	}
+	if !signer.PublicKey.Equal(a.cert.PublicKey) {
+		return nil, errors.New("its key does not belong to its certificate")
+	}
+	if !slices.Contains(a.cert.PermittedDNSDomains, domain) {
+		return nil, fmt.Errorf("its certificate is not for %s", domain)
+	}
+	return a, nil
+}
+
+func newAuthority(domain string, der []byte, key crypto.Signer) (*Authority, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{domain: domain, cert: cert, key: key, leaf: leaf, leaves: map[string]*list.Element{}}, nil
+}
+
+// PEM returns the certificate of the authority, which is no secret.
+func (a *Authority) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+// secret returns what Open keeps: the key and the certificate.
+func (a *Authority) secret() ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return nil, err
+	}
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	return slices.Concat(key, a.PEM()), nil
+}
+
+// Config returns the configuration of a TLS server that has a certificate for every
+// name of the domain.
+func (a *Authority) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: a.certificate,
+	}
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+// sign returns a certificate, signed by parent, or by itself if that is nil.
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+	serial := make([]byte, 16)
+	_, _ = rand.Read(serial) // never fails
+	serial[0] &= 0x7f        // a positive number
+	template.SerialNumber = new(big.Int).SetBytes(serial)
+	if parent == nil {
+		parent = template
+	}
+	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
+}
+
+// writeFile writes a file that only this user can read, and publishes it whole: with
+// os.Rename, or os.Link to leave one that exists as it is.
+func writeFile(path string, text []byte, publish func(from, to string) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = bytes.NewReader(text).WriteTo(file)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = publish(file.Name(), path)
+	}
+	if removed := os.Remove(file.Name()); !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}

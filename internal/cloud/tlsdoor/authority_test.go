@@ -1,0 +1,254 @@
+package tlsdoor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fixed dials one address, whatever is asked for.
+type fixed struct{ address string }
+
+func (f *fixed) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", f.address)
+}
+
+// verify checks a leaf as a client does that trusts the authority.
+func verify(a *Authority, leaf *x509.Certificate, name string) error {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name})
+	return err
+}
+
+func TestAuthorityIsMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	made := make([]*Authority, 8)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() {
+			var err error
+			if made[i], err = Open(dir, domain); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, a := range made {
+		if a == nil || !a.cert.Equal(made[0].cert) {
+			t.Fatal("got two authorities in one directory, want one")
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, keyFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: got mode %v and error %v, want %v", info.Mode(), err, os.FileMode(0o600))
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: got %q, want nothing", left)
+	}
+}
+
+func TestAuthorityThatCannotBeUsed(t *testing.T) {
+	good := t.TempDir()
+	if _, err := Open(good, domain); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(good, keyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, text, domain, want string
+		mode                     os.FileMode
+	}{
+		{"cut off", string(text[:100]), domain, "damaged", 0o600},
+		{"empty", "", domain, "damaged", 0o600},
+		{"another domain", string(text), "other.test", "not for other.test", 0o600},
+		{"open to others", string(text), domain, "can be read by others", 0o640},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), keyFile)
+			if err := os.WriteFile(path, []byte(tt.text), tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(filepath.Dir(path), tt.domain)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "remove it") {
+				t.Errorf("got error %v, want %q and what to do", err, tt.want)
+			}
+		})
+	}
+}
+
+// The authority's own certificate refuses what its key could sign for others.
+func TestNameConstraints(t *testing.T) {
+	a, err := New(domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.cert.PermittedDNSDomainsCritical {
+		t.Error("the constraints are not critical, want critical")
+	}
+	for name, want := range map[string]bool{
+		"api.cloud.test": true, "3000-abc.cloud.test": true, "api.localhost": true,
+		"example.com": false, "cloud.test.example.com": false, "notcloud.test": false,
+	} {
+		cert, err := a.issue(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert.Leaf.DNSNames = []string{name}
+		if !a.serves(name) { // what a thief of the key would make
+			cert = stolen(t, a, name, nil)
+		}
+		if err := verify(a, cert.Leaf, name); (err == nil) != want {
+			t.Errorf("%s: got error %v, want valid %t", name, err, want)
+		}
+	}
+	for address, want := range map[string]bool{"127.0.0.1": true, "127.9.9.9": true, "::1": true, "10.0.0.1": false, "::2": false} {
+		if err := verify(a, stolen(t, a, "", net.ParseIP(address)).Leaf, address); (err == nil) != want {
+			t.Errorf("%s: got error %v, want valid %t", address, err, want)
+		}
+	}
+}
+
+// stolen signs a leaf for a name or an address, whoever it belongs to.
+func stolen(t *testing.T, a *Authority, name string, address net.IP) *tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	if name != "" {
+		template.DNSNames = []string{name}
+	} else {
+		template.IPAddresses = []net.IP{address}
+	}
+	der, err := sign(template, a.cert, a.leaf.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Leaf: leaf}
+}
+
+func TestLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(domain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := func(name string) *x509.Certificate {
+			cert, err := a.certificate(&tls.ClientHelloInfo{ServerName: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cert.Leaf
+		}
+		first := leaf("api.cloud.test")
+		if life := first.NotAfter.Sub(first.NotBefore); life > 90*24*time.Hour {
+			t.Errorf("a leaf lives %v, want at most 90 days", life)
+		}
+		if !leaf("API.cloud.test.").Equal(first) {
+			t.Error("the same name in another spelling: got another leaf, want the same")
+		}
+		for i := range 2 * maxLeaves {
+			leaf(fmt.Sprintf("%d-abc.cloud.test", i+1))
+			leaf("api.cloud.test")
+		}
+		if len(a.leaves) != maxLeaves || a.recent.Len() != maxLeaves {
+			t.Errorf("kept %d and %d leaves, want %d", len(a.leaves), a.recent.Len(), maxLeaves)
+		}
+		if !leaf("api.cloud.test").Equal(first) {
+			t.Error("a leaf in use was dropped, want the least recently used")
+		}
+		time.Sleep(80 * 24 * time.Hour)
+		if err := verify(a, leaf("api.cloud.test"), "api.cloud.test"); err != nil || leaf("api.cloud.test").Equal(first) {
+			t.Errorf("after 80 days: got the old leaf or error %v, want a new one", err)
+		}
+	})
+}
+
+func TestExpiringAuthorityIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		first, err := Open(dir, domain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(authorityLife - leafLife/2)
+		second, err := Open(dir, domain)
+		if err != nil || second.cert.Equal(first.cert) {
+			t.Fatalf("got the old authority or error %v, want a new one", err)
+		}
+		third, err := Open(dir, domain)
+		if err != nil || !third.cert.Equal(second.cert) {
+			t.Errorf("opened again: got another authority or error %v, want the same", err)
+		}
+	})
+}
+
+func TestCheckDomain(t *testing.T) {
+	for _, good := range []string{"localhost", "e2b.localhost", "cloud.test", "a-b.c1.example.com"} {
+		if err := CheckDomain(good); err != nil {
+			t.Errorf("%s: got %v, want no error", good, err)
+		}
+	}
+	for _, bad := range []string{"", ".", "com", "Cloud.test", "cloud.test.", "cloud.test:80", "127.0.0.1", "*.test", "a..b", "../a.b", "-a.b", strings.Repeat("a.", 100) + "b", strings.Repeat("a", 64) + ".b"} {
+		if err := CheckDomain(bad); err == nil {
+			t.Errorf("%s: got no error, want one", bad)
+		}
+	}
+}
+
+func TestTrust(t *testing.T) {
+	a, err := New(domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := New("other.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	company := filepath.Join(t.TempDir(), "company.pem")
+	if err := os.WriteFile(company, other.PEM()[:len(other.PEM())-1], 0o600); err != nil { // no final newline
+		t.Fatal(err)
+	}
+	both := string(other.PEM()) + string(a.PEM())
+	dir := t.TempDir()
+	for _, tt := range []struct{ name, bundle, extra, wantExtra string }{
+		{"what the variables name stays", company, company, both},
+		{"a file that is gone", filepath.Join(dir, "gone"), filepath.Join(dir, "gone"), string(a.PEM())},
+		{"its own files", filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "extra.pem"), string(a.PEM())},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(envBundle, tt.bundle)
+			t.Setenv(envExtra, tt.extra)
+			trust, err := a.WriteTrust(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bundle, err := os.ReadFile(trust.Bundle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.bundle == company && string(bundle) != both || strings.Count(string(bundle), string(a.PEM())) != 1 {
+				t.Errorf("the bundle has %d bytes, want the certificates of before and the authority's once", len(bundle))
+			}
+			if extra, err := os.ReadFile(trust.Extra); err != nil || string(extra) != tt.wantExtra {
+				t.Errorf("extra: got %q and error %v, want %q", extra, err, tt.wantExtra)
+			}
+			if own, err := os.ReadFile(trust.Authority); err != nil || string(own) != string(a.PEM()) {
+				t.Errorf("the authority: got %q and error %v, want %q", own, err, a.PEM())
+			}
+		})
+	}
+}

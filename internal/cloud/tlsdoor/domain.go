@@ -1,0 +1,41 @@
+package tlsdoor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// longest leaves room for "65535-", an id and a dot before a domain: a name has at
+// most 253 bytes.
+const longest = 253 - 64
+
+// CheckDomain returns an error unless a domain can be the one of a cloud: localhost, or
+// a name of two labels or more in lower case, without port and final dot. A single
+// label would let an authority speak for a whole top-level domain.
+func CheckDomain(domain string) error {
+	labels := strings.Split(domain, ".")
+	for _, label := range labels {
+		if !isLabel(label) {
+			return fmt.Errorf("the domain %.100q is not a host name in lower case without a port, such as e2b.example.com", domain)
+		}
+	}
+	last := labels[len(labels)-1]
+	switch {
+	case len(domain) > longest:
+		return fmt.Errorf("the domain %.100q… has %d characters: at most %d leave room for the names of sandboxes", domain, len(domain), longest)
+	case strings.Trim(last, "0123456789") == "":
+		return fmt.Errorf("the domain %q is an address: names below it would lead nowhere", domain)
+	case len(labels) == 1 && domain != Localhost:
+		return fmt.Errorf("the domain %q has one label: only localhost and names such as e2b.example.com can be certified", domain)
+	}
+	return nil
+}
+
+// isLabel reports whether a string is one label of a host name in lower case.
+func isLabel(s string) bool {
+	letter := func(c rune) bool { return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool { return !letter(c) })
+}

@@ -1,0 +1,105 @@
+package tlsdoor
+
+import (
+	"container/list"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"strings"
+	"time"
+)
+
+const (
+	organization = "e2bctl local cloud"
+	clockSkew    = time.Hour           // of clients in virtual machines
+	leafLife     = 90 * 24 * time.Hour // of which a leaf is used for two thirds
+	maxLeaves    = 1024                // kept: sandboxes times ports in use, and a new one takes 0.1 ms
+)
+
+// leaf is a certificate that was made.
+type leaf struct {
+	name string
+	cert *tls.Certificate
+}
+
+// certificate returns the certificate for the name that a client asks for. A client
+// that asks for none, or for a name of somebody else, is given the one for localhost
+// and the address: what such a client then says names both names.
+func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+	var address net.IP
+	if !a.serves(name) {
+		if tcp, ok := hello.Conn.LocalAddr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+			address = tcp.IP
+		}
+		name = address.String()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if place, ok := a.leaves[name]; ok {
+		found := place.Value.(*leaf)
+		if time.Until(found.cert.Leaf.NotAfter) > leafLife/3 {
+			a.recent.MoveToFront(place)
+			return found.cert, nil
+		}
+		a.drop(place)
+	}
+	cert, err := a.issue(name, address)
+	if err != nil {
+		return nil, err
+	}
+	if a.recent.Len() >= maxLeaves {
+		a.drop(a.recent.Back())
+	}
+	a.leaves[name] = a.recent.PushFront(&leaf{name, cert})
+	return cert, nil
+}
+
+// drop must be called with the mutex held.
+func (a *Authority) drop(place *list.Element) {
+	delete(a.leaves, place.Value.(*leaf).name)
+	a.recent.Remove(place)
+}
+
+// serves reports whether a name is the domain, localhost, or one label below either:
+// api.DOMAIN or PORT-ID.DOMAIN. Which of these lead anywhere is for the router to say.
+func (a *Authority) serves(name string) bool {
+	if name == Localhost || name == a.domain {
+		return true
+	}
+	label, rest, _ := strings.Cut(name, ".")
+	return (rest == Localhost || rest == a.domain) && isLabel(label)
+}
+
+// issue makes the certificate for a name, or for localhost, the domain and an address.
+func (a *Authority) issue(name string, address net.IP) (*tls.Certificate, error) {
+	now := time.Now()
+	template := &x509.Certificate{
+		Subject:               pkix.Name{Organization: []string{organization}},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(leafLife - clockSkew),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:              []string{name},
+	}
+	if !a.serves(name) {
+		template.DNSNames = []string{Localhost}
+		if a.domain != Localhost {
+			template.DNSNames = append(template.DNSNames, a.domain)
+		}
+	}
+	if address != nil {
+		template.IPAddresses = []net.IP{address}
+	}
+	der, err := sign(template, a.cert, a.leaf.Public(), a.key)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leaf, Leaf: parsed}, nil
+}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package tlsdoor
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+)
+
+// handshake is the first byte of every TLS connection, and of no HTTP request.
+const handshake = 0x16
+
+// Listener accepts connections of several listeners: plain ones as they are, and those
+// that begin with a TLS handshake as [*tls.Conn]. A client that sends nothing keeps no
+// other from being accepted, and is closed when the patience of its listener ends. It
+// is safe for concurrent use.
+type Listener struct {
+	inner   []*connlimit.Listener
+	config  *tls.Config
+	results chan result
+	closed  chan struct{}
+	running sync.WaitGroup
+	close   func() error
+}
+
+// result is what one call of Accept returns.
+type result struct {
+	conn net.Conn
+	err  error
+}
+
+// Listen accepts from the listeners, of which there is at least one. Close closes them
+// and all of their connections.
+func Listen(config *tls.Config, inner ...*connlimit.Listener) *Listener {
+	l := &Listener{inner: inner, config: config, results: make(chan result), closed: make(chan struct{})}
+	l.close = sync.OnceValue(func() (err error) {
+		close(l.closed)
+		for _, one := range inner {
+			err = errors.Join(err, one.Close())
+		}
+		l.running.Wait()
+		return err
+	})
+	for _, one := range inner {
+		l.running.Go(func() { l.accept(one) })
+	}
+	return l
+}
+
+// Addr returns the address of the first listener.
+func (l *Listener) Addr() net.Addr { return l.inner[0].Addr() }
+
+// Close closes the listeners and their connections. It is idempotent.
+func (l *Listener) Close() error { return l.close() }
+
+// Accept returns the next connection whose first byte has come.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case r := <-l.results:
+		return r.conn, r.err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// accept serves one listener. Its errors are those of Accept, whose caller waits before
+// it tries again where that helps.
+func (l *Listener) accept(from *connlimit.Listener) {
+	for {
+		conn, err := from.Accept()
+		switch {
+		case err == nil:
+			l.running.Go(func() { l.sort(conn) })
+		case !l.pass(result{err: err}), errors.Is(err, net.ErrClosed):
+			return
+		}
+	}
+}
+
+// sort waits for the first byte of a connection and passes it on.
+func (l *Listener) sort(conn net.Conn) {
+	first, err := peek(conn)
+	if err != nil {
+		_ = conn.Close() // the client is gone, or its time is over
+		return
+	}
+	if first == handshake {
+		conn = tls.Server(conn, l.config)
+	}
+	if !l.pass(result{conn: conn}) {
+		_ = conn.Close()
+	}
+}
+
+// pass hands a result to Accept, and reports whether it did.
+func (l *Listener) pass(r result) bool {
+	select {
+	case l.results <- r:
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// peek returns the first byte of a connection and leaves it there to be read.
+func peek(conn net.Conn) (byte, error) {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var first [1]byte
+	var n int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, _, failed = syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK)
+			if failed != syscall.EINTR {
+				return failed != syscall.EAGAIN
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case failed != nil:
+		return 0, os.NewSyscallError("recvfrom", failed)
+	case n == 0:
+		return 0, net.ErrClosed
+	}
+	return first[0], nil
+}

@@ -1,0 +1,196 @@
+//go:build linux
+
+package tlsdoor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const domain = "cloud.test"
+
+// door is a real server behind a listener on both loopback addresses.
+type door struct {
+	authority *Authority
+	port      string
+}
+
+func open(t *testing.T, limit int, patience time.Duration) *door {
+	t.Helper()
+	authority, err := New(domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	four, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(four.Addr().String())
+	bounded := connlimit.New(four.(*net.TCPListener), connlimit.Options{Max: limit, Patience: patience, Logger: slog.New(slog.DiscardHandler)})
+	inner := []*connlimit.Listener{bounded}
+	if six, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:"+port); err == nil {
+		inner = append(inner, bounded.Beside(six.(*net.TCPListener)))
+	}
+	l := Listen(authority.Config(), inner...)
+	server := &http.Server{
+		ConnContext:       connlimit.ConnContext,
+		Protocols:         protocols(true, true, true),
+		ReadHeaderTimeout: patience,
+		Handler: connlimit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			connlimit.Admit(r.Context())
+			fmt.Fprintf(w, "%s %s tls=%t", r.Proto, r.Host, r.TLS != nil)
+		})),
+	}
+	done := make(chan error)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return &door{authority, port}
+}
+
+func protocols(one, two, plainTwo bool) *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(one)
+	p.SetHTTP2(two)
+	p.SetUnencryptedHTTP2(plainTwo)
+	return &p
+}
+
+// get asks the door at an address and trusts its authority.
+func (d *door) get(t *testing.T, address, url string, p *http.Protocols) (string, error) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(d.authority.PEM())
+	transport := &http.Transport{
+		DisableKeepAlives: true, Protocols: p, TLSClientConfig: &tls.Config{RootCAs: roots},
+		DialContext: (&fixed{net.JoinHostPort(address, d.port)}).dial,
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := transport.RoundTrip(r)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return string(body), err
+}
+
+func TestBothProtocolsOnOnePort(t *testing.T) {
+	d := open(t, 100, time.Minute)
+	for _, address := range []string{"127.0.0.1", "::1"} {
+		for _, tt := range []struct {
+			name, url string
+			p         *http.Protocols
+			want      string
+		}{
+			{"http/1", "http://api.cloud.test", protocols(true, false, false), "HTTP/1.1 api.cloud.test tls=false"},
+			{"http/2", "http://api.cloud.test", protocols(false, false, true), "HTTP/2.0 api.cloud.test tls=false"},
+			{"https/1", "https://api.cloud.test", protocols(true, false, false), "HTTP/1.1 api.cloud.test tls=true"},
+			{"https/2", "https://3000-abc.cloud.test", protocols(true, true, false), "HTTP/2.0 3000-abc.cloud.test tls=true"},
+			{"localhost", "https://49983-abc.localhost", protocols(true, true, false), "HTTP/2.0 49983-abc.localhost tls=true"},
+			{"address", "https://127.0.0.1", protocols(true, true, false), "HTTP/2.0 127.0.0.1 tls=true"},
+		} {
+			t.Run(tt.name+" "+address, func(t *testing.T) {
+				if tt.name == "address" {
+					tt.url, tt.want = strings.Replace(tt.url, "127.0.0.1", bracketed(address), 1), strings.Replace(tt.want, "127.0.0.1", bracketed(address), 1)
+				}
+				got, err := d.get(t, address, tt.url, tt.p)
+				if got != tt.want || err != nil {
+					t.Errorf("got %q and error %v, want %q", got, err, tt.want)
+				}
+			})
+		}
+	}
+}
+
+func TestForeignNameIsToldWhatIsServed(t *testing.T) {
+	d := open(t, 100, time.Minute)
+	for _, name := range []string{"example.com", "a.b.cloud.test", "cloud.test.example.com"} {
+		_, err := d.get(t, "127.0.0.1", "https://"+name, nil)
+		if want := "certificate is valid for localhost, cloud.test, not " + name; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// A client that sends nothing, or half a handshake, neither keeps others out nor stays.
+func TestSilentClients(t *testing.T) {
+	d := open(t, 4, 500*time.Millisecond)
+	var silent []net.Conn
+	for i := range 8 { // more than there is room for
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+d.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i%2 == 1 {
+			_, _ = conn.Write([]byte{handshake, 3, 1})
+		}
+		silent = append(silent, conn)
+	}
+	if got, err := d.get(t, "127.0.0.1", "https://api.cloud.test", nil); err != nil {
+		t.Errorf("beside silent clients: got %q and error %v, want an answer", got, err)
+	}
+	for i, conn := range silent {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err := conn.Read(make([]byte, 1))
+		if timeout, ok := err.(net.Error); err == nil || ok && timeout.Timeout() {
+			t.Errorf("silent client %d: got %v, want a closed connection", i, err)
+		}
+	}
+}
+
+// The end of the listener is the end of connections that the server has not seen.
+func TestCloseEndsWaitingConnections(t *testing.T) {
+	authority, err := New(Localhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(authority.Config(), connlimit.New(inner.(*net.TCPListener), connlimit.Options{Max: 10, Patience: time.Minute, Logger: slog.New(slog.DiscardHandler)}))
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection without a byte: got data, want its end")
+	}
+	if _, err := l.Accept(); err != net.ErrClosed {
+		t.Errorf("Accept after Close: got %v, want %v", err, net.ErrClosed)
+	}
+}
+
+func bracketed(address string) string {
+	if strings.Contains(address, ":") {
+		return "[" + address + "]"
+	}
+	return address
+}

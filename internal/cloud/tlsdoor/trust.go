@@ -1,0 +1,83 @@
+package tlsdoor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Variables that name files with the certificates a program trusts.
+const (
+	envBundle = "SSL_CERT_FILE"       // instead of the system's: OpenSSL, Python, Go, Rust, curl
+	envExtra  = "NODE_EXTRA_CA_CERTS" // beside those built into Node
+)
+
+// systemBundles are where distributions keep the certificates that the system trusts.
+var systemBundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
+	"/etc/pki/tls/certs/ca-bundle.crt",                  // older ones of these
+	"/etc/ssl/ca-bundle.pem",                            // openSUSE
+	"/etc/ssl/cert.pem",                                 // Alpine, without ca-certificates
+}
+
+// Trust are the files that make clients trust an authority.
+type Trust struct {
+	Authority string // its certificate alone
+	Bundle    string // the certificates that this process trusts, and the authority's
+	Extra     string // those that it lets Node trust, and the authority's
+}
+
+// Env returns the variables, as "NAME=value", that make programs read the files.
+func (t Trust) Env() []string { return []string{envBundle + "=" + t.Bundle, envExtra + "=" + t.Extra} }
+
+// WriteTrust writes the files into dir. What the variables of this process name already,
+// such as the certificates of a company's proxy, stays trusted.
+func (a *Authority) WriteTrust(dir string) (Trust, error) {
+	t := Trust{
+		Authority: filepath.Join(dir, "ca.pem"),
+		Bundle:    filepath.Join(dir, "bundle.pem"),
+		Extra:     filepath.Join(dir, "extra.pem"),
+	}
+	bundle, err := firstFile(append(named(envBundle, t.Bundle), systemBundles...))
+	if err != nil {
+		return Trust{}, err
+	}
+	extra, err := firstFile(named(envExtra, t.Extra))
+	if err != nil {
+		return Trust{}, err
+	}
+	own := a.PEM()
+	for path, others := range map[string][]byte{t.Authority: nil, t.Bundle: bundle, t.Extra: extra} {
+		if len(others) > 0 && others[len(others)-1] != '\n' {
+			others = append(others, '\n')
+		}
+		if err := writeFile(path, slices.Concat(others, own), os.Rename); err != nil {
+			return Trust{}, fmt.Errorf("writing the certificates to trust: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// named returns the file that a variable names, unless it is the one about to be
+// written: that one names what was trusted when it was written last.
+func named(variable, own string) []string {
+	if path := os.Getenv(variable); path != "" && path != own {
+		return []string{path}
+	}
+	return nil
+}
+
+// firstFile returns the first of the files that exists, nil if none does.
+func firstFile(paths []string) ([]byte, error) {
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return text, err
+		}
+	}
+	return nil, nil
+}
