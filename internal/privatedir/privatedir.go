@@ -23,6 +23,14 @@ var (
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "e2bctl"), err
 	}}
+	// State is in the directory for what outlives caches, XDG_STATE_HOME.
+	State = Base{"the state directory", func() (string, error) {
+		if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+			return filepath.Join(state, "e2bctl"), nil
+		}
+		home, err := os.UserHomeDir()
+		return filepath.Join(home, ".local", "state", "e2bctl"), err
+	}}
 	// Runtime is in XDG_RUNTIME_DIR, unless that is another user's: after su or sudo
 	// it can be.
 	Runtime = Base{"XDG_RUNTIME_DIR", func() (string, error) {

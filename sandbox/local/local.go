@@ -28,6 +28,7 @@ type service interface {
 	Done() <-chan struct{}
 	Close() error
 	report() Report
+	trust() []string
 }
 
 // Report describes what the machine provides.
@@ -90,17 +91,21 @@ func (c *Cloud) Options() []sandbox.Option {
 }
 
 // Env returns the variables, as "NAME=value", that make any E2B SDK or command
-// use this cloud. They include the key.
+// use this cloud. They include the key. E2B_API_KEY and E2B_DOMAIN are enough for https,
+// with SSL_CERT_FILE and NODE_EXTRA_CA_CERTS, whose files hold the certificates that
+// this process trusts already and the cloud's; E2B_API_URL and E2B_SANDBOX_URL lead to
+// the same port without TLS, and SDKs prefer them. The files are gone after Close, unless
+// there is a [WithAuthority].
 func (c *Cloud) Env() []string {
-	return []string{
+	return append([]string{
 		api.EnvAPIKey + "=" + c.service.Key(),
 		api.EnvAPIURL + "=" + c.URL(),
 		api.EnvSandboxURL + "=" + c.URL(),
 		api.EnvDomain + "=" + c.service.Domain(),
-	}
+	}, c.service.trust()...)
 }
 
-// URL returns the address of the API and of the sandboxes.
+// URL returns the address of the API and of the sandboxes, without TLS.
 func (c *Cloud) URL() string { return c.service.URL() }
 
 // APIKey returns the key that the cloud accepts.

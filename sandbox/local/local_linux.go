@@ -15,6 +15,8 @@ type linux struct{ *cloud.Cloud }
 func start(ctx context.Context, s settings) (service, error) {
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address:      s.address,
+		Domain:       s.domain,
+		Authority:    s.authority,
 		Key:          string(s.key),
 		Isolation:    engine.Isolation(s.isolation),
 		Agent:        s.binary,
@@ -32,6 +34,8 @@ func start(ctx context.Context, s settings) (service, error) {
 	}
 	return linux{c}, nil
 }
+
+func (l linux) trust() []string { return l.Trust().Env() }
 
 func (l linux) report() Report {
 	r, env := l.Report(), l.Python()

@@ -5,6 +5,8 @@ package local_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
@@ -263,6 +265,46 @@ func TestEnv(t *testing.T) {
 	}
 	if host, port, _ := net.SplitHostPort(strings.TrimPrefix(cloud.URL(), "http://")); host != "127.0.0.1" || sb.Host(3000) != "3000-"+sb.ID()+".localhost:"+port {
 		t.Errorf("host %q", sb.Host(3000))
+	}
+}
+
+// TestEnvOfTLS checks that the domain, the key and the bundle are enough for a program
+// that knows neither URL, as later releases of the SDKs will.
+func TestEnvOfTLS(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithDomain("e2b.localhost"))
+	env := map[string]string{}
+	for _, pair := range cloud.Env() {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	bundle, err := os.ReadFile(env["SSL_CERT_FILE"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	// What a resolver does with names below localhost is not this test's matter.
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(cloud.URL(), "http://"))
+	}
+	sb, err := sandbox.Create(t.Context(), sandbox.WithAPIKey(api.Key(env["E2B_API_KEY"])), sandbox.WithDomain(env["E2B_DOMAIN"]),
+		sandbox.WithTransport(transport), sandbox.WithEnvFile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	if got := run(t, sb, "echo works"); got != "works" {
+		t.Errorf("a command: got %q, want %q", got, "works")
+	}
+	execution, err := sb.RunCode(t.Context(), "6 * 7", nil)
+	if err != nil || execution.Text() != "42" {
+		t.Errorf("code: got %q and error %v, want 42", execution.Text(), err)
+	}
+	if want := "3000-" + sb.ID() + "." + env["E2B_DOMAIN"]; sb.Host(3000) != want || !strings.Contains(want, ".e2b.localhost:") {
+		t.Errorf("host: got %q, want %q", sb.Host(3000), want)
 	}
 }
 

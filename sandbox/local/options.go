@@ -34,6 +34,8 @@ type settings struct {
 	isolation    Isolation
 	binary       string
 	address      string
+	domain       string
+	authority    string
 	key          api.Key
 	maxSandboxes int
 	limits       engine.Limits
@@ -54,8 +56,20 @@ func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation 
 func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
 // WithAddress sets the host:port to listen on, which must be a loopback
-// address. The default is a free port of 127.0.0.1.
+// address. The default is a free port of 127.0.0.1. On 127.0.0.1 and ::1 the same port of
+// the other address is used, too, because localhost is both.
 func WithAddress(address string) Option { return func(s *settings) { s.address = address } }
+
+// WithDomain sets the name, without a port, under which the API is api.NAME and port P
+// of sandbox I is P-I.NAME. Both must lead to this machine's loopback: a name of your own
+// needs a wildcard (*.NAME) in DNS. The default is localhost.
+func WithDomain(name string) Option { return func(s *settings) { s.domain = name } }
+
+// WithAuthority names the directory in which the cloud keeps its certificate authority
+// and the files of [Cloud.Env], so that programs that trust it still do after a restart.
+// It must be writable by this user alone: it holds a key. By default each cloud has an
+// authority of its own, whose files are removed by Close.
+func WithAuthority(dir string) Option { return func(s *settings) { s.authority = dir } }
 
 // WithAPIKey sets the key that the cloud accepts. The default, a fresh key
 // for each cloud, is the better choice: see [Cloud.APIKey].
