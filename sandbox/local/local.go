@@ -108,6 +108,10 @@ func (c *Cloud) Env() []string {
 // URL returns the address of the API and of the sandboxes, without TLS.
 func (c *Cloud) URL() string { return c.service.URL() }
 
+// Domain returns the name and port below which the API and the sandboxes are served, with
+// and without TLS.
+func (c *Cloud) Domain() string { return c.service.Domain() }
+
 // APIKey returns the key that the cloud accepts.
 func (c *Cloud) APIKey() api.Key { return api.Key(c.service.Key()) }
 

@@ -125,7 +125,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud
 	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
-	record, _, err = place.Background(ctx, 0, autoIdle)
+	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle})
 	return record, err
 }
 

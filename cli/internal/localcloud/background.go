@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -17,22 +18,38 @@ import (
 
 // Background returns the local cloud that runs or is just starting, and found true;
 // where there is none it starts one and returns when it is ready. It fails with a
-// *ConflictError if the one that runs has another port; port 0 is any.
-func (p Place) Background(ctx context.Context, port uint16, idle time.Duration) (record Record, found bool, err error) {
+// *ConflictError if the one that runs has another port or domain.
+func (p Place) Background(ctx context.Context, want Settings) (record Record, found bool, err error) {
 	record, err = p.await(ctx)
 	found = err == nil
 	if errors.Is(err, ErrNone) {
-		if record, err = p.startBackground(ctx, port, idle); err != nil && ctx.Err() == nil {
+		if record, err = p.startBackground(ctx, want); err != nil && ctx.Err() == nil {
 			// Another command may have started one first.
 			if other, awaitErr := p.await(ctx); awaitErr == nil {
 				record, found, err = other, true, nil
 			}
 		}
 	}
-	if found && port != 0 && !strings.HasSuffix(record.URL, ":"+strconv.Itoa(int(port))) {
-		return Record{}, false, &ConflictError{URL: record.URL}
+	if found && !want.met(record) {
+		return Record{}, false, &ConflictError{record.URL, record.Domain}
 	}
 	return record, found, err
+}
+
+// Settings are what a local cloud in the background is started with.
+type Settings struct {
+	Port   uint16        // 0: any
+	Domain string        // without port; "": the default, and any of one that runs
+	Idle   time.Duration // it ends this long after its last sandbox; 0: never
+}
+
+// met reports whether the local cloud that runs is one that was asked for.
+func (s Settings) met(by Record) bool {
+	if s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port))) {
+		return false
+	}
+	domain, _, _ := net.SplitHostPort(by.Domain)
+	return s.Domain == "" || s.Domain == domain
 }
 
 // await returns the record of the running local cloud. While one starts or ends it
@@ -65,14 +82,17 @@ const startWait = 20 * time.Second
 
 // startBackground runs `local up` in a session of its own and returns when it
 // is ready. Cancelling ctx before that ends the process.
-func (p Place) startBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
+func (p Place) startBackground(ctx context.Context, want Settings) (Record, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return Record{}, err
 	}
-	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(port))}
-	if idle > 0 {
-		args = append(args, "--idle", idle.String())
+	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(want.Port))}
+	if want.Domain != "" {
+		args = append(args, "--domain", want.Domain)
+	}
+	if want.Idle > 0 {
+		args = append(args, "--idle", want.Idle.String())
 	}
 	log, err := os.OpenFile(p.logFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

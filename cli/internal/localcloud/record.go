@@ -21,6 +21,7 @@ import (
 type Record struct {
 	URL       string   `json:"url"`
 	Key       string   `json:"apiKey"`
+	Domain    string   `json:"domain"` // with its port
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 	// PythonNote is what the Python of its sandboxes lacks.
@@ -31,12 +32,12 @@ type Record struct {
 var ErrNone = errors.New("no local cloud is running; start one with e2bctl local up (or e2bctl local up --background)")
 
 // ConflictError means that another process is the local cloud.
-type ConflictError struct{ URL string } // "" while it starts or ends
+type ConflictError struct{ URL, Domain string } // "" while it starts or ends
 
 func (e *ConflictError) Error() string {
 	state := "is starting or ending"
 	if e.URL != "" {
-		state = "already runs at " + e.URL
+		state = "already runs at " + e.URL + ", domain " + e.Domain
 	}
 	return "a local cloud " + state + "; end it with e2bctl local down"
 }
@@ -45,6 +46,16 @@ func (e *ConflictError) Error() string {
 // is valid while `local up` holds a lock on a file beside it: the system
 // releases the lock however the process ends.
 type Place struct{ dir string }
+
+// AuthorityDir returns the directory that keeps the certificate authorities of this
+// user's local clouds, one for each domain. It exists once AuthorityDir has returned.
+func AuthorityDir() (string, error) {
+	dir, err := privatedir.Make("tls", privatedir.State, privatedir.Runtime, privatedir.Temporary)
+	if err != nil {
+		return "", fmt.Errorf("the certificate authority of a local cloud: %w", err)
+	}
+	return dir, nil
+}
 
 // Find returns the place of this user, which exists once Find has returned.
 func Find() (Place, error) {
@@ -86,7 +97,7 @@ func (p Place) Claim() (release func(), err error) {
 
 func (p Place) conflict() error {
 	record, _ := p.Read() // the zero Record if there is none
-	return &ConflictError{URL: record.URL}
+	return &ConflictError{record.URL, record.Domain}
 }
 
 // Publish writes the record. Only the holder of the claim may call it.

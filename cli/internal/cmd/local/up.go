@@ -20,6 +20,7 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
+	Domain     string
 	Background bool
 	Idle       cmdutil.Duration
 }
@@ -30,8 +31,9 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 		Use:   "up",
 		Short: "Run the local cloud",
 		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
-the variables that point any E2B SDK at it. It listens on 127.0.0.1 only and has
-a fresh key. When it ends, by whatever signal, its sandboxes end with it.
+the variables that point any E2B SDK at it. It listens on 127.0.0.1 and ::1 only,
+for http and https on one port, and has a fresh key. When it ends, by whatever
+signal, its sandboxes end with it.
 
 With --background it is left running; where one runs already, its variables are
 printed, and its --idle stays as it is.`,
@@ -47,6 +49,7 @@ printed, and its --idle stays as it is.`,
 		},
 	}
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
+	cmd.Flags().StringVar(&opts.Domain, "domain", "", "serve api.`NAME` and PORT-ID.NAME, which lead to this machine; \"\": localhost")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
 	return cmd
@@ -65,12 +68,16 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	defer release()
 
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()))
+	authority, err := localcloud.AuthorityDir()
+	if err != nil {
+		return err
+	}
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority), local.WithLogger(f.Logger()))
 	if err != nil {
 		return err
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), Env: cloud.Env()}
 	report := cloud.Report()
 	record.Isolation, record.PythonNote = string(report.Isolation), report.PythonNote
 	if err := place.Publish(record); err != nil {
@@ -145,7 +152,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, opts.Port, time.Duration(opts.Idle))
+	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, Idle: time.Duration(opts.Idle)})
 	if err != nil {
 		return err
 	}
