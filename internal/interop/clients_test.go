@@ -27,6 +27,24 @@ const patience = 4 * time.Minute
 func TestClients(t *testing.T) {
 	t.Parallel()
 	cloud := localUp(t)
+	driveAll(t, cloud)
+	t.Run("others", func(t *testing.T) {
+		t.Parallel()
+		interpreter, packages := installPython(t, "others")
+		drivePython(t, cloud, interpreter, packages, "othercases", "asynchronous")
+	})
+}
+
+// TestClientsByDomain has the clients know only the domain, the key and the
+// certificates: they speak https, and each sandbox has a host name of its own.
+func TestClientsByDomain(t *testing.T) {
+	t.Parallel()
+	driveAll(t, byDomain(t, localUp(t)))
+}
+
+// driveAll runs the cases of all generations of the official SDKs and the command.
+func driveAll(t *testing.T, cloud []string) {
+	t.Helper()
 	for _, generation := range generations {
 		t.Run("js-"+generation, func(t *testing.T) {
 			t.Parallel()
@@ -47,11 +65,6 @@ func TestClients(t *testing.T) {
 			driveCommand(t, cloud, filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"))
 		})
 	}
-	t.Run("others", func(t *testing.T) {
-		t.Parallel()
-		interpreter, packages := installPython(t, "others")
-		drivePython(t, cloud, interpreter, packages, "othercases", "asynchronous")
-	})
 }
 
 // drivePython runs the cases of a folder with the packages in a directory.
