@@ -166,7 +166,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	if report.Isolation != local.Full {
 		isolation.Status = checkWarning
 	}
-	checks = append(checks, isolation)
+	checks = append(checks, isolation, checkNames(ctx, cloud.Domain()))
 	for _, limit := range []struct{ name, enforced string }{
 		{"network", report.Egress}, {"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
 	} {

@@ -14,6 +14,7 @@ func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 		newCmdDown(f),
 		newCmdEnv(f),
 		newCmdSetup(f),
+		newCmdTrust(f),
 	)
 	group.Long = "An E2B-compatible cloud in one process on this machine: no account, no Docker,\nno KVM, no root. Any E2B SDK works against it once its variables are set."
 	group.Example = `  e2bctl local setup

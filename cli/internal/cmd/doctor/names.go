@@ -1,0 +1,74 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+)
+
+// checkNames checks that the names of sandboxes lead to this machine, in the local cloud
+// that runs or else in one with the given domain. Only programs that find the cloud by
+// its domain need them.
+func checkNames(ctx context.Context, domain string) check {
+	if place, err := localcloud.Find(); err == nil {
+		if record, err := place.Read(); err == nil && record.Domain != "" {
+			domain = record.Domain
+		}
+	}
+	name, _, err := net.SplitHostPort(domain)
+	if err != nil {
+		return check{Name: "names", Status: checkFailed, Detail: err.Error()}
+	}
+	c := check{Name: "names", Status: checkOK, Detail: "names below " + name + " lead to this machine"}
+	if err := leadsHere(ctx, "49983-e2bctl."+name); err != nil {
+		c.Status, c.Detail = checkWarning, err.Error()
+		c.Hint = "programs that know only " + api.EnvDomain + ", such as those in Node, do not find sandboxes; " + api.EnvAPIURL + " and " + api.EnvSandboxURL + " need no names"
+		if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+			c.Hint += "; apt-get install libnss-myhostname mends it, or systemd-resolved, or e2bctl local up --domain with a name whose wildcard leads to 127.0.0.1"
+		}
+	}
+	return c
+}
+
+// leadsHere returns an error unless a name has only addresses of loopback.
+func leadsHere(ctx context.Context, name string) error {
+	addresses, err := resolve(ctx, name)
+	if err != nil {
+		return fmt.Errorf("%s does not resolve: %w", name, err)
+	}
+	for _, text := range addresses {
+		if address, err := netip.ParseAddr(text); err != nil || !address.IsLoopback() {
+			return fmt.Errorf("%s leads to %s, not to this machine", name, text)
+		}
+	}
+	return nil
+}
+
+// resolve asks the system's resolver, as most languages do; that of Go does not load the
+// modules that know localhost.
+func resolve(ctx context.Context, name string) ([]string, error) {
+	output, err := exec.CommandContext(ctx, "getent", "ahosts", name).Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return net.DefaultResolver.LookupHost(ctx, name)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 2 {
+		return nil, errors.New("the system knows no such name")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getent: %w", err)
+	}
+	var addresses []string
+	for line := range strings.Lines(string(output)) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			addresses = append(addresses, fields[0])
+		}
+	}
+	return addresses, nil
+}
