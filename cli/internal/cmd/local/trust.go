@@ -64,39 +64,28 @@ machine's list unless it runs with --use-system-ca.`,
 }
 
 func trustRun(ctx context.Context, opts *trustOptions) error {
-	authorities, err := filepath.Glob(filepath.Join(opts.Dir, "*", "ca.pem"))
+	to, err := findStore(opts.Stores)
 	if err != nil {
 		return err
 	}
-	if len(authorities) == 0 {
-		return errors.New("there is no certificate authority yet; e2bctl local up makes it")
+	act, state := to.add, "trusted: "
+	if opts.Remove {
+		act, state = to.remove, "no longer trusted: "
 	}
-	to, err := findStore(opts.Stores)
-	if err != nil {
-		return fmt.Errorf("%w; add %s to what your programs trust yourself", err, strings.Join(authorities, " and "))
-	}
-	var commands []string // for an administrator
-	for _, authority := range authorities {
-		if err = to.change(authority, opts.Remove); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return err
+	changed, err := act(opts.Dir)
+	if len(changed) > 0 && err == nil {
+		update := exec.CommandContext(ctx, to.update[0], to.update[1:]...)
+		if output, failed := update.CombinedOutput(); failed != nil {
+			err = fmt.Errorf("%s: %w: %s", update, failed, strings.TrimSpace(string(output)))
 		}
-		commands = append(commands, to.command(authority, opts.Remove))
 	}
-	if err != nil {
-		commands = append(commands, "sudo "+strings.Join(to.update, " "))
-		return fmt.Errorf("%w; as an administrator, run: %s", err, strings.Join(commands, " && "))
+	if err != nil || opts.Quiet {
+		return err
 	}
-	update := exec.CommandContext(ctx, to.update[0], to.update[1:]...)
-	if output, err := update.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", update, err, strings.TrimSpace(string(output)))
+	if len(changed) == 0 {
+		changed = []string{"none was trusted"}
 	}
-	if !opts.Quiet {
-		state := "trusted"
-		if opts.Remove {
-			state = "no longer trusted"
-		}
-		fmt.Fprintln(opts.IO.Err, state+": "+strings.Join(authorities, ", "))
-	}
+	fmt.Fprintln(opts.IO.Err, state+strings.Join(changed, ", "))
 	return nil
 }
 
@@ -111,34 +100,57 @@ func findStore(stores []store) (store, error) {
 			return s, nil
 		}
 	}
-	return store{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows")
+	return store{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
 }
 
-// file returns the place of an authority in the store: one for each user and domain.
-func (s store) file(authority string) string {
-	domain := filepath.Base(filepath.Dir(authority))
+// file returns the place in the store of the authority of this user and a domain.
+func (s store) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }
 
-// change adds an authority to the store, or removes it.
-func (s store) change(authority string, remove bool) error {
-	if remove {
-		if err := os.Remove(s.file(authority)); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+// add copies the authorities in dir to the store, and returns the places.
+func (s store) add(dir string) (files []string, err error) {
+	authorities, err := filepath.Glob(filepath.Join(dir, "*", "ca.pem"))
+	if err == nil && len(authorities) == 0 {
+		err = errors.New("there is no certificate authority yet; e2bctl local up makes it")
 	}
-	text, err := os.ReadFile(authority)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return os.WriteFile(s.file(authority), text, 0o644) //nolint:gosec // every user of the machine reads it
+	var commands []string
+	for _, from := range authorities {
+		to := s.file(filepath.Base(filepath.Dir(from)))
+		text, failed := os.ReadFile(from)
+		if failed == nil {
+			failed = os.WriteFile(to, text, 0o644) //nolint:gosec // every user of the machine reads it
+		}
+		err = errors.Join(err, failed)
+		files = append(files, to)
+		commands = append(commands, "sudo install -m 644 "+shell.Quote(from)+" "+shell.Quote(to))
+	}
+	return files, s.forbidden(err, commands)
 }
 
-// command is what an administrator runs for change.
-func (s store) command(authority string, remove bool) string {
-	if remove {
-		return "sudo rm -f " + shell.Quote(s.file(authority))
+// remove removes all authorities of this user, those of clouds that are no longer there
+// as well, and returns their places.
+func (s store) remove(string) (files []string, err error) {
+	if files, err = filepath.Glob(s.file("*")); err != nil {
+		return nil, err
 	}
-	return "sudo install -m 644 " + shell.Quote(authority) + " " + shell.Quote(s.file(authority))
+	var commands []string
+	for _, file := range files {
+		err = errors.Join(err, os.Remove(file))
+		commands = append(commands, "sudo rm "+shell.Quote(file))
+	}
+	return files, s.forbidden(err, commands)
+}
+
+// forbidden adds to an error of a user who may not change the store what an
+// administrator can do.
+func (s store) forbidden(err error, commands []string) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	commands = append(commands, "sudo "+strings.Join(s.update, " "))
+	return fmt.Errorf("%w; as an administrator, run: %s", err, strings.Join(commands, " && "))
 }
