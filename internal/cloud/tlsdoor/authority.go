@@ -105,11 +105,15 @@ func Open(dir, domain string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	publish := os.Link // which fails where another process was faster
-	if expiring {
-		publish = os.Rename
-	}
-	err = writeFile(path, text, publish)
+	err = writeFile(path, text, func(from, to string) error {
+		if err := flush(from); err != nil {
+			return err
+		}
+		if expiring {
+			return os.Rename(from, to)
+		}
+		return os.Link(from, to) // fails where another process was faster
+	})
 	if errors.Is(err, fs.ErrExist) {
 		return read(path, domain)
 	}
@@ -217,15 +221,14 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
 }
 
-// writeFile writes a file that only this user can read, and publishes it whole: with
-// os.Rename, or os.Link to leave one that exists as it is.
+// writeFile writes a file that only this user can read, and has publish give it its name.
 func writeFile(path string, text []byte, publish func(from, to string) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = bytes.NewReader(text).WriteTo(file)
-	err = errors.Join(err, file.Sync(), file.Close())
+	err = errors.Join(err, file.Close())
 	if err == nil {
 		err = publish(file.Name(), path)
 	}
@@ -233,4 +236,14 @@ func writeFile(path string, text []byte, publish func(from, to string) error) er
 		err = errors.Join(err, removed)
 	}
 	return err
+}
+
+// flush returns when what was written to a file outlasts a loss of power: an authority
+// is trusted for years. Files that are written at each start do without.
+func flush(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
 }
