@@ -13,5 +13,6 @@
 // command in command_test.go. Each case gets a sandbox of its own and is a
 // subtest, so a failure names what does not work. The Python cases are written
 // for the asynchronous SDK; the blocking one runs the same source without its
-// awaits.
+// awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
+// by E2B_DOMAIN alone, over https.
 package interop
