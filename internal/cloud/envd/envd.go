@@ -147,5 +147,5 @@ func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 func (a *Agent) serveEnvs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, a.envs)
+	writeAnswer(w, a.envs)
 }
