@@ -182,3 +182,33 @@ func TestWireOfDownloads(t *testing.T) {
 		t.Errorf("metrics: got Content-Type %q, want %q", res.Header.Get("Content-Type"), okJSON)
 	}
 }
+
+// TestWireOfCalls: replies are compressed when asked for, a message that was cut off is
+// the client's mistake, and an empty command is one that is not found.
+func TestWireOfCalls(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	const start, list = "/process.Process/Start", "/process.Process/List"
+	whole := envelope(`{"process":{"cmd":"true"}}`)
+	cut := func(got int) string {
+		return fmt.Sprintf(`2 {"error":{"code":"invalid_argument","message":"protocol error: promised 26 bytes in enveloped message, got %d bytes: unexpected EOF"}}`, got)
+	}
+	const half = `2 {"error":{"code":"invalid_argument","message":"protocol error: incomplete envelope: unexpected EOF"}}`
+	const empty = `0 {"event":{"start":{"pid":1}}} 0 {"event":{"data":{"stderr":"c2g6IHRoZSBjb21tYW5kIGlzIGVtcHR5Cg=="}}} ` +
+		`0 {"event":{"end":{"exitCode":127,"exited":true,"status":"exit status 127","error":"exit status 127"}}} 2 {}`
+	d.check(t, []exchange{
+		{"gzip asked for", post(list, okJSON, "{}", "Accept-Encoding: gzip"), "200", okJSON, "gzip {}"},
+		{"identity asked for", post(list, okJSON, "{}", "Accept-Encoding: identity"), "200", okJSON, "{}"},
+		{"nothing asked for", post(list, okJSON, "{}"), "200", okJSON, "{}"},
+		{"an error is not compressed", post("/process.Process/SendSignal", okJSON, `{"process":{"pid":999999999},"signal":9}`, "Accept-Encoding: gzip"), "404", okJSON,
+			`{"code":"not_found","message":"process with pid 999999999 not found"}`},
+		{"with a character set", post(list, errorJSON, "{}"), "200", errorJSON, "{}"},
+		{"half a length", post(start, streamed, whole[:3]), "200", streamed, half},
+		{"no message", post(start, streamed, whole[:5]), "200", streamed, cut(0)},
+		{"half a message", post(start, streamed, whole[:12]), "200", streamed, cut(7)},
+		{"half a length, watching", post("/filesystem.Filesystem/WatchDir", streamed, whole[:4]), "200", streamed, half},
+		{"half a message, streaming", post("/process.Process/StreamInput", streamed, whole[:12]), "200", streamed, cut(7)},
+		{"an empty command", post(start, streamed, envelope(`{"process":{"cmd":""}}`)), "200", streamed, empty},
+		{"no command", post(start, streamed, envelope(`{}`)), "200", streamed, empty},
+	})
+}
