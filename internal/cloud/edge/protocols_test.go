@@ -287,11 +287,9 @@ func TestExpectContinue(t *testing.T) {
 		t.Fatalf("taken: %s, want status http.StatusContinue", resp.Status)
 	}
 	_, _ = io.WriteString(conn, "body")
-	for resp.StatusCode == http.StatusContinue { // both this server and the one inside may say so
-		var err error
-		if resp, err = http.ReadResponse(in, nil); err != nil {
-			t.Fatal(err)
-		}
+	resp, err := http.ReadResponse(in, nil) // one permission, as without a server in between
+	if err != nil {
+		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != "body" {
 		t.Errorf("taken: %s %q, %v, want status 200 and body %q", resp.Status, body, err, "body")
