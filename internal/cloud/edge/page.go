@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"net/http"
 	"strconv"
@@ -17,7 +18,7 @@ type page struct {
 	Sandbox string // "" when it is about none
 	Port    *int   // nil when it is about none
 	Path    string // "" when it is about none
-	Limit   int    // of connections; 0 when it is about none
+	Limit   int    // of connections; 0 when it is not known
 }
 
 // wording is what a page says. Sandbox, port, path and limit stand in braces where their
@@ -35,7 +36,7 @@ var wordings = map[string]wording{
 		"Its ports are private: it answers programs that send the token it was created with, and no browser by itself."},
 	messageTrafficInvalid: {"Invalid Traffic Access Token", `The sandbox {sandbox} enforces traffic access token. Token header "e2b-traffic-access-token" is invalid.`,
 		"Its ports are private: the token must be the one that this sandbox was created with."},
-	messageTooMany: {"Too Many Connections", "The sandbox {sandbox} has too many concurrent incoming connections (limit: {limit}).",
+	messageTooMany: {"Too Many Connections", "The sandbox {sandbox} has too many concurrent incoming connections{limit}.",
 		"Close some of them, and load this page again."},
 	messageReserved: {"Endpoint Not Available", "The endpoint {path} is reserved for the E2B control plane and is not reachable through the sandbox URL.", ""},
 	messageNoTLS:    {"", "", "Serve HTTPS on this port, or create the sandbox without the port in httpsPorts."},
@@ -55,11 +56,14 @@ func (p page) Title() string { return cmp.Or(wordings[p.Message].title, p.Status
 
 // Text returns what happened.
 func (p page) Text() string {
-	port := ""
+	var port, limit string
 	if p.Port != nil {
 		port = strconv.Itoa(*p.Port)
 	}
-	values := strings.NewReplacer("{sandbox}", p.Sandbox, "{port}", port, "{path}", p.Path, "{limit}", strconv.Itoa(p.Limit))
+	if p.Limit != 0 {
+		limit = fmt.Sprintf(" (limit: %d)", p.Limit)
+	}
+	values := strings.NewReplacer("{sandbox}", p.Sandbox, "{port}", port, "{path}", p.Path, "{limit}", limit)
 	return values.Replace(cmp.Or(wordings[p.Message].text, p.Message))
 }
 

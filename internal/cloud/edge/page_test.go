@@ -74,6 +74,22 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestTextOfPages: the limit is said where it is known, and what a request has in braces
+// stays as it is.
+func TestTextOfPages(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]page{
+		"The sandbox i1 has too many concurrent incoming connections (limit: 7).":                                  {Message: messageTooMany, Sandbox: "i1", Limit: 7},
+		"The sandbox i1 has too many concurrent incoming connections.":                                             {Message: messageTooMany, Sandbox: "i1"},
+		"The endpoint /{port} is reserved for the E2B control plane and is not reachable through the sandbox URL.": {Message: messageReserved, Path: "/{port}"},
+		messageBroken: {Message: messageBroken},
+	} {
+		if got := p.Text(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // Text from a request never becomes part of a page as markup.
 func TestPageIsEscaped(t *testing.T) {
 	t.Parallel()
