@@ -51,6 +51,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root.SetIn(f.IO.In)
 	root.SetOut(f.IO.Out)
 	root.SetErr(f.IO.Err)
+	root.SetFlagErrorFunc(flagError)
 	f.AddFlags(root)
 
 	for _, command := range commands {

@@ -42,10 +42,11 @@ var imports = map[string]string{
 	"cli/internal/cmd/code":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil sandbox sandbox/local",
 	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
-	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil sandbox internal/shell",
+	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
-	"cli/internal/cmdutil":     "cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmdutil":     "api cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/localcloud":  "api sandbox",
+	"cli/internal/transfer":    "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",

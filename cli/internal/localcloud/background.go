@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// StartBackground runs `local up` in a session of its own and returns when it
-// is ready. Cancelling ctx before that ends the process.
-func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
+// StartBackground runs `local up`, with these flags too, in a session of its own
+// and returns when it is ready. Cancelling ctx before that ends the process.
+func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Duration, flags ...string) (Record, error) {
 	if pid, err := p.holder(); err != nil || pid != 0 {
 		return Record{}, errors.Join(err, p.conflict())
 	}
@@ -29,6 +29,7 @@ func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Durat
 	if idle > 0 {
 		args = append(args, "--idle", idle.String())
 	}
+	args = append(args, flags...)
 	log, err := os.OpenFile(p.logFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Record{}, err

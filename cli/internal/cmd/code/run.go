@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,11 +62,12 @@ everything runs on this machine, in a cloud that ends with this command, or with
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
 				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 			}
-			ifLocal := cmdutil.LocalEphemeral
 			if opts.Sandbox != "" {
-				ifLocal = cmdutil.LocalRunning
+				opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.Sandbox)
+			} else {
+				opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, nil)
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, ifLocal); err != nil {
+			if err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
@@ -91,7 +91,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
+	ctx, cancel := cmdutil.WithLimit(ctx, "timeout", opts.Timeout)
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {

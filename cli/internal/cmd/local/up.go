@@ -22,6 +22,7 @@ type upOptions struct {
 	Port       uint16
 	Background bool
 	Idle       cmdutil.Duration
+	Resources  cmdutil.ResourceFlags
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -31,9 +32,13 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 		Short: "Run the local cloud",
 		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 only and has
-a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
+a fresh key. When it ends, by whatever signal, its sandboxes end with it.
+
+--memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
+whether this machine can enforce them.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
+  e2bctl local up --memory 4GiB --cpus 1
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,6 +51,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
+	opts.Resources.Add(cmd)
 	return cmd
 }
 
@@ -62,7 +68,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	defer release()
 
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()))
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
 	if err != nil {
 		return err
 	}
@@ -133,7 +139,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, err := place.StartBackground(ctx, opts.Port, time.Duration(opts.Idle))
+	record, err := place.StartBackground(ctx, opts.Port, time.Duration(opts.Idle), opts.Resources.Arguments()...)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +30,18 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
-// commandWords removes the -- that cobra leaves after the first argument, and
-// refuses an empty command.
+// commandWords removes the -- that cobra leaves after the first argument. It
+// refuses an empty command, and one that begins with a dash, which the shell of a
+// sandbox would take for a flag of its own: it is one of ours in the wrong place.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
 	if len(words) == 0 {
 		return nil, cmdutil.Usagef(cmd, "want a command to run")
+	}
+	if strings.HasPrefix(words[0], "-") {
+		return nil, cmdutil.Usagef(cmd, "%q stands where the command begins: flags of e2bctl come first (%s)", words[0], cmd.UseLine())
 	}
 	return words, nil
 }
