@@ -34,6 +34,9 @@ var commands = []struct {
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},
+	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
+	{[]string{"template", "tpl"}, newCmdOfficialTemplate},
+	{[]string{"auth"}, newCmdOfficialAuth},
 }
 
 // newCmdRoot returns the command for a command line. When the first word names a
