@@ -28,15 +28,20 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 		Long: `Run a command in a running sandbox, show its output as it comes, and return its
 status. A single word is a line for the shell; several words reach the command
 unchanged. Flags come before the ID. A sandbox of the local cloud is found without
---local. Standard input is passed on if it is a pipe or a file. Redirect the output of what the command leaves running: a remote
+--local. Standard input is passed on if it is a pipe or a file; -it is for a session
+in this terminal. Redirect the output of what the command leaves running: a remote
 service waits for that output to end. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
+  e2bctl exec -it "$ID" bash
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
 		Args: cmdutil.Wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.ID = f.JSON(), args[0]
 			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {
+				return err
+			}
+			if err := opts.Process.check(cmd, f); err != nil {
 				return err
 			}
 			if opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.ID); err != nil {
@@ -46,6 +51,7 @@ service waits for that output to end. See e2bctl help exit-codes.`,
 		},
 	}
 	opts.Process.add(cmd)
+	opts.Process.addTerminal(cmd)
 	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
