@@ -39,7 +39,7 @@ var imports = map[string]string{
 	"cli": "api cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":               "cli",
-	"cli/internal/cmd/code":    "cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil sandbox sandbox/local",
 	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
