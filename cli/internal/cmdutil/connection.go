@@ -172,12 +172,23 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 
 // LocalCloudRuns reports whether the user's local cloud is running.
 func (f *Factory) LocalCloudRuns() bool {
+	_, err := f.localCloud()
+	return err == nil
+}
+
+func (f *Factory) localCloud() (localcloud.Record, error) {
 	place, err := localcloud.Find()
 	if err != nil {
-		return false
+		return localcloud.Record{}, err
 	}
-	_, err = place.Read()
-	return err == nil
+	return place.Read()
+}
+
+// IsElsewhere reports whether the user's local cloud is running and is not the
+// service that conn leads to.
+func (f *Factory) IsElsewhere(conn *Connection) bool {
+	record, err := f.localCloud()
+	return err == nil && record.URL != conn.API().BaseURL()
 }
 
 // UsesRunningLocalCloud reports whether the command's sandboxes are those of the

@@ -27,7 +27,7 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 		r.all = append(r.all, flags.Lookup(name))
 	}
 	add(&atLeast[Size]{&r.memory, 16 << 20}, "memory", "memory of a local sandbox, files included (default 2GiB)")
-	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2)")
+	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
 }

@@ -18,12 +18,12 @@ type listOptions struct {
 	Quiet    bool
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
-	LocalToo func() bool // reports whether a local cloud runs that is not listed
+	LocalToo func(*cmdutil.Connection) bool // reports whether a local cloud runs that is not the one listed
 }
 
 // NewCmdList returns e2bctl ls.
 func NewCmdList(f *cmdutil.Factory) *cobra.Command {
-	opts := &listOptions{IO: f.IO}
+	opts := &listOptions{IO: f.IO, LocalToo: f.IsElsewhere}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -39,7 +39,6 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
 				return err
 			}
-			opts.LocalToo = func() bool { return !f.UsesRunningLocalCloud() && f.LocalCloudRuns() }
 			return listRun(cmd.Context(), opts)
 		},
 	}
@@ -76,7 +75,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		}
 		return nil
 	}
-	if len(infos) == 0 && opts.LocalToo() {
+	if len(infos) == 0 && opts.LocalToo(conn) {
 		fmt.Fprintln(opts.IO.Err, "A local cloud is running: e2bctl ls --local lists its sandboxes.")
 	}
 	if len(infos) == 0 && opts.IO.OutIsTerminal {
