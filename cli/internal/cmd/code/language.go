@@ -32,11 +32,10 @@ func languageOf(file string) string {
 func argumentsCode(language, name string, arguments []string) (string, error) {
 	switch strings.ToLower(language) {
 	case "", "python":
-		list, err := json.Marshal(append([]string{name}, arguments...)) // of strings, it is Python too
-		if err != nil {
-			return "", err
-		}
-		return "import sys\nsys.argv = " + string(list), nil
+		return "import sys\nsys.argv = [" + literals(name, arguments) + "]", nil
+	case "javascript", "js", "typescript", "ts":
+		// The first one is the program, which stays as it is.
+		return "process.argv.splice(1, process.argv.length, " + literals(name, arguments) + ")", nil
 	case "bash":
 		words := make([]string, len(arguments))
 		for i, argument := range arguments {
@@ -44,5 +43,12 @@ func argumentsCode(language, name string, arguments []string) (string, error) {
 		}
 		return "set -- " + strings.Join(words, " "), nil
 	}
-	return "", fmt.Errorf("arguments for %s are not supported, only for python and bash: pass values with -e", language)
+	return "", fmt.Errorf("arguments for %s are not supported, only for python, javascript, typescript and bash: pass values with -e", language)
+}
+
+// literals returns the name and the arguments as strings of JSON, which are also
+// strings of Python and JavaScript.
+func literals(name string, arguments []string) string {
+	list, _ := json.Marshal(append([]string{name}, arguments...)) // of strings: it cannot fail
+	return string(list[1 : len(list)-1])
 }

@@ -22,6 +22,7 @@ func TestArgumentsCode(t *testing.T) {
 	for language, want := range map[string]string{
 		"":       `import sys` + "\n" + `sys.argv = ["a.py","it's","\"x\\n\""]`,
 		"Python": `import sys` + "\n" + `sys.argv = ["a.py","it's","\"x\\n\""]`,
+		"js":     `process.argv.splice(1, process.argv.length, "a.py","it's","\"x\\n\"")`,
 		"bash":   `set -- 'it'\''s' '"x\n"'`,
 	} {
 		got, err := argumentsCode(language, "a.py", []string{"it's", `"x\n"`})

@@ -51,8 +51,9 @@ expression follow as text. On a terminal, escape sequences and other control
 characters are left out. The status is 1 if the code raised an exception.
 
 The name of the file chooses the language (.py, .js, .ts, .sh, .r, .java), unless
---language does. Arguments are for Python (sys.argv) and Bash ($1); one that begins
-with a dash comes after --, as those of -c do.
+--language does. Arguments are for Python (sys.argv), JavaScript and TypeScript
+(process.argv) and Bash ($1); one that begins with a dash comes after --, as those
+of -c do.
 
 Without --sandbox, a sandbox is created for the command and killed at the end.
 With --sandbox, the code sees the variables of earlier code. With --local
