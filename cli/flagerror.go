@@ -14,7 +14,11 @@ import (
 // names Go's functions, and flags where a script's own were meant.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid))
+		value := invalid.GetValue()
+		if value == "" || strings.ContainsAny(value, " \n") {
+			value = strconv.Quote(value)
+		}
+		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, wanted(invalid))
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.Contains(cmd.Use, "<argument>") {
 		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)

@@ -93,9 +93,6 @@ func killNamed(ctx context.Context, opts *killOptions) (err error) {
 			continue
 		}
 		conn, err := opts.Find.Of(ctx, id)
-		if len(opts.IDs) == 1 && err != nil {
-			return err
-		}
 		targets = append(targets, target{id: id, conn: conn, err: err})
 	}
 	return killAll(ctx, opts, targets)
