@@ -16,20 +16,22 @@ import (
 )
 
 // Background returns the local cloud that runs or is just starting, and found true;
-// where there is none it starts one and returns when it is ready. It fails with a
-// *ConflictError if the one that runs has another port; port 0 is any.
-func (p Place) Background(ctx context.Context, port uint16, idle time.Duration) (record Record, found bool, err error) {
+// where there is none it runs `local up`, with these flags too, and returns when it is
+// ready. It fails with a *ConflictError if the one that runs has another port, port 0
+// being any, or if there are flags: they do not change one that runs.
+func (p Place) Background(ctx context.Context, port uint16, idle time.Duration, flags ...string) (record Record, found bool, err error) {
 	record, err = p.await(ctx)
 	found = err == nil
 	if errors.Is(err, ErrNone) {
-		if record, err = p.startBackground(ctx, port, idle); err != nil && ctx.Err() == nil {
+		if record, err = p.startBackground(ctx, port, idle, flags); err != nil && ctx.Err() == nil {
 			// Another command may have started one first.
 			if other, awaitErr := p.await(ctx); awaitErr == nil {
 				record, found, err = other, true, nil
 			}
 		}
 	}
-	if found && port != 0 && !strings.HasSuffix(record.URL, ":"+strconv.Itoa(int(port))) {
+	otherPort := port != 0 && !strings.HasSuffix(record.URL, ":"+strconv.Itoa(int(port)))
+	if found && (otherPort || len(flags) > 0) {
 		return Record{}, false, &ConflictError{URL: record.URL}
 	}
 	return record, found, err
@@ -65,7 +67,7 @@ const startWait = 20 * time.Second
 
 // startBackground runs `local up` in a session of its own and returns when it
 // is ready. Cancelling ctx before that ends the process.
-func (p Place) startBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
+func (p Place) startBackground(ctx context.Context, port uint16, idle time.Duration, flags []string) (Record, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return Record{}, err
@@ -74,6 +76,7 @@ func (p Place) startBackground(ctx context.Context, port uint16, idle time.Durat
 	if idle > 0 {
 		args = append(args, "--idle", idle.String())
 	}
+	args = append(args, flags...)
 	log, err := os.OpenFile(p.logFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Record{}, err

@@ -22,6 +22,7 @@ type upOptions struct {
 	Port       uint16
 	Background bool
 	Idle       cmdutil.Duration
+	Resources  cmdutil.ResourceFlags
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -33,10 +34,14 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 only and has
 a fresh key. When it ends, by whatever signal, its sandboxes end with it.
 
+--memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
+whether this machine can enforce them.
+
 With --background it is left running; where one runs already, its variables are
-printed, and its --idle stays as it is.`,
+printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
+  e2bctl local up --memory 4GiB --cpus 1
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,6 +54,7 @@ printed, and its --idle stays as it is.`,
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
+	opts.Resources.Add(cmd)
 	return cmd
 }
 
@@ -65,7 +71,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	defer release()
 
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()))
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
 	if err != nil {
 		return err
 	}
@@ -145,7 +151,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, opts.Port, time.Duration(opts.Idle))
+	record, found, err := place.Background(ctx, opts.Port, time.Duration(opts.Idle), opts.Resources.Arguments()...)
 	if err != nil {
 		return err
 	}
