@@ -17,6 +17,7 @@ type Value struct {
 	depth  int
 	opaque bool
 	other  Opaque
+	json   bool // see FromJSON
 }
 
 // NewValue encodes a Go value, as [Marshal] does.
@@ -128,7 +129,8 @@ func (v Value) Decode(into any) error {
 	// It was checked against its limits when it was made.
 	doc, blobs := v.Detached()
 	size := len(doc) + blobs.size()
-	return unmarshal(doc, blobs, into, Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})
+	limits := Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
+	return unmarshal(doc, blobs, into, limits, v.json)
 }
 
 func (v Value) body() []byte {
