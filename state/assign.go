@@ -61,7 +61,7 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		}
 	case *Dict:
 		if n.kind == KindDict {
-			items, err := d.ordered(n)
+			items, err := d.dictOf(n)
 			*into = items
 			return err
 		}
@@ -402,8 +402,11 @@ func (d *decoder) list(n node) ([]any, error) {
 
 // anyDict returns a map when all keys are strings, and a Dict otherwise.
 func (d *decoder) anyDict(n node) (any, error) {
+	if d.ordered {
+		return d.dictOf(n)
+	}
 	if n.tagged {
-		items, err := d.ordered(n)
+		items, err := d.dictOf(n)
 		if err != nil {
 			return nil, err
 		}
@@ -431,7 +434,7 @@ func (d *decoder) anyDict(n node) (any, error) {
 	})
 }
 
-func (d *decoder) ordered(n node) (Dict, error) {
+func (d *decoder) dictOf(n node) (Dict, error) {
 	items, seen := Dict{}, map[string]struct{}{}
 	var k any
 	err := d.pairs(n, func(start int, n node) (err error) {

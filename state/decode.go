@@ -42,7 +42,8 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds, json bool) error {
 // decoder stores what the scanner reads.
 type decoder struct {
 	scanner
-	json bool // the value was JSON: see FromJSON
+	json    bool // the value was JSON: see FromJSON
+	ordered bool // every dict is to be a Dict where the target names no type
 }
 
 func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {

@@ -180,6 +180,7 @@ type Step struct {
 	Duration time.Duration
 
 	maxOutput int
+	redact    *redactor
 	overran   time.Duration // the limit after which the code was interrupted; else 0
 }
 
@@ -339,7 +340,7 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		return nil, err
 	}
 	defer end()
-	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
+	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes, redact: r.redact}
 	if step.N, err = r.count(); err != nil {
 		return nil, err
 	}
