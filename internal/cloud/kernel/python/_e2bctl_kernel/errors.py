@@ -1,12 +1,23 @@
 """The content of the errors that clients get."""
+import builtins
 import importlib.util
+import os
+import types
 
 # The maximum length in characters of an exception's text and of each part of its traceback.
 MAX_ERROR = 1 << 20
 
+# Before Python 3.11 there are no groups, and nothing is an instance of ().
+GROUP = getattr(builtins, "BaseExceptionGroup", ())
+
+# Where the code of this package is.
+_OWN = os.path.join(os.path.dirname(__file__), "")
+
 
 class StdinNotImplementedError(NotImplementedError):
     """Raised by input() if no client can answer. It has the name of IPython's class."""
+
+    __module__ = "__main__"  # tracebacks show any other
 
 
 # The modules that `e2bctl local setup` installs, with what pip calls those that have
@@ -36,6 +47,36 @@ def failure(error, trace):
     except Exception:
         value = "<exception str() failed>"
     return {"ename": type(error).__name__, "evalue": _shortened(value), "traceback": [_shortened(part) for part in trace]}
+
+
+def chain(error):
+    """Returns an exception together with its causes and contexts, and for groups with the
+    exceptions in them."""
+    found, rest = {}, [error]
+    while rest:
+        error = rest.pop()
+        if error is not None and id(error) not in found:
+            found[id(error)] = error
+            rest += error.__context__, error.__cause__
+            if isinstance(error, GROUP):
+                rest += error.exceptions
+    return list(found.values())
+
+
+def hide_own_frames(error):
+    """Removes the frames of this package from an exception's traceback: the author of a
+    cell called input(), and not what it is made of."""
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    kept = [f for f in frames if not f.tb_frame.f_code.co_filename.startswith(_OWN)]
+    if len(kept) == len(frames):
+        return
+    rest = None
+    for f in reversed(kept):
+        rest = types.TracebackType(rest, f.tb_frame, f.tb_lasti, f.tb_lineno)
+    error.__traceback__ = rest
 
 
 def _shortened(text):
