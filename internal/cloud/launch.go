@@ -127,5 +127,5 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 // searchPath returns the PATH inside the sandbox. The Python that kernels run
 // comes first, so that pip in a command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
-	return filepath.Dir(env.Python) + ":" + room.DefaultPath
+	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }

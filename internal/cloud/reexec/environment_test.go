@@ -45,3 +45,18 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("NO_PROXY=%s, no_proxy=%s", got["NO_PROXY"], got["no_proxy"])
 	}
 }
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c := &guest.Config{Envs: map[string]string{"A": "1"}}
+	if diff := cmp.Diff(map[string]string{"A": "1", "LANG": "C.UTF-8"}, defaults(c)); diff != "" {
+		t.Errorf("variables (-want +got):\n%s", diff)
+	}
+	c.Envs["LANG"] = "de_DE.UTF-8"
+	if diff := cmp.Diff(map[string]string{"A": "1", "LANG": "de_DE.UTF-8"}, defaults(c)); diff != "" {
+		t.Errorf("another language (-want +got):\n%s", diff)
+	}
+	if len(c.Envs) != 2 {
+		t.Errorf("the configuration was changed: got %v, want two variables", c.Envs)
+	}
+}

@@ -60,7 +60,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// DefaultPath is the PATH inside a sandbox.
+// DefaultPath is the PATH inside a sandbox, without what [SearchPath] adds.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close

@@ -55,8 +55,8 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 // readableFiles are the files that programs read to start, if the sandbox has no
 // file system of its own.
 var readableFiles = []string{
-	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
-	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
+	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/profile", "/etc/profile.d",
+	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
 // restrictFiles restricts this thread and what it executes to the trees, a few
