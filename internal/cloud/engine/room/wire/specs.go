@@ -22,14 +22,15 @@ type RoomSpec struct {
 // InitSpec is what the first stage of a sandbox is told.
 type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
-	Path    string            `json:"path"`           // PATH of login shells
-	Trees   []string          `json:"trees"`          // host directories to show
-	Mounted []bool            `json:"mounted"`        // which of Trees were passed as a mount, in order
-	Devices bool              `json:"devices"`        // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`        // the last file lists what must not be shown of Trees
-	Links   map[string]string `json:"links"`          // symbolic links at the root, as on the host
-	Disk    int64             `json:"disk"`           // bytes
-	Root    *place.Root       `json:"root,omitempty"` // without namespaces
+	Path    string            `json:"path"`             // PATH of login shells
+	Trees   []string          `json:"trees"`            // host directories to show
+	Mounted []bool            `json:"mounted"`          // which of Trees were passed as a mount, in order
+	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
+	Private bool              `json:"private"`          // the last file lists what must not be shown of Trees
+	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`             // bytes
+	Root    *place.Root       `json:"root,omitempty"`   // without namespaces
+	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters   counter.Maxima `json:"counters,omitempty"`
@@ -56,6 +57,7 @@ type AgentSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
+	Memory   int64       `json:"memory"`         // bytes that /proc/meminfo shows
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
 }
 
