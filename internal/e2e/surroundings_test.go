@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -72,5 +73,36 @@ func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 				t.Errorf("%s: PATH of %s: got %q, want %s in it", user, shell, path, dir)
 			}
 		}
+	}
+}
+
+// Kernels count the processors and the memory of their sandbox too, whether they were
+// forked or not.
+func TestKernelCountsProcessors(t *testing.T) {
+	t.Parallel()
+	if runtime.NumCPU() < 2 {
+		t.Skip("this machine has one processor")
+	}
+	for _, level := range []local.Isolation{local.Full, local.Restricted} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			cloud := sandboxtest.New(t, local.WithIsolation(level), local.WithResources(local.Resources{CPUs: 1, MemoryBytes: 1 << 30}))
+			const affinity = "len(__import__('os').sched_getaffinity(0))"
+			if got := evaluate(t, cloud.Create(t), affinity); got != "1" {
+				t.Errorf("processors to run on: got %s, want 1", got)
+			}
+			if level != local.Full {
+				return // /proc and /sys are the machine's, and no kernel is forked
+			}
+			awaitWarm(t, cloud)
+			sb := cloud.Create(t)
+			if got, want := evaluate(t, sb, "["+forked+", "+affinity+"]"), "[True, 1]"; got != want {
+				t.Errorf("forked, processors to run on: got %s, want %s", got, want)
+			}
+			const counts = "import os; [os.cpu_count(), open('/proc/cpuinfo').read().count('processor\\t:'), open('/proc/meminfo').readline().split()[1]]"
+			if got, want := evaluate(t, sb, counts), "[1, 1, '1048576']"; got != want {
+				t.Errorf("what the kernel counts: got %s, want %s", got, want)
+			}
+		})
 	}
 }

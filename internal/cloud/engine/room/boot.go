@@ -269,6 +269,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Links:      s.room.links,
 		Disk:       s.limits.DiskBytes,
 		Memory:     s.limits.MemoryBytes,
+		Processors: s.cpus,
 		EgressPath: s.room.egressPath,
 
 		Counters: s.room.counted.InSandbox(),

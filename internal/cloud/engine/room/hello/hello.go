@@ -29,7 +29,7 @@ const MemoryFD = 64
 // Version is the version of the protocol between the server and re-executed
 // processes. Both ends are the same binary unless Options.Agent names another one, so
 // the versions must be equal.
-const Version = 5
+const Version = 6
 
 // Stage says what this process is.
 type Stage int

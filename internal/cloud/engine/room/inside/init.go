@@ -46,6 +46,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
+	notes = append(notes, runOn(spec.Processors)...)
 	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}

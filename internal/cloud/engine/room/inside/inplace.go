@@ -39,8 +39,9 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
 		return err
 	}
+	notes := runOn(spec.Processors)
 	trees, hidden := reachable(spec.Trees)
-	if err := built(c, wire.Message{Kind: wire.KindReady, Hidden: hidden}); err != nil {
+	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Root.Restricted {

@@ -27,6 +27,7 @@ import (
 //	upper/N   what the sandbox changes in it
 //	work/N    what overlayfs needs beside
 //	meminfo   the text of /proc/meminfo
+//	cpuinfo   that of /proc/cpuinfo
 //
 // Only root stays visible. The notes say what is weaker on this kernel. memory is
 // open for writing that text.
@@ -99,6 +100,11 @@ func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, memory *os.F
 	}
 	if err := mountProc(spec.Counters); err != nil {
 		return nil, nil, err
+	}
+	if len(spec.Processors) > 0 {
+		if err := showProcessors(spec.Processors); err != nil {
+			return nil, nil, err
+		}
 	}
 	if spec.Memory > 0 {
 		if memory, err = showMemory(uint64(spec.Memory)); err != nil {

@@ -32,6 +32,8 @@ type InitSpec struct {
 	Root    *place.Root       `json:"root,omitempty"`   // without namespaces
 	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
+	// Processors are those that the sandbox runs on; none: all of the machine's.
+	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters   counter.Maxima `json:"counters,omitempty"`
 	EgressPath EgressPath     `json:"egressPath,omitempty"` // out of the network namespace
@@ -73,6 +75,8 @@ type KernelOrder struct {
 	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
 	CPUs   int      `json:"cpus"`
 	Limits []Rlimit `json:"limits"`
-	Keep   uint64   `json:"keep"`   // capabilities
-	Filter string   `json:"filter"` // the seccomp program in hexadecimal
+	// Processors are those of the sandbox; none: all of the machine's.
+	Processors []int  `json:"processors"`
+	Keep       uint64 `json:"keep"`   // capabilities
+	Filter     string `json:"filter"` // the seccomp program in hexadecimal
 }
