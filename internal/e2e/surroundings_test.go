@@ -27,6 +27,10 @@ func TestSurroundings(t *testing.T) {
 				cloud = sandboxtest.New(t, local.WithIsolation(level))
 			}
 			sb := cloud.Create(t)
+			// Nobody has read it yet, so opening it has to wait for its text.
+			if got, err := sb.Files.Read(t.Context(), "/proc/meminfo", nil); err != nil || !strings.HasPrefix(string(got), "MemTotal:") {
+				t.Errorf("got %q, %v, want the memory", got, err)
+			}
 			for _, user := range []string{"root", "user"} {
 				surroundings(t, sb, user)
 			}

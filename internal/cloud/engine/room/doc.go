@@ -65,7 +65,8 @@
 //
 // A sandbox's /proc/meminfo is a file of its own: the agent writes it, and keeps the
 // only descriptor that can. The agent has a lease of the file, so an open waits until
-// the text is new, and while nobody opens it nothing is done.
+// the text is new, and while nobody opens it nothing is done. An open with O_NONBLOCK
+// may have to be tried again, as for any file with a lease.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats the agent as hijacked: once the agent runs, the
