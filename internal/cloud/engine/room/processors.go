@@ -17,8 +17,9 @@ import (
 // groups enforce the limit, for programs may choose other processors themselves.
 type processors struct {
 	mu     sync.Mutex
-	onCore map[string]int // processors that sandboxes run on, by core
+	core   map[int]string // by processor; it never changes
 	on     map[int]int    // sandboxes by processor
+	onCore map[string]int // the same, added up by core
 }
 
 // take returns n of the processors that the server may run on, or all if there are
@@ -42,39 +43,35 @@ func (p *processors) take(n int) []int {
 func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cores := make(map[int]string, len(all))
+	if p.core == nil {
+		p.core, p.on, p.onCore = make(map[int]string), make(map[int]int), make(map[string]int)
+	}
 	for _, cpu := range all {
-		cores[cpu] = core(cpu)
+		if _, known := p.core[cpu]; !known {
+			p.core[cpu] = core(cpu)
+		}
 	}
 	for len(chosen) < n && len(all) > 0 {
 		best := slices.MinFunc(all, func(a, b int) int {
-			return cmp.Or(cmp.Compare(p.onCore[cores[a]], p.onCore[cores[b]]), cmp.Compare(p.on[a], p.on[b]), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(p.onCore[p.core[a]], p.onCore[p.core[b]]), cmp.Compare(p.on[a], p.on[b]), cmp.Compare(a, b))
 		})
 		all = slices.DeleteFunc(all, func(cpu int) bool { return cpu == best })
 		chosen = append(chosen, best)
-		p.count(best, cores[best], 1)
+		p.on[best]++
+		p.onCore[p.core[best]]++
 	}
 	slices.Sort(chosen)
 	return chosen
 }
 
 // release gives back what take returned.
-func (p *processors) release(taken []int) { p.giveBack(taken, coreOf) }
-
-func (p *processors) giveBack(taken []int, core func(cpu int) string) {
+func (p *processors) release(taken []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, cpu := range taken {
-		p.count(cpu, core(cpu), -1)
+		p.on[cpu]--
+		p.onCore[p.core[cpu]]--
 	}
-}
-
-func (p *processors) count(cpu int, core string, change int) {
-	if p.on == nil {
-		p.on, p.onCore = make(map[int]int), make(map[string]int)
-	}
-	p.on[cpu] += change
-	p.onCore[core] += change
 }
 
 // coreOf returns the processors of the core that the processor belongs to. Those of

@@ -27,9 +27,9 @@ func TestProcessors(t *testing.T) {
 	if got := p.choose(7, slices.Clone(all), core); !slices.Equal(got, all) {
 		t.Errorf("more than there are: got %v, want %v", got, all)
 	}
-	p.giveBack(all, core)
+	p.release(all)
 	for _, cpus := range taken[1:] {
-		p.giveBack(cpus, core)
+		p.release(cpus)
 	}
 	if got, want := p.choose(1, slices.Clone(all), core), []int{4}; !slices.Equal(got, want) {
 		t.Errorf("after the others have ended: got %v, want %v", got, want)
