@@ -46,11 +46,11 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
-// defaults returns the variables that the sandbox was created with, and the language,
+// defaults returns the variables that a sandbox was created with, and the language,
 // which they may set to another one.
-func defaults(c *guest.Config) map[string]string {
+func defaults(created map[string]string) map[string]string {
 	env := map[string]string{"LANG": guest.Language}
-	maps.Copy(env, c.Envs)
+	maps.Copy(env, created)
 	return env
 }
 

@@ -48,15 +48,13 @@ func TestEnvironment(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	c := &guest.Config{Envs: map[string]string{"A": "1"}}
-	if diff := cmp.Diff(map[string]string{"A": "1", "LANG": "C.UTF-8"}, defaults(c)); diff != "" {
-		t.Errorf("variables (-want +got):\n%s", diff)
-	}
-	c.Envs["LANG"] = "de_DE.UTF-8"
-	if diff := cmp.Diff(map[string]string{"A": "1", "LANG": "de_DE.UTF-8"}, defaults(c)); diff != "" {
-		t.Errorf("another language (-want +got):\n%s", diff)
-	}
-	if len(c.Envs) != 2 {
-		t.Errorf("the configuration was changed: got %v, want two variables", c.Envs)
+	for _, tt := range []struct{ created, want map[string]string }{
+		{nil, map[string]string{"LANG": "C.UTF-8"}},
+		{map[string]string{"A": "1"}, map[string]string{"A": "1", "LANG": "C.UTF-8"}},
+		{map[string]string{"LANG": "de_DE.UTF-8"}, map[string]string{"LANG": "de_DE.UTF-8"}},
+	} {
+		if diff := cmp.Diff(tt.want, defaults(tt.created)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.created, diff)
+		}
 	}
 }
