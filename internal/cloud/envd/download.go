@@ -117,7 +117,7 @@ func ends(info fs.FileInfo) bool {
 // openRegular opens a file that [ends] for reading. Code in the sandbox may have put a
 // pipe in its place, whose open would never return, or a terminal.
 func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := openPatiently(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}

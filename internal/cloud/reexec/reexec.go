@@ -40,6 +40,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if err := json.Unmarshal(g.Config, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
+	config.Envs = defaults(config.Envs)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	homes := make(map[string]string)
 	for _, u := range g.Users {

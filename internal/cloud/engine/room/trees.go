@@ -15,10 +15,10 @@ import (
 )
 
 // systemTrees are directories of the host that every sandbox shows: programs and
-// libraries, their alternatives, the certificates that the machine trusts, and the
-// list of packages.
+// libraries, their alternatives, where fonts are found, the certificates that the
+// machine trusts, and the list of packages.
 var systemTrees = []string{
-	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
+	"/usr", "/etc/alternatives", "/etc/fonts", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
 // planTrees resolves what a sandbox shows of the host: the system trees, then the
