@@ -73,8 +73,8 @@ type Cloud struct {
 }
 
 // Start creates a cloud and serves it. ctx bounds only the start. Its errors
-// include engine.ErrNoIsolation, when the machine cannot isolate sandboxes, and
-// pyenv.ErrNoPython, when there is no Python to run kernels with.
+// include engine.ErrNoIsolation, when the machine cannot isolate sandboxes. Where
+// there is no Python, only kernels do not start.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openRoom)
 }
@@ -89,7 +89,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	o.Limits = o.Limits.WithDefaults()
 	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
-		if c.python, err = pyenv.Find(ctx); err != nil {
+		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
@@ -119,8 +119,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, c.engine.Close)
 	if hidden := c.engine.Report().Hidden; len(hidden) > 0 {
 		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
-		if c.python, err = pyenv.System(ctx, remedy); err != nil {
+		if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
 			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
+		}
+		if c.python.Level == pyenv.Absent {
+			c.python.Note += "; " + remedy
 		}
 	}
 	undo = nil

@@ -56,9 +56,12 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 }
 
 // warmConfig returns the configuration of the process that kernels are forked
-// from.
+// from, nil if there is no Python for it.
 func (c *Cloud) warmConfig() *guest.Config {
-	return &guest.Config{System: c.system(), Python: []string{c.python.Python}}
+	if c.python.Level == pyenv.Absent {
+		return nil
+	}
+	return &guest.Config{System: c.system(), Python: interpreter(c.python)}
 }
 
 // system returns the variables that every process of a sandbox has.
@@ -75,7 +78,7 @@ func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 	return guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
-		Python: []string{c.python.Python}, Path: searchPath(c.python),
+		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
 		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),
 	}
@@ -124,8 +127,28 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
 }
 
+// orAbsent takes the results of a search for a Python: a machine that has none can
+// still run commands.
+func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
+	if errors.Is(err, pyenv.ErrNoPython) {
+		return &pyenv.Env{Level: pyenv.Absent, Note: err.Error()}, nil
+	}
+	return env, err
+}
+
+// interpreter returns the command that runs kernels, nil if there is none.
+func interpreter(env *pyenv.Env) []string {
+	if env.Level == pyenv.Absent {
+		return nil
+	}
+	return []string{env.Python}
+}
+
 // searchPath returns the PATH inside the sandbox. The Python that kernels run
 // comes first, so that pip in a command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
+	if env.Level == pyenv.Absent {
+		return room.DefaultPath
+	}
 	return filepath.Dir(env.Python) + ":" + room.DefaultPath
 }

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -30,7 +32,10 @@ type service interface {
 type Report struct {
 	Isolation Isolation
 	UserIDs   int    // of a sandbox; 1 when root and user are the same id there
-	Python    string // path of the interpreter
+	Python    string // path of the interpreter; empty if there is none
+	// PythonNote says what the Python lacks and what to do about it, as in [Python].Note;
+	// it is also among Notes.
+	PythonNote string
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
 	// Egress is how programs inside reach the network: "transparent", or the reason
@@ -40,8 +45,10 @@ type Report struct {
 }
 
 // Start starts a cloud, which takes tens of milliseconds. ctx bounds the start
-// only. Errors are [ErrUnsupported], [ErrNoIsolation], or one that says that there is
-// no Python.
+// only. Errors include [ErrUnsupported] and [ErrNoIsolation]. Where the Python of
+// sandboxes is not the one that [Setup] prepares, or the machine's best isolation is
+// less than [Full], Start succeeds and logs a warning that says what to do; without any
+// Python, running code fails with an error that says so.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	var s settings
 	for _, o := range opts {
@@ -51,7 +58,21 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cloud{service}, nil
+	c := &Cloud{service}
+	c.warn(ctx, s)
+	return c, nil
+}
+
+// warn logs what would otherwise be noticed only when something fails in a sandbox.
+func (c *Cloud) warn(ctx context.Context, s settings) {
+	logger := cmp.Or(s.logger, slog.Default())
+	report := c.Report()
+	if report.PythonNote != "" {
+		logger.WarnContext(ctx, "the Python of the local cloud is incomplete", "note", report.PythonNote)
+	}
+	if report.Isolation != Full && s.isolation == Auto {
+		logger.WarnContext(ctx, "the local cloud isolates sandboxes less than fully", "isolation", report.Isolation, "notes", report.Notes)
+	}
 }
 
 // Options returns the options that make a client or a sandbox of package sandbox use

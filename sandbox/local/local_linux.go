@@ -36,7 +36,7 @@ func start(ctx context.Context, s settings) (service, error) {
 func (l linux) report() Report {
 	r, env := l.Report(), l.Python()
 	report := Report{
-		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python,
+		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
 		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Notes: r.Notes,
 	}
 	if env.Note != "" {

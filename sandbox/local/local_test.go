@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if python := os.Getenv(pythonVariable); python != "" {
+		if err := startWithPython(os.Stdout, python); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

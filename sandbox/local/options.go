@@ -102,5 +102,6 @@ func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate 
 // Without a proxy it changes nothing.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
 
-// WithLogger sets where the cloud logs. By default it does not log.
+// WithLogger sets where the cloud logs. By default only the warnings of [Start] are
+// logged, with [slog.Default].
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }

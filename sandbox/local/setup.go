@@ -25,12 +25,14 @@ type Python struct {
 	Note    string // what is missing and what to do about it; empty if nothing is
 }
 
-// Setup prepares the Python of this machine's sandboxes. The first time it
-// downloads packages; later it returns at once. It writes what it does to progress,
-// which may be nil. If the environment cannot be made, Setup returns the best Python
-// that is installed, with the reason in its Note. Environments of other versions of
-// this module that have not been used for 30 days are removed. An environment to which
-// other users can write is replaced, and nothing in it is run.
+// Setup prepares the Python of this machine's sandboxes, once per machine and before
+// [Start]: without it they run a python3 of this machine, with the packages that it
+// has. The first time Setup downloads packages; later it returns at once. It writes
+// what it does to progress, which may be nil. If the environment cannot be made, Setup
+// returns an error that says why, and clouds start all the same, with what [FindPython]
+// returns. Environments of other versions of this module that have not been used for
+// 30 days are removed. An environment to which other users can write is replaced, and
+// nothing in it is run. Where E2BCTL_PYTHON names a Python, Setup only looks at that.
 func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
 	return describe(pyenv.Ensure(ctx, progress))
 }

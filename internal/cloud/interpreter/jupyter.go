@@ -164,10 +164,13 @@ func (s *Server) getKernelspec(w http.ResponseWriter, r *http.Request) {
 
 // specModels returns the kernels that can be started, by name.
 func (s *Server) specModels() map[string]any {
-	list := map[string]any{"python3": specModel(&zmq.Spec{
-		Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
-		InterruptMode: "signal", Metadata: json.RawMessage("{}"),
-	})}
+	list := map[string]any{}
+	if len(s.options.Python) > 0 {
+		list["python3"] = specModel(&zmq.Spec{
+			Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
+			InterruptMode: "signal", Metadata: json.RawMessage("{}"),
+		})
+	}
 	if specs, err := s.kernelspecs(); err == nil {
 		for _, spec := range specs.All() {
 			if _, ours := list[spec.Name]; !ours {

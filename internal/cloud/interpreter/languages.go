@@ -33,7 +33,10 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
-	prefix := filepath.Dir(filepath.Dir(s.options.Python[0]))
+	prefix := "/usr"
+	if len(s.options.Python) > 0 {
+		prefix = filepath.Dir(filepath.Dir(s.options.Python[0]))
+	}
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 

@@ -29,7 +29,8 @@ const (
 
 // Options configures a [Server].
 type Options struct {
-	// Python is the argv prefix of the Python that kernels run.
+	// Python is the argv prefix of the Python that kernels run. If it is empty the
+	// kernels of Python do not start, and say what to install.
 	Python []string
 	// Environ returns the environment of a kernel. It is called each time one
 	// starts.
@@ -99,7 +100,7 @@ var errTooMany = errors.New("interpreter: too many")
 // JavaScript's if a kernel for it is installed. Their processes start when they are
 // first used. The caller must close the server.
 func New(o Options) (*Server, error) {
-	if len(o.Python) == 0 || !filepath.IsAbs(o.Python[0]) {
+	if len(o.Python) > 0 && !filepath.IsAbs(o.Python[0]) {
 		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path of an interpreter is needed", o.Python)
 	}
 	if o.Logger == nil {

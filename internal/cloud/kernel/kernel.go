@@ -22,7 +22,7 @@ import (
 // Spec describes how to run a kernel.
 type Spec struct {
 	// Python is the argv prefix of the interpreter that runs the driver. Its
-	// program is an absolute path.
+	// program is an absolute path. If it is empty, starts fail with ErrNoPython.
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
@@ -55,12 +55,18 @@ func (s *Spec) program() string {
 	if s.Jupyter != nil {
 		return s.Jupyter.Name
 	}
+	if len(s.Python) == 0 {
+		return "python3"
+	}
 	return s.Python[0]
 }
 
 var (
 	// ErrClosed is the error of a closed kernel.
 	ErrClosed = errors.New("kernel: closed")
+	// ErrNoPython is the error of a kernel without an interpreter, for those who can
+	// do something about it.
+	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
 	// ErrQueueFull refuses a request while too many others wait.
 	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
 )

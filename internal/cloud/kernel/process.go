@@ -77,6 +77,9 @@ type pipe struct {
 }
 
 func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
+	if k.spec.Jupyter == nil && len(k.spec.Python) == 0 {
+		return nil, ErrNoPython
+	}
 	environ, err := k.spec.Environ()
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ const (
 	Venv    Level = iota // the prepared virtual environment: everything on the list
 	IPython              // IPython, so magics and rich display; the other packages as they are
 	Plain                // the standard library alone
+	Absent               // no Python
 )
 
 // String returns the level's name as doctor shows it.
@@ -38,6 +39,8 @@ func (l Level) String() string {
 		return "ipython"
 	case Plain:
 		return "plain"
+	case Absent:
+		return "none"
 	}
 	return fmt.Sprintf("Level(%d)", int(l))
 }
@@ -45,7 +48,7 @@ func (l Level) String() string {
 // Env is a Python and the files it depends on. It is a plain value: nothing has
 // to be closed.
 type Env struct {
-	Python  string   // absolute path of the interpreter: its real file, never a shim
+	Python  string   // absolute path of the interpreter: its real file, never a shim; "" if Absent
 	Version string   // of the interpreter, such as "3.11.7"
 	Trees   []string // directories besides /usr that a sandbox must be shown, none inside another
 	Vars    []string // variables ("NAME=value") that its processes should have
@@ -77,12 +80,12 @@ func Find(ctx context.Context) (*Env, error) {
 	return fallback(ctx, "run `e2bctl local setup`")
 }
 
-// Ensure returns the prepared environment. If it does not exist, Ensure creates
-// it first, which downloads about 80 MB and takes a minute. Processes that call
-// Ensure at the same time wait for the one that is creating it. If it cannot be
-// created, Ensure returns what [Find] does, with the reason in [Env.Note].
-// Progress is written to progress as lines, or as a bar when it is a terminal;
-// nil is silent.
+// Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
+// environment. If that does not exist, Ensure creates it first, which downloads
+// about 80 MB and takes a minute. Processes that call Ensure at the same time wait
+// for the one that is creating it. If it cannot be created, Ensure returns an error
+// that says why; [Find] then returns what sandboxes run without it. Progress is
+// written to progress as lines, or as a bar when it is a terminal; nil is silent.
 //
 // Regardless of the umask, nobody else can write to what Ensure creates, or read
 // what it creates for an ordinary user. An environment that others can change is
@@ -99,15 +102,7 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	if env != nil || err != nil {
 		return env, err
 	}
-	env, err = makeVenv(ctx, report)
-	if err == nil {
-		return env, nil
-	}
-	if ctx.Err() != nil {
-		return nil, err
-	}
-	report.line("the Python environment could not be made: %v", err)
-	return fallback(ctx, err.Error())
+	return makeVenv(ctx, report)
 }
 
 // named returns the Python that E2BCTL_PYTHON names, or nil if it names none.

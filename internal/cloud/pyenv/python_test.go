@@ -138,21 +138,63 @@ func TestEnsureReplacesHalfMade(t *testing.T) {
 	}
 }
 
-func TestEnsureStepsDown(t *testing.T) {
-	cache, _ := pretend(t, "echo no route to https://me:secret@index.test/simple >&2; exit 3")
-	var progress strings.Builder
-	env, err := Ensure(t.Context(), &progress)
-	if err != nil {
-		t.Fatal(err)
+func TestEnsureFails(t *testing.T) {
+	const logged = `for a; do case $a in --log=*) log=${a#--log=};; esac; done; `
+	tests := []struct{ name, pip, want, not string }{
+		{
+			"of its own", "echo no route to https://me:secret@index.test/simple >&2; exit 3",
+			"no route to https://index.test/simple", "secret",
+		},
+		{
+			"the index refuses", logged + `echo "2026-01-01T00:00:00,000 Could not fetch URL http://me:secret@127.0.0.1:1/simple/numpy/: ` +
+				`connection error: [Errno 111] Connection refused - skipping" >>"$log"; echo "ERROR: No matching distribution found for numpy==1.0" >&2; exit 1`,
+			"cannot read the package index: http://127.0.0.1:1/simple/numpy/: connection error: [Errno 111] Connection refused; check the network", "No matching",
+		},
+		{
+			"the index has no such package", logged + `echo "Could not fetch URL http://127.0.0.1:1/simple/numpy/: ` +
+				`404 Client Error: Not Found for url: x - skipping" >>"$log"; echo "ERROR: No matching distribution found for numpy==1.0" >&2; exit 1`,
+			"No matching distribution found for numpy", "cannot read",
+		},
 	}
-	if env.Level != IPython {
-		t.Errorf("Level = %v, want %v", env.Level, IPython)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cache, _ := pretend(t, test.pip)
+			env, err := Ensure(t.Context(), nil)
+			if env != nil || err == nil {
+				t.Fatalf("Ensure = %+v, %v; want an error", env, err)
+			}
+			if text := err.Error(); !strings.Contains(text, test.want) || strings.Contains(text, test.not) {
+				t.Errorf("Ensure: %v; want %q and no %q", err, test.want, test.not)
+			}
+			if left := environments(t, cache); len(left) != 0 {
+				t.Errorf("left behind: %q, want none", left)
+			}
+			if env, err := Find(t.Context()); err != nil || env.Level != IPython {
+				t.Errorf("Find = %+v, %v; want what there is without the environment", env, err)
+			}
+		})
 	}
-	if text := progress.String(); !strings.Contains(text, "no route to https://index.test/simple") || strings.Contains(text, "secret") {
-		t.Errorf("progress = %q; want pip's complaint without the password", text)
+}
+
+// TestIndexRefuses runs a real pip, whose words unreadIndex reads.
+func TestIndexRefuses(t *testing.T) {
+	env, err := Find(t.Context())
+	if err != nil || env.Level != Venv {
+		t.Skip("the pip of the prepared environment is needed")
 	}
-	if left := environments(t, cache); len(left) != 0 {
-		t.Errorf("left behind: %q, want none", left)
+	t.Setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
+	t.Setenv("PIP_EXTRA_INDEX_URL", "")
+	t.Setenv("PIP_RETRIES", "0")
+	directory := t.TempDir()
+	log := filepath.Join(directory, "pip.log")
+	build := builder{directory: directory}
+	err = build.command(t.Context(), nil, env.Python, "-m", "pip", "install", "--no-input", "--log="+log, "--target", directory, "e2bctl-no-such-package==1.0")
+	if err == nil {
+		t.Fatal("pip read an index that nobody serves")
+	}
+	const want = "http://127.0.0.1:1/simple/e2bctl-no-such-package/: connection error: "
+	if err := unreadIndex(log); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Connection refused") {
+		t.Errorf("unreadIndex = %v, want %q and the reason", err, want)
 	}
 }
 

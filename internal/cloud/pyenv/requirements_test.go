@@ -1,6 +1,10 @@
 package pyenv
 
 import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -95,5 +99,22 @@ func TestLineWriter(t *testing.T) {
 	want := []string{"one", "two", strings.Repeat("x", maxLine)}
 	if strings.Join(lines, "|") != strings.Join(want, "|") {
 		t.Errorf("%d lines, want %d", len(lines), len(want))
+	}
+}
+
+// TestAdvice checks that the driver's advice about a missing module knows what Ensure
+// installs.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	driver, err := os.ReadFile(filepath.Join("..", "kernel", "python", "_e2bctl_kernel", "errors.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pairs []string
+	for _, module := range modules {
+		pairs = append(pairs, fmt.Sprintf("%q: %q", module.name, cmp.Or(module.distribution, strings.ToLower(module.name))))
+	}
+	if want := "PREPARED = {" + strings.Join(pairs, ", ") + "}\n"; !strings.Contains(string(driver), want) {
+		t.Errorf("errors.py: got another list, want %s", want)
 	}
 }

@@ -24,6 +24,9 @@ func (t *tail) Write(data []byte) (int, error) {
 
 var credentials = lazyregexp.New(`://[^/@\s]*@`)
 
+// withoutCredentials removes the user and password of every address in text.
+func withoutCredentials(text string) string { return credentials().ReplaceAllString(text, "://") }
+
 // suffix returns ": " and the kept lines, joined, without the credentials that
 // an index's address may contain; it returns "" if nothing was written.
 func (t *tail) suffix() string {
@@ -35,5 +38,5 @@ func (t *tail) suffix() string {
 	if len(lines) == 0 {
 		return ""
 	}
-	return ": " + credentials().ReplaceAllString(strings.Join(lines, "; "), "://")
+	return ": " + withoutCredentials(strings.Join(lines, "; "))
 }

@@ -1,6 +1,7 @@
 package pyenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,9 +239,10 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		return fmt.Errorf("python: write the list of packages: %w", err)
 	}
 	python := venvPython(b.directory)
+	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
 		python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-input",
-		"--disable-pip-version-check", "--progress-bar=off", "-r", list,
+		"--disable-pip-version-check", "--progress-bar=off", "--log=" + log, "-r", list,
 	}
 	b.report.stage("fetching", total)
 	err := b.command(ctx, func(line string) {
@@ -251,8 +253,9 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		}
 	}, pip...)
 	if err != nil {
-		return err
+		return cmp.Or(unreadIndex(log), err)
 	}
+	_ = os.Remove(log) // megabytes that nobody reads
 	b.report.stage("looking for fonts", 0)
 	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
 	if err := b.command(ctx, nil, python, "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {

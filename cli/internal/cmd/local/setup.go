@@ -24,9 +24,10 @@ func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
 		Long: `Prepare the Python that local sandboxes run: IPython, numpy, pandas, matplotlib,
 pillow and requests, in an environment of their own in your cache directory. The
 first time takes a minute and needs a network; later it returns at once. If it
-cannot be made, sandboxes run the Python of this machine as it is, and the reason
-is printed. Environments of other versions of e2bctl are removed after 30 days
-without use, and one that other users can write to is replaced.`,
+cannot be made, the reason is printed and the status is 1; sandboxes then run the
+Python of this machine as it is. Environments of other versions of e2bctl are
+removed after 30 days without use, and one that other users can write to is
+replaced.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return setupRun(cmd.Context(), &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})

@@ -1,4 +1,5 @@
 """The content of the errors that clients get."""
+import importlib.util
 
 # The maximum length in characters of an exception's text and of each part of its traceback.
 MAX_ERROR = 1 << 20
@@ -6,6 +7,26 @@ MAX_ERROR = 1 << 20
 
 class StdinNotImplementedError(NotImplementedError):
     """Raised by input() if no client can answer. It has the name of IPython's class."""
+
+
+# The modules that `e2bctl local setup` installs, with what pip calls those that have
+# another name there.
+PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests"}
+
+
+def advise(error):
+    """Adds to the text of an exception what to do about a module that is missing only
+    because nobody has prepared this Python."""
+    if not isinstance(error, ModuleNotFoundError) or not isinstance(error.msg, str):
+        return
+    module = str(error.name).partition(".")[0]
+    try:
+        missing = module in PREPARED and importlib.util.find_spec(module) is None
+    except Exception:
+        return  # the cell has replaced the module or the finders
+    advice = "; run `e2bctl local setup` on the machine of the local cloud (local.Setup in Go) and start it again, or in this sandbox: pip install "
+    if missing and advice not in error.msg:
+        error.msg += advice + PREPARED[module]
 
 
 def failure(error, trace):

@@ -23,7 +23,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from . import formatters, images
-from .errors import failure
+from .errors import advise, failure
 from .tasks import run_task
 
 
@@ -99,6 +99,7 @@ class Shell(InteractiveShell):
         etype, error, frames = self._get_exc_info(exc_tuple)
         if self.kernel.wire.forked:  # a child that the cell forked: it ends here, without a client to tell
             os._exit(1)
+        advise(error)
         chain = _chain(error)
         if any(isinstance(e, GROUP) for e in chain):  # IPython would print those
             self._showtraceback(etype, error, _plainly(error, frames))

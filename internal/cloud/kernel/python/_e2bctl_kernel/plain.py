@@ -8,7 +8,7 @@ import textwrap
 import traceback
 import types
 
-from .errors import failure
+from .errors import advise, failure
 from .tasks import run_task
 
 
@@ -47,6 +47,7 @@ class Engine:
                 data, metadata = describe(value)
                 self.kernel.display("execute_result", data, metadata, execution_count=self._count)
         except BaseException as error:
+            advise(error)
             content = failure(error, self._traceback(error))
             self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=self._count)

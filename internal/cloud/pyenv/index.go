@@ -1,0 +1,33 @@
+package pyenv
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// unread matches the lines of pip's log about a page of the index that it went on
+// without.
+var unread = lazyregexp.New(`(?m)Could not fetch URL (\S+): (.+) - skipping$`)
+
+// unreadIndex returns an error that says why pip could not read the index, or nil if
+// its log does not say so. pip itself only says, after that, that it found no
+// matching distribution. A page that does not exist is the index's answer: it does
+// not have the package.
+func unreadIndex(log string) error {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return nil //nolint:nilerr // what pip wrote to stderr has to do
+	}
+	for _, match := range unread().FindAllSubmatch(text, -1) {
+		page, reason := string(match[1]), string(match[2])
+		if strings.HasPrefix(reason, "404 ") {
+			continue
+		}
+		return fmt.Errorf("python: pip cannot read the package index: %s: %s; check the network, and PIP_INDEX_URL, HTTPS_PROXY and PIP_CERT if this machine needs them",
+			withoutCredentials(page), withoutCredentials(reason))
+	}
+	return nil
+}
