@@ -51,7 +51,8 @@ func (name errNoKernel) Error() string {
 
 // kernelFor returns the kernel that runs a language: nil for the driver's Python,
 // an installed Jupyter kernel for any other language. JavaScript and TypeScript run
-// in the kernel "javascript", or else in Deno's. The error may be errNoKernel.
+// in the kernel "javascript", or else in Deno's; R's own installer calls its kernel
+// "ir". The error may be errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {
@@ -59,6 +60,8 @@ func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 		return nil, nil //nolint:nilnil // nil stands for the driver's Python
 	case "javascript", "typescript":
 		names = []string{"javascript", "deno"}
+	case "r":
+		names = []string{"r", "ir"}
 	}
 	specs, err := s.kernelspecs()
 	if err != nil {
