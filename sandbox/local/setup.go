@@ -54,7 +54,7 @@ type SetupOption func(*pyenv.Packages)
 // WithFullPackages chooses what the service's template code-interpreter-v1 has: some
 // forty packages at its versions, and kernels of Bash, JavaScript and TypeScript. The
 // versions are the service's for Python 3.11 to 3.13, and the nearest for others. It
-// downloads about 700 MB. false goes back to the short list.
+// downloads about 450 MB. false goes back to the short list.
 func WithFullPackages(full bool) SetupOption {
 	return func(p *pyenv.Packages) { p.Full = full }
 }

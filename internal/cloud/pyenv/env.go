@@ -61,10 +61,11 @@ type Env struct {
 // else the prepared environment, else a python3 with IPython, else any python3.
 // It runs the candidates to find out about them, and installs nothing. If it
 // returns the prepared environment, it records there that the environment is in
-// use. Of several it prefers the one with the packages that were chosen last. A prepared environment that users other than this one and root can change
-// is not used; the Note of the Env returned instead says so. Find returns
-// [ErrNoPython] when there is none, and an error that names the file when
-// E2BCTL_PYTHON does not work.
+// use. Of several it prefers the one with the packages that were chosen last. A
+// prepared environment that users other than this one and root can change is not
+// used; the Note of the Env returned instead says so. Find returns [ErrNoPython]
+// when there is none, and an error that names the file when E2BCTL_PYTHON does not
+// work.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -93,10 +94,11 @@ func Find(ctx context.Context) (*Env, error) {
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
 // environment with the packages that [EnsurePackages] was given last. If that does
-// not exist, Ensure creates it first, which downloads about 80 MB and takes a minute. Processes that call Ensure at the same time wait
-// for the one that is creating it. If it cannot be created, Ensure returns an error
-// that says why; [Find] then returns what sandboxes run without it. Progress is
-// written to progress as lines, or as a bar when it is a terminal; nil is silent.
+// not exist, Ensure creates it first, which downloads about 80 MB and takes a
+// minute. Processes that call Ensure at the same time wait for the one that is
+// creating it. If it cannot be created, Ensure returns an error that says why;
+// [Find] then returns what sandboxes run without it. Progress is written to progress
+// as lines, or as a bar when it is a terminal; nil is silent.
 //
 // Regardless of the umask, nobody else can write to what Ensure creates, or read
 // what it creates for an ordinary user. An environment that others can change is
@@ -112,18 +114,20 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 		return env, err
 	}
 	c, err := readChoice()
-	if err == nil {
-		c, err = newChoice(c.Packages) // the file may have changed
-	}
 	if err != nil {
 		return nil, err
+	}
+	// The file may have changed. One that can no longer be read does not take away
+	// the environment that was made from it.
+	if now, err := newChoice(c.Packages); err == nil {
+		c = now
 	}
 	return ensure(ctx, progress, c)
 }
 
 // EnsurePackages does what [Ensure] does, for these packages instead of those that
 // were chosen before. They are what [Find] and [Ensure] return from now on. The full
-// list downloads about 700 MB. The packages of a file of the user's own are installed
+// list downloads about 450 MB. The packages of a file of the user's own are installed
 // after those of the list, whose versions they may change, as this user and by pip's
 // rules: where there is no wheel, pip builds one from the source. A file that changed
 // counts at the next call. EnsurePackages returns an error if E2BCTL_PYTHON names a

@@ -143,6 +143,10 @@ func TestPackagesAreChosen(t *testing.T) {
 	if err != nil || changed.Python == mine.Python {
 		t.Errorf("Ensure after the file changed: got %+v, %v; want another environment", changed, err)
 	}
+	if err := os.Remove(list); err != nil {
+		t.Fatal(err)
+	}
+	found("after the file went", changed)
 	// What was chosen may not be there, as after an update of this program.
 	if err := os.Remove(filepath.Join(filepath.Dir(filepath.Dir(changed.Python)), marker)); err != nil {
 		t.Fatal(err)

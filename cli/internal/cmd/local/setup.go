@@ -35,7 +35,7 @@ removed after 30 days without use, and one that other users can write to is
 replaced.
 
 With --full it holds what the service's template code-interpreter-v1 does, at its
-versions, and kernels of Bash, JavaScript and TypeScript: 700 MB to download. With
+versions, and kernels of Bash, JavaScript and TypeScript: 450 MB to download. With
 --packages it holds the packages of a requirements file, too, which pip installs as
 you. The choice stays until the next one; --full=false goes back to the short list.
 
