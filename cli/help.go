@@ -22,7 +22,8 @@ const environmentHelp = `Settings come from these places; the first one that has
   E2B_SANDBOX_URL   one address for all sandboxes, when there is one
   E2BCTL_LOCAL      1 turns --local on for every command that has it
   E2BCTL_PYTHON     the python3 of local sandboxes
-  XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept
+  XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;
+                    else your cache directory, else one of yours in TMPDIR
   HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as in other programs
 
 An address from ./.env together with a key from the environment is refused: a

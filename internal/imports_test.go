@@ -45,7 +45,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
 	"cli/internal/cmdutil":     "cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":  "api sandbox",
+	"cli/internal/localcloud":  "api sandbox internal/privatedir",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
@@ -88,6 +88,7 @@ var imports = map[string]string{
 	"internal/kernelconn":                       "api internal/boundjson internal/clip internal/jupyter internal/protocol",
 	"internal/lazyregexp":                       "",
 	"internal/pip":                              "internal/clip internal/lazyregexp",
+	"internal/privatedir":                       "",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
 	"internal/relaytest":                        "",
@@ -96,7 +97,7 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/privatedir internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
@@ -108,7 +109,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/place" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
-		" internal/cloud/pty internal/cloud/survey internal/protocol",
+		" internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
@@ -142,10 +143,11 @@ var imports = map[string]string{
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
-	"internal/cloud/pyenv":                   "internal/lazyregexp",
+	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
+	"internal/cloud/shortage":   "",
 	"internal/cloud/survey":     "",
 }
 

@@ -43,7 +43,7 @@ const (
 type Options struct {
 	Address      string           // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Key          string           // API key; "": a new one
-	Dir          string           // private directory that holds the instances; "": one in the user's cache
+	Dir          string           // private directory that holds the instances; "": one of this user's
 	Isolation    engine.Isolation // "": the best this machine supports
 	Agent        string           // program to run as agent; "": this one
 	Python       *pyenv.Env       // what kernels run; nil: search for one

@@ -6,20 +6,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
 // newInstanceDir creates the directory of one cloud below parent, which must
-// belong to the user. If the cloud crashes, the next one with the same parent
+// belong to the user; "" stands for a directory of e2bctl's own. If the cloud crashes, the next one with the same parent
 // finds and removes what was left there.
 func newInstanceDir(parent string) (string, error) {
 	if parent == "" {
-		if cache, err := os.UserCacheDir(); err == nil {
-			parent = filepath.Join(cache, "e2bctl", "run")
-		} else {
-			parent = filepath.Join(os.TempDir(), "e2bctl-"+strconv.Itoa(os.Geteuid()))
+		var err error
+		if parent, err = privatedir.Make("run", privatedir.Cache, privatedir.Runtime, privatedir.Temporary); err != nil {
+			return "", fmt.Errorf("cloud: directory for instances: %w", err)
 		}
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {

@@ -137,7 +137,7 @@ PIECES}
 `
 
 // buildAndRun builds a program of this module, runs it with more variables, and
-// returns what it printed.
+// returns what it printed to stdout.
 func buildAndRun(t *testing.T, program string, env ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -152,9 +152,11 @@ func buildAndRun(t *testing.T, program string, env ...string) string {
 	}
 	cmd := exec.CommandContext(t.Context(), binary)
 	cmd.Env = append(os.Environ(), append(env, "TMPDIR="+dir)...)
-	out, err := cmd.CombinedOutput()
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("running it: %v\n%s", err, out)
+		t.Fatalf("running it: %v\n%s%s", err, out, errs.String())
 	}
 	return string(out)
 }

@@ -1,6 +1,9 @@
 // Package local starts an E2B-compatible cloud inside this process and hands
 // back the options that point package sandbox at it:
 //
+//	if _, err := local.Setup(ctx, os.Stderr); err != nil {
+//		log.Print(err) // sandboxes then run the python3 of this machine as it is
+//	}
 //	cloud, err := local.Start(ctx)
 //	if err != nil {
 //		return err
@@ -23,8 +26,13 @@
 //
 // # What it needs
 //
-// Sandboxes run a Python of this machine: the environment that "e2bctl local
-// setup" prepares, or else the python3 of this machine. E2BCTL_PYTHON names another.
+// Sandboxes run a Python of this machine: the environment that [Setup] or "e2bctl local
+// setup" prepares once, or else the python3 of this machine. E2BCTL_PYTHON names another.
+// Start logs what the Python lacks; without any, commands and files work, and code
+// fails with an error that says what to install.
+//
+// What must be private is in the user's cache directory, or where that cannot be written
+// to in XDG_RUNTIME_DIR or a directory of this user in the temporary one.
 //
 // Where the machine refuses namespaces, Start uses the next best isolation that
 // protects this user's processes, and never plain processes unless

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -14,6 +15,24 @@ import (
 )
 
 func TestExamples(t *testing.T) { exampletest.Check(t) }
+
+// The Python of sandboxes is prepared once per machine, which takes a minute; later
+// Setup returns at once.
+func ExampleSetup() {
+	ctx := context.Background()
+	python, err := local.Setup(ctx, os.Stderr)
+	if err != nil {
+		fmt.Println(err) // sandboxes then run the python3 of this machine as it is
+		return
+	}
+	fmt.Println(python.Level, python.Path)
+	cloud, err := local.Start(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+}
 
 func ExampleStart() {
 	ctx := context.Background()

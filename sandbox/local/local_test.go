@@ -37,6 +37,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if limit := os.Getenv(limitVariable); limit != "" {
+		if err := startLimited(os.Stdout, limit); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -6,6 +6,16 @@
 //		...
 //	}
 //
+// The Python of the sandboxes is prepared once per machine; without that, New logs to
+// the test what it lacks:
+//
+//	func TestMain(m *testing.M) {
+//		if _, err := local.Setup(context.Background(), os.Stderr); err != nil {
+//			log.Print(err)
+//		}
+//		m.Run()
+//	}
+//
 // Each cloud has its own address, key and sandboxes, so tests may run in
 // parallel. Nothing has to be closed.
 package sandboxtest

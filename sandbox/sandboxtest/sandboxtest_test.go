@@ -3,6 +3,7 @@ package sandboxtest_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"runtime"
@@ -73,6 +74,29 @@ func TestSetenv(t *testing.T) {
 		t.Error("after its test the key is not the one of before")
 	}
 }
+
+// TestNewLogs checks that the test is told what the Python of its sandboxes lacks.
+func TestNewLogs(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without the prepared Python
+	t.Setenv("E2BCTL_PYTHON", "")
+	python, err := local.FindPython(t.Context())
+	if err != nil || python.Note == "" {
+		t.Skipf("this machine's own Python lacks nothing, or there is none: %v", err)
+	}
+	log := &logged{TB: t}
+	sandboxtest.New(log)
+	if got := log.text.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, python.Note[strings.LastIndex(python.Note, "lacks "):]) {
+		t.Errorf("got the log %q, want a warning with %q", got, python.Note)
+	}
+}
+
+// logged is a test whose log is kept.
+type logged struct {
+	testing.TB
+	text strings.Builder
+}
+
+func (t *logged) Output() io.Writer { return &t.text }
 
 // expected is a test in which failures are expected.
 type expected struct {

@@ -125,13 +125,7 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud
 	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
-	record, err = place.StartBackground(ctx, 0, autoIdle)
-	if err != nil {
-		// Another command may have started one first.
-		if other, readErr := place.Read(); readErr == nil {
-			return other, nil
-		}
-	}
+	record, _, err = place.Background(ctx, 0, autoIdle)
 	return record, err
 }
 

@@ -15,12 +15,57 @@ import (
 	"time"
 )
 
-// StartBackground runs `local up` in a session of its own and returns when it
-// is ready. Cancelling ctx before that ends the process.
-func (p Place) StartBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
-	if pid, err := p.holder(); err != nil || pid != 0 {
-		return Record{}, errors.Join(err, p.conflict())
+// Background returns the local cloud that runs or is just starting, and found true;
+// where there is none it starts one and returns when it is ready. It fails with a
+// *ConflictError if the one that runs has another port; port 0 is any.
+func (p Place) Background(ctx context.Context, port uint16, idle time.Duration) (record Record, found bool, err error) {
+	record, err = p.await(ctx)
+	found = err == nil
+	if errors.Is(err, ErrNone) {
+		if record, err = p.startBackground(ctx, port, idle); err != nil && ctx.Err() == nil {
+			// Another command may have started one first.
+			if other, awaitErr := p.await(ctx); awaitErr == nil {
+				record, found, err = other, true, nil
+			}
+		}
 	}
+	if found && port != 0 && !strings.HasSuffix(record.URL, ":"+strconv.Itoa(int(port))) {
+		return Record{}, false, &ConflictError{URL: record.URL}
+	}
+	return record, found, err
+}
+
+// await returns the record of the running local cloud. While one starts or ends it
+// waits, no longer than startWait; it returns ErrNone if there is none then.
+func (p Place) await(ctx context.Context) (Record, error) {
+	patience := time.NewTimer(startWait)
+	defer patience.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		record, err := p.Read()
+		if !errors.Is(err, ErrNone) {
+			return record, err
+		}
+		if pid, err := p.holder(); err != nil || pid == 0 {
+			return Record{}, errors.Join(err, ErrNone)
+		}
+		select {
+		case <-tick.C:
+		case <-patience.C:
+			return Record{}, &ConflictError{}
+		case <-ctx.Done():
+			return Record{}, context.Cause(ctx)
+		}
+	}
+}
+
+// startWait is how long a local cloud may take to start.
+const startWait = 20 * time.Second
+
+// startBackground runs `local up` in a session of its own and returns when it
+// is ready. Cancelling ctx before that ends the process.
+func (p Place) startBackground(ctx context.Context, port uint16, idle time.Duration) (Record, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return Record{}, err

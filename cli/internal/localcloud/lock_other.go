@@ -11,9 +11,4 @@ import (
 func lockFile(*os.File) (bool, error)  { return true, nil }
 func lockHolder(*os.File) (int, error) { return 0, nil }
 
-func ownDirectory(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.IsDir()
-}
-
 func ownSession() *syscall.SysProcAttr { return nil }

@@ -36,15 +36,5 @@ func lockHolder(file *os.File) (int, error) {
 	return int(lock.Pid), nil
 }
 
-// ownDirectory reports whether only this user can write to dir.
-func ownDirectory(dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
-		return false
-	}
-	status, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(status.Uid) == os.Getuid()
-}
-
 // ownSession lets a process outlive the terminal that it was started from.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

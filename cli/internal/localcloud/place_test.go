@@ -104,6 +104,16 @@ func TestRunningCloud(t *testing.T) {
 	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.URL != testRecord.URL {
 		t.Errorf("Claim: %v, want a conflict with %s", err, testRecord.URL)
 	}
+	for _, port := range []uint16{0, 3999} {
+		got, found, err := place.Background(t.Context(), port, 0)
+		if diff := cmp.Diff(testRecord, got); diff != "" || !found || err != nil {
+			t.Errorf("Background on port %d: found %v, %v, the record (-want +got):\n%s", port, found, err, diff)
+		}
+	}
+	_, _, err = place.Background(t.Context(), 999, 0)
+	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.URL != testRecord.URL {
+		t.Errorf("Background on another port: %v, want a conflict with %s", err, testRecord.URL)
+	}
 
 	if err := os.WriteFile(place.recordFile(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/privatedir"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -22,6 +23,8 @@ type Record struct {
 	Key       string   `json:"apiKey"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
+	// PythonNote is what the Python of its sandboxes lacks.
+	PythonNote string `json:"pythonNote,omitempty"`
 }
 
 // ErrNone means that no local cloud is running.
@@ -45,23 +48,11 @@ type Place struct{ dir string }
 
 // Find returns the place of this user, which exists once Find has returned.
 func Find() (Place, error) {
-	base := os.Getenv("XDG_RUNTIME_DIR")
-	// After su or sudo the variable can name another user's directory.
-	if base == "" || !ownDirectory(base) {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return Place{}, fmt.Errorf("finding the directory for the address of a local cloud: %w; set XDG_RUNTIME_DIR or HOME", err)
-		}
-		base = cache
+	dir, err := privatedir.Make("local", privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
+	if err != nil {
+		return Place{}, fmt.Errorf("the address and key of a local cloud: %w", err)
 	}
-	place := Place{dir: filepath.Join(base, "e2bctl", "local")}
-	if err := os.MkdirAll(place.dir, 0o700); err != nil {
-		return Place{}, err
-	}
-	if !ownDirectory(place.dir) {
-		return Place{}, fmt.Errorf("other users can write to %s; it holds a key and must be yours alone (chmod 700)", place.dir)
-	}
-	return place, nil
+	return Place{dir}, nil
 }
 
 func (p Place) recordFile() string { return filepath.Join(p.dir, "cloud.json") }

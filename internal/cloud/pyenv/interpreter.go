@@ -2,6 +2,7 @@ package pyenv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // probe is the program that is run to ask an interpreter about itself. A python3 on
@@ -72,17 +75,28 @@ func below(path, directory string) bool {
 }
 
 // candidates asks the interpreters at the places where a python3 may be; those that
-// do not work or are too old are left out. It fails only when ctx ends.
+// do not work or are too old are left out. It fails when ctx ends, and when none was
+// found because there were too few processes, files or memory to ask one.
 func candidates(ctx context.Context) ([]*interpreter, error) {
-	var found []*interpreter
+	var (
+		found []*interpreter
+		short error
+	)
 	for _, name := range []string{"python3", "/usr/bin/python3", "/usr/local/bin/python3"} {
 		candidate, err := ask(ctx, name)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("python: look for an interpreter: %w", context.Cause(ctx))
 		}
-		if err == nil && !slices.ContainsFunc(found, func(other *interpreter) bool { return other.Executable == candidate.Executable }) {
+		if err != nil {
+			short = cmp.Or(short, shortage.Of(err))
+			continue
+		}
+		if !slices.ContainsFunc(found, func(other *interpreter) bool { return other.Executable == candidate.Executable }) {
 			found = append(found, candidate)
 		}
+	}
+	if len(found) == 0 && short != nil {
+		return nil, fmt.Errorf("python: look for an interpreter: %w", short)
 	}
 	return found, nil
 }

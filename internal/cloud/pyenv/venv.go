@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -68,7 +69,13 @@ func findVenv(ctx context.Context, c choice) (*Env, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, context.Cause(ctx))
 		}
-		if err == nil && found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
+		if err != nil {
+			if short := shortage.Of(err); short != nil {
+				return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, short)
+			}
+			continue
+		}
+		if found.has("IPython") && (newest == nil || slices.Compare(found.Numbers[:], newest.Numbers[:]) > 0) {
 			newest = found
 		}
 	}

@@ -31,7 +31,10 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 		Short: "Run the local cloud",
 		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 only and has
-a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
+a fresh key. When it ends, by whatever signal, its sandboxes end with it.
+
+With --background it is left running; where one runs already, its variables are
+printed, and its --idle stays as it is.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   eval "$(e2bctl local up --background)"`,
@@ -44,7 +47,7 @@ a fresh key. When it ends, by whatever signal, its sandboxes end with it.`,
 		},
 	}
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
-	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready; end it with e2bctl local down")
+	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
 	return cmd
 }
@@ -67,26 +70,35 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Isolation: string(cloud.Isolation()), Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Env: cloud.Env()}
+	report := cloud.Report()
+	record.Isolation, record.PythonNote = string(report.Isolation), report.PythonNote
 	if err := place.Publish(record); err != nil {
 		return err
 	}
-	if err := announce(f, record); err != nil {
+	if err := opts.announce(record, "local cloud on ", "Ctrl-C ends it and its sandboxes"); err != nil {
 		return err
-	}
-	if !f.Quiet() {
-		fmt.Fprintf(f.IO.Err, "local cloud on %s, isolation: %s; Ctrl-C ends it and its sandboxes\n", record.URL, record.Isolation)
 	}
 	return opts.wait(ctx, cloud)
 }
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
-// for a shell.
-func announce(f *cmdutil.Factory, record localcloud.Record) error {
+// for a shell. A sentence on stderr adds its state, how it is ended and what its
+// Python lacks.
+func (o *upOptions) announce(record localcloud.Record, state, end string) error {
+	f := o.Factory
+	write := func() error { return writeExports(f.IO.Out, record) }
 	if f.JSON() {
-		return json.NewEncoder(f.IO.Out).Encode(record)
+		write = func() error { return json.NewEncoder(f.IO.Out).Encode(record) }
 	}
-	return writeExports(f.IO.Out, record)
+	if err := write(); err != nil || f.Quiet() {
+		return err
+	}
+	fmt.Fprintf(f.IO.Err, "%s%s, isolation: %s; %s\n", state, record.URL, record.Isolation, end)
+	if record.PythonNote != "" {
+		fmt.Fprintln(f.IO.Err, "its Python: "+cmdutil.Printable(record.PythonNote))
+	}
+	return nil
 }
 
 // wait returns when ctx ends, the cloud breaks or it has been idle for long
@@ -127,21 +139,19 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	}
 }
 
-// upBackground starts another process that runs the cloud.
+// upBackground starts another process that runs the cloud, unless there is one.
 func upBackground(ctx context.Context, opts *upOptions) error {
 	place, err := localcloud.Find()
 	if err != nil {
 		return err
 	}
-	record, err := place.StartBackground(ctx, opts.Port, time.Duration(opts.Idle))
+	record, found, err := place.Background(ctx, opts.Port, time.Duration(opts.Idle))
 	if err != nil {
 		return err
 	}
-	if err := announce(opts.Factory, record); err != nil {
-		return err
+	state := "local cloud on "
+	if found {
+		state = "the local cloud already runs on "
 	}
-	if !opts.Factory.Quiet() {
-		fmt.Fprintf(opts.Factory.IO.Err, "local cloud on %s, isolation: %s; e2bctl local down ends it\n", record.URL, record.Isolation)
-	}
-	return nil
+	return opts.announce(record, state, "e2bctl local down ends it")
 }

@@ -87,7 +87,11 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
 	if s.room.level == engine.Full { // at the other levels all processes of the id count
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, uint64(s.limits.Processes)})
+		var own unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+			return nil, os.NewSyscallError("getrlimit", err)
+		}
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, min(uint64(s.limits.Processes), own.Max)})
 	}
 	return limits, nil
 }

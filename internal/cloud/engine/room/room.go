@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -84,6 +85,7 @@ type Room struct {
 	stop          func() error  // ends the room, and says why processes may be left
 	done          chan struct{} // closed when the room has ended and its sandboxes know
 	stderr        sync.WaitGroup
+	said          strings.Builder // the beginning of what came from stderr; complete when stderr is done
 	close         func() error
 
 	counted    counter.Maxima // what this user may have, to be divided
@@ -102,14 +104,20 @@ type Room struct {
 	sandboxes map[uint64]*Sandbox // those not yet closed
 }
 
+// maxSaid bounds what is kept of the room's stderr.
+const maxSaid = 4 << 10
+
 // logStderr logs what the room and the agents write to stderr, which is what a Go
-// program prints when it panics.
+// program prints when it panics. It keeps the first lines, which have the reason.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4<<10)
 	for {
 		line, err := lines.ReadSlice('\n') // a longer line comes in pieces
 		if len(line) > 0 {
+			if r.said.Len() < maxSaid {
+				r.said.Write(line)
+			}
 			r.options.Logger.DebugContext(context.Background(), "from the room", "line", string(line))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

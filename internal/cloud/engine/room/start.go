@@ -3,6 +3,7 @@
 package room
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -24,6 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // Start makes the room, after it has tried once that the machine supports what the
@@ -85,7 +87,7 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 		return fmt.Errorf("room: start: open the agent: %w", err)
 	}
 	if err := r.startKeeper(ctx); err != nil {
-		return fmt.Errorf("room: start: start the keeper: %w", err)
+		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
 	}
 	levels := []engine.Isolation{o.Isolation}
 	if o.Isolation == engine.Auto {
@@ -103,6 +105,10 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 		_ = r.endRoom() // the reason why the level could not be started says more
 		if ctx.Err() != nil {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
+		}
+		// Another level would need as much, and would hide the reason.
+		if short := shortage.Because(err, err.Error()+r.said.String()); short != nil {
+			return fmt.Errorf("room: start: %w", short)
 		}
 		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: level, Err: err})
 	}
@@ -217,6 +223,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 		from.Close()
 		return err
 	}
+	r.said.Reset()
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.control, r.done, r.closed = process, conn, nil, false
 	r.stop = sync.OnceValue(func() error { return stopRoom(process, conn, guard) })

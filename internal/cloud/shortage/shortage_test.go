@@ -1,0 +1,44 @@
+package shortage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		err  error
+		want string // the beginning; "" for no shortage
+	}{
+		{fmt.Errorf("run x: %w", &os.PathError{Op: "fork/exec", Path: "/x", Err: syscall.EAGAIN}), "this user can have no more processes"},
+		{errors.New("bash: fork: retry: Resource temporarily unavailable"), "this user can have no more processes"},
+		{errors.New("runtime: failed to create new OS thread (have 5 already; errno=11)"), "this user can have no more processes"},
+		{os.NewSyscallError("pipe2", syscall.EMFILE), "no more files can be opened"},
+		{os.NewSyscallError("open", syscall.ENFILE), "no more files can be opened"},
+		{errors.New("OSError: [Errno 24] Too many open files: '/x'"), "no more files can be opened"},
+		{os.NewSyscallError("fork", syscall.ENOMEM), "there is not enough memory"},
+		{os.NewSyscallError("unshare", syscall.EPERM), ""},
+		{os.NewSyscallError("unshare", syscall.ENOSPC), ""}, // of namespaces there are none left: the machine allows no more
+	}
+	for _, test := range tests {
+		switch got := Of(test.err); {
+		case test.want == "" && got != nil:
+			t.Errorf("%v: got %v, want no shortage", test.err, got)
+		case test.want == "":
+		case got == nil || !strings.HasPrefix(got.Error(), test.want) || !errors.Is(got, test.err):
+			t.Errorf("%v: got %v, want %q that wraps it", test.err, got, test.want)
+		}
+	}
+	ended := errors.New("the process ended")
+	if got := Because(ended, "panic: nothing of it"); got != nil {
+		t.Errorf("got %v, want no shortage", got)
+	}
+	if got := Because(ended, "SIGABRT\nruntime/cgo: pthread_create failed: Resource temporarily unavailable\n"); !errors.Is(got, ended) {
+		t.Errorf("got %v, want an error that wraps %v", got, ended)
+	}
+}

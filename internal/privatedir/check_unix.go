@@ -1,0 +1,23 @@
+//go:build unix
+
+package privatedir
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// check returns an error unless dir is a directory of this user that no other can
+// write to.
+func check(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || info.Mode().Perm()&0o022 != 0 || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s must be a directory of this user that no other can write to (chmod 700)", dir)
+	}
+	return nil
+}

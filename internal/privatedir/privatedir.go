@@ -1,0 +1,77 @@
+// Package privatedir finds a directory for files that no other user may write, also
+// where the home directory does not exist or cannot be written to.
+package privatedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Base is where directories may be made.
+type Base struct {
+	name string // in errors
+	find func() (string, error)
+}
+
+// The bases. Each has a directory of its own for e2bctl.
+var (
+	// Cache is in the user's cache directory.
+	Cache = Base{"the cache directory", func() (string, error) {
+		cache, err := os.UserCacheDir()
+		return filepath.Join(cache, "e2bctl"), err
+	}}
+	// Runtime is in XDG_RUNTIME_DIR, unless that is another user's: after su or sudo
+	// it can be.
+	Runtime = Base{"XDG_RUNTIME_DIR", func() (string, error) {
+		runtime := os.Getenv("XDG_RUNTIME_DIR")
+		if runtime == "" {
+			return "", errors.New("it is not set")
+		}
+		return filepath.Join(runtime, "e2bctl"), check(runtime)
+	}}
+	// Temporary is in the directory for temporary files, which all users share.
+	Temporary = Base{"the temporary directory", func() (string, error) {
+		base := filepath.Join(os.TempDir(), fmt.Sprintf("e2bctl-%d", os.Geteuid()))
+		if err := os.Mkdir(base, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+		return base, check(base)
+	}}
+)
+
+// Make returns the directory called name in the first of the bases in which this
+// process can write to it, and creates it if it does not exist. A directory that
+// others can write to is an error, and so is one in none of the bases.
+func Make(name string, bases ...Base) (string, error) {
+	var refused []string
+	for _, base := range bases {
+		dir, err := base.find()
+		if err == nil {
+			dir = filepath.Join(dir, name)
+			err = try(dir)
+		}
+		if err == nil {
+			return dir, check(dir)
+		}
+		refused = append(refused, fmt.Sprintf("%s: %v", base.name, err))
+	}
+	return "", fmt.Errorf("no directory can be made: %s; set XDG_RUNTIME_DIR or TMPDIR to a directory of your own", strings.Join(refused, "; "))
+}
+
+// try makes dir, and finds out whether files can be made in it.
+func try(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%s is not an absolute path", dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, ".try-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// limitVariable makes this program start a cloud under a resource limit: its number
+// and its value.
+const limitVariable = "LOCAL_TEST_LIMIT"
+
+// TestShortage checks that a cloud that cannot start because this process may open too
+// few files says that, and not that there is no Python or no isolation; and that
+// a user who may have fewer processes than a sandbox has full isolation all the same.
+func TestShortage(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name         string
+		limit, value int
+		want         string
+	}{
+		{"too few files for Python", unix.RLIMIT_NOFILE, 12, "no more files can be opened; raise ulimit -n: run /"},
+		{"too few files for the room", unix.RLIMIT_NOFILE, 20, "no more files can be opened; raise ulimit -n: "},
+		{"few processes", unix.RLIMIT_NPROC, 900, "isolation full"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", limitVariable, tt.limit, tt.value))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if text := string(out); !strings.Contains(text, tt.want) || strings.Contains(text, "no isolation") {
+				t.Errorf("got %s, want %q", text, tt.want)
+			}
+		})
+	}
+}
+
+// startLimited starts a cloud under a limit, and writes how it went.
+func startLimited(w io.Writer, limit string) error {
+	var number, value int
+	if _, err := fmt.Sscan(limit, &number, &value); err != nil {
+		return err
+	}
+	if err := unix.Setrlimit(number, &unix.Rlimit{Cur: uint64(value), Max: uint64(value)}); err != nil {
+		return err
+	}
+	cloud, err := local.Start(context.Background())
+	if err != nil {
+		fmt.Fprintln(w, err)
+		return nil
+	}
+	fmt.Fprintln(w, "isolation", cloud.Isolation())
+	return cloud.Close()
+}
