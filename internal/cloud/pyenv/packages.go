@@ -33,7 +33,8 @@ type choice struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// readChoice returns what was chosen: the zero value if nothing was.
+// readChoice returns what was chosen: the zero value if nothing was, or if there is
+// no cache that could be read.
 func readChoice() (choice, error) {
 	var c choice
 	cache, err := cacheDirectory()
@@ -42,13 +43,10 @@ func readChoice() (choice, error) {
 	}
 	name := filepath.Join(cache, chosen)
 	content, err := os.ReadFile(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return c, nil
-	case err == nil:
-		err = json.Unmarshal(content, &c)
-	}
 	if err != nil {
+		return c, nil //nolint:nilerr // making the environment tells what is wrong with the cache
+	}
+	if err := json.Unmarshal(content, &c); err != nil {
 		return c, fmt.Errorf("python: read which packages were chosen from %s: %w; remove it, and run `e2bctl local setup`", name, err)
 	}
 	return c, nil

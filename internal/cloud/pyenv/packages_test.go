@@ -185,6 +185,17 @@ func TestPackagesAreRefused(t *testing.T) {
 	if made := environments(t, cache); len(made) != 0 {
 		t.Errorf("got the environments %q, want none", made)
 	}
+	t.Setenv(Variable, "")
+	directory := filepath.Join(cache, "e2bctl", "python")
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, chosen), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := Find(t.Context()); err == nil || !strings.Contains(err.Error(), chosen+": unexpected end of JSON input; remove it") {
+		t.Errorf("Find with half a choice = %+v, %v; want an error that names the file", env, err)
+	}
 }
 
 // TestKernelsAreCopied checks that a sandbox gets the kernels of R and Java that the
