@@ -40,11 +40,20 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
+// howToInstall says, of the kernels that the service's template always has, how the
+// local cloud gets them.
+var howToInstall = map[errNoKernel]string{
+	"bash":       " The local cloud has it after `e2bctl local setup --full` and a new start.",
+	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
+	"r":          " The local cloud has it if IRkernel is installed on its machine, after `e2bctl local setup --full` and a new start.",
+	"java":       " The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start.",
+}
+
 // errNoKernel says, in Jupyter's words, that no kernel of this name is installed.
 type errNoKernel string
 
 func (name errNoKernel) Error() string {
-	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", string(name)))
+	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.%s", string(name), howToInstall[name]))
 	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", string(name)))
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // spaces included
 }

@@ -72,6 +72,8 @@ func TestLanguages(t *testing.T) {
 		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory",
 		`{"language":"foo"}`: `Failed to create context: {"message": "The 'foo' kernel is not available. Please pick another suitable kernel instead, ` +
 			`or install that kernel.", "short_message": "foo not found"}`,
+		`{"language":"java"}`: `Failed to create context: {"message": "The 'java' kernel is not available. Please pick another suitable kernel instead, ` +
+			`or install that kernel. The local cloud has it if IJava is installed on its machine, after ` + "`e2bctl local setup --full`" + ` and a new start.", "short_message": "java not found"}`,
 	} {
 		if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", request); status != 500 || body != want {
 			t.Errorf("%s: got %d %q, want status 500 and body %v", request, status, body, want)
