@@ -17,10 +17,11 @@ func kernelspecs(directory string) string {
 	return filepath.Join(directory, "share", "jupyter", "kernels")
 }
 
-// writeKernelspecs describes the Jupyter kernels of the full list where sandboxes
-// look for them. The packages' own installers write to the user's home, which
+// WriteKernelspecs describes the Jupyter kernels of the full list, which are
+// installed in the environment in directory, where sandboxes look for them. The
+// packages' own installers write to the user's home, which
 // sandboxes do not see.
-func writeKernelspecs(directory string) error {
+func WriteKernelspecs(directory string) error {
 	type kernelspec struct {
 		Argv        []string          `json:"argv"`
 		DisplayName string            `json:"display_name"`

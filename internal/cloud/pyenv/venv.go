@@ -258,7 +258,7 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		}
 	}
 	if b.choice.Full {
-		if err := writeKernelspecs(b.directory); err != nil {
+		if err := WriteKernelspecs(b.directory); err != nil {
 			return err
 		}
 	}
