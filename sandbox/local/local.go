@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -71,7 +73,8 @@ func (c *Cloud) warn(ctx context.Context, s settings) {
 		logger.WarnContext(ctx, "the Python of the local cloud is incomplete", "note", report.PythonNote)
 	}
 	if report.Isolation != Full && s.isolation == Auto {
-		logger.WarnContext(ctx, "the local cloud isolates sandboxes less than fully", "isolation", report.Isolation, "notes", report.Notes)
+		notes := slices.DeleteFunc(slices.Clone(report.Notes), func(note string) bool { return note == report.PythonNote })
+		logger.WarnContext(ctx, "the local cloud isolates sandboxes less than fully", "isolation", report.Isolation, "note", strings.Join(notes, "; "))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // pythonVariable makes this program start a cloud on a machine without the prepared
@@ -28,6 +29,7 @@ const pythonVariable = "LOCAL_TEST_PYTHON"
 // same, and what does not says what to install.
 func TestMachineWithoutPython(t *testing.T) {
 	t.Parallel()
+	needsFull(t)
 	out := startOnMachine(t, "none")
 	for _, want := range []string{
 		"level=WARN", "no usable python3 found; install Python 3.9 or newer", // the log
@@ -58,6 +60,14 @@ func TestMachineWithoutPreparedPython(t *testing.T) {
 	}
 }
 
+// needsFull skips a test where this machine has no namespaces.
+func needsFull(t *testing.T) {
+	t.Helper()
+	if isolation := sandboxtest.New(t).Isolation(); isolation != local.Full {
+		t.Skipf("isolation is %s here; the test needs namespaces", isolation)
+	}
+}
+
 // startOnMachine runs [startWithPython] in a process of its own, and returns what it
 // writes.
 func startOnMachine(t *testing.T, python string) string {
@@ -70,6 +80,8 @@ func startOnMachine(t *testing.T, python string) string {
 		if id := os.Geteuid(); id != 0 {
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: id, HostID: id, Size: 1}}
+			group := os.Getegid()
+			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: group, HostID: group, Size: 1}}
 			cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 		}
 	}

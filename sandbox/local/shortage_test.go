@@ -25,6 +25,7 @@ const limitVariable = "LOCAL_TEST_LIMIT"
 // a user who may have fewer processes than a sandbox has full isolation all the same.
 func TestShortage(t *testing.T) {
 	t.Parallel()
+	needsFull(t)
 	for _, tt := range []struct {
 		name         string
 		limit, value int
