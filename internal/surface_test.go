@@ -82,7 +82,6 @@ var withoutParams = map[string]string{
 	"agent.Run.Pull":                 "as Changed",
 	"agent.Run.SpendTokens":          "counts",
 	"agent.SpendTokens":              "counts",
-	"local.Setup":                    "prepares everything",
 	"local.FindPython":               "looks at everything",
 }
 

@@ -24,6 +24,16 @@ class StdinNotImplementedError(NotImplementedError):
 # another name there.
 PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests"}
 
+# The same for `e2bctl local setup --full`.
+FULL = {
+    "aiohttp": "aiohttp", "bokeh": "bokeh", "bs4": "beautifulsoup4", "cv2": "opencv-python", "docx": "python-docx",
+    "e2b_charts": "e2b-charts", "gensim": "gensim", "imageio": "imageio", "ipykernel": "ipykernel", "joblib": "joblib",
+    "jupyter_server": "jupyter-server", "kaleido": "kaleido", "librosa": "librosa", "nltk": "nltk", "numba": "numba",
+    "openpyxl": "openpyxl", "orjson": "orjson", "plotly": "plotly", "pytest": "pytest", "pytz": "pytz", "scipy": "scipy",
+    "seaborn": "seaborn", "skimage": "scikit-image", "sklearn": "scikit-learn", "soundfile": "soundfile", "spacy": "spacy",
+    "sympy": "sympy", "textblob": "textblob", "tornado": "tornado", "urllib3": "urllib3", "xarray": "xarray", "xlrd": "xlrd",
+}
+
 
 def advise(error):
     """Adds to the text of an exception what to do about a module that is missing only
@@ -32,12 +42,13 @@ def advise(error):
         return
     module = str(error.name).partition(".")[0]
     try:
-        missing = module in PREPARED and importlib.util.find_spec(module) is None
+        missing = (module in PREPARED or module in FULL) and importlib.util.find_spec(module) is None
     except Exception:
         return  # the cell has replaced the module or the finders
-    advice = "; run `e2bctl local setup` on the machine of the local cloud (local.Setup in Go) and start it again, or in this sandbox: pip install "
+    command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
+    advice = "; run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install " % (command, call)
     if missing and advice not in error.msg:
-        error.msg += advice + PREPARED[module]
+        error.msg += advice + (PREPARED.get(module) or FULL[module])
 
 
 def failure(error, trace):
