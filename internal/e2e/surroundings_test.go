@@ -52,7 +52,11 @@ func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 		}
 		return result.Stdout
 	}
-	for _, name := range []string{"/etc/os-release", "/etc/fonts/fonts.conf"} {
+	names, err := filepath.Glob("/etc/java-*-openjdk/security/java.security")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(names, "/etc/os-release", "/etc/fonts/fonts.conf", "/etc/R/Renviron") {
 		host, err := os.ReadFile(name)
 		if err != nil {
 			t.Logf("not on this machine: %v", err)
