@@ -80,7 +80,8 @@ checkgenerate: ## fail when internal/gen is not what internal/proto says
 
 .PHONY: python-lock
 python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python3.9 ...")
-	cd internal/tools && go run ./pylock -in ../cloud/pyenv/requirements.in -out ../cloud/pyenv/requirements.txt $(PYTHONS)
+	cd internal/tools && for list in requirements full; do \
+		go run ./pylock -in ../cloud/pyenv/$$list.in -out ../cloud/pyenv/$$list.txt $(PYTHONS); done
 
 .PHONY: interop-update
 interop-update: ## move the SDKs and libraries that the interop tests run to their newest release

@@ -102,6 +102,9 @@ func NewClient(opts ...Option) (*Client, error) {
 	c.agent = strings.TrimSpace(s.userAgent + " e2bctl-go/" + version())
 	if c.transport == nil {
 		c.owned = newTransport()
+		if s.dial != nil {
+			c.owned.DialContext = s.dial
+		}
 		c.transport = c.owned
 	}
 	c.resty = resty.NewWithClient(&http.Client{

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -16,6 +18,7 @@ type Option func(*settings) error
 type settings struct {
 	key, baseURL, domain, sandboxURL setting
 	transport                        http.RoundTripper
+	dial                             func(ctx context.Context, network, address string) (net.Conn, error)
 	logger                           *slog.Logger
 	retries                          int
 	userAgent                        string
@@ -75,6 +78,18 @@ func WithTransport(t http.RoundTripper) Option {
 			return errors.New("api: WithTransport: the transport is nil")
 		}
 		s.transport = t
+		return nil
+	}
+}
+
+// WithDialContext sets how the client's own connection pool opens connections, for
+// services behind a tunnel or a socket. It has no effect with [WithTransport].
+func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return func(s *settings) error {
+		if dial == nil {
+			return errors.New("api: WithDialContext: the function is nil")
+		}
+		s.dial = dial
 		return nil
 	}
 }

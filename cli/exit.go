@@ -111,7 +111,27 @@ type class struct {
 	hint string
 }
 
+const listThem = "Run e2bctl ls to list the sandboxes."
+
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
+
+// ofSandbox reports whether a sandbox gave the answer, and not the service that has
+// it: whoever has a sandbox has a key that is accepted.
+func ofSandbox(e *api.Error) bool {
+	for _, path := range []string{"/process.", "/filesystem.", "/files", "/execute", "/contexts", "/api/"} {
+		if strings.HasPrefix(e.Path, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// isUnknownUser reports whether a sandbox refused the user that a command was to
+// run as. Its daemon answers so with the status of a wrong key.
+func isUnknownUser(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
+}
 
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
@@ -126,7 +146,14 @@ func classify(err error) class {
 	if _, ok := errors.AsType[*signalError](err); ok {
 		return class{code: "interrupted", exit: exitCode(err)}
 	}
+	if e, ok := errors.AsType[*api.Error](err); ok && isUnknownUser(err) {
+		return class{code: "unknown_user", exit: exitNotFound, hint: "The sandbox has no such user: check --user; without it commands run as user."}
+	} else if ok && ofSandbox(e) && errors.Is(e, api.ErrUnauthorized) {
+		return class{code: "unauthorized", exit: exitUnauthorized}
+	}
 	switch {
+	case errors.Is(err, sandbox.ErrUnknownLanguage):
+		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox; for others name a template that has them (--template)."}
 	case errors.Is(err, api.ErrNoAPIKey):
 		return class{code: "no_key", exit: exitUnauthorized}
 	case errors.Is(err, api.ErrInvalidKey):
@@ -138,7 +165,7 @@ func classify(err error) class {
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl ls to list the sandboxes."}
+		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):
 		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
@@ -182,7 +209,7 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 		err = stopped
 	}
 	c := classify(err)
-	message := cmdutil.Printable(err.Error())
+	message := cmdutil.Message(err)
 	name := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
 	if cmd.HasParent() {
 		message = name + ": " + message
@@ -194,10 +221,22 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", message)
 	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
 		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.Command)
-	} else if c.hint != "" {
-		fmt.Fprintln(f.IO.Err, c.hint)
+	} else if hint := hintHere(f, c); hint != "" {
+		fmt.Fprintln(f.IO.Err, hint)
 	}
 	return exitCode(err)
+}
+
+// hintHere returns what to do about an error, with the local cloud in mind if one
+// runs.
+func hintHere(f *cmdutil.Factory, c class) string {
+	switch {
+	case c.code == "no_key" && f.LocalCloudRuns():
+		return "A local cloud is running: --local uses it, as in e2bctl ls --local."
+	case c.hint == listThem && f.UsesRunningLocalCloud():
+		return "Run e2bctl ls --local to list the sandboxes of the local cloud."
+	}
+	return c.hint
 }
 
 func writeErrorJSON(ios *cmdutil.IOStreams, code, message string, err error) {

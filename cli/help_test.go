@@ -21,7 +21,7 @@ func TestHelpIsPinned(t *testing.T) {
 	root := newCmdRoot(cmdutil.NewFactory(ios), nil)
 	seen := map[string]bool{}
 	each(root, func(cmd *cobra.Command) {
-		if cmd.Name() == "help" || cmd.Name() == "completion" {
+		if cmd.Name() == "help" || cmd.Name() == "completion" || cmd.Hidden {
 			return
 		}
 		words := strings.Fields(cmd.CommandPath())[1:]

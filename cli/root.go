@@ -34,6 +34,9 @@ var commands = []struct {
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},
+	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
+	{[]string{"template", "tpl"}, newCmdOfficialTemplate},
+	{[]string{"auth"}, newCmdOfficialAuth},
 }
 
 // newCmdRoot returns the command for a command line. When the first word names a
@@ -51,6 +54,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root.SetIn(f.IO.In)
 	root.SetOut(f.IO.Out)
 	root.SetErr(f.IO.Err)
+	root.SetFlagErrorFunc(flagError)
 	f.AddFlags(root)
 
 	for _, command := range commands {

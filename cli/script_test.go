@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +119,14 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("status %d, want %d", got, want)
 	}
+	if name := goName(ts.ReadFile("stderr")); name != "" && args[1] == "e2bctl" {
+		ts.Fatalf("the error speaks of %q, want words of the command", name)
+	}
+}
+
+// goName returns what only someone who writes Go understands in a text, or "".
+func goName(text string) string {
+	return regexp.MustCompile(`\b(strconv|local|sandbox|api|context|errors|os)\.[A-Z]\w*|\b(With|Set)[A-Z]\w*|context (deadline exceeded|canceled)|: api: |e2bctl: [^:]+: sandbox: `).FindString(text)
 }
 
 // cmdLeft compares how many sandboxes were created and how many are left.

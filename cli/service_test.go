@@ -230,6 +230,9 @@ func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) 
 
 // Start runs the process on this machine.
 func (s *service) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	if name := user(r.Header()); name != "user" && name != "root" {
+		return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("invalid username: '%s'", name))
+	}
 	config := r.Msg.GetProcess()
 	args := config.GetArgs()
 	if len(args) > 0 && args[0] == "-l" {
@@ -401,6 +404,8 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 		line(object{"type": "result", "text": "<Figure>", "png": "iVBORw0KGgo=", "is_main_result": false})
 	case "env":
 		line(object{"type": "result", "text": fmt.Sprint(request.Envs), "is_main_result": true})
+	case "unstartable":
+		line(object{"type": "error", "name": "KernelStartError", "value": "no memory\n", "traceback": "KernelStartError: no memory\n"})
 	case "raise":
 		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
 	case "hostile": // what takes over a terminal, also split over two lines of the stream

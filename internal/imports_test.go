@@ -39,13 +39,14 @@ var imports = map[string]string{
 	"cli": "api cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":               "cli",
-	"cli/internal/cmd/code":    "cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
-	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil sandbox internal/shell",
+	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
-	"cli/internal/cmdutil":     "cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmdutil":     "api cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/localcloud":  "api sandbox internal/privatedir",
+	"cli/internal/transfer":    "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
@@ -135,7 +136,7 @@ var imports = map[string]string{
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
-	"internal/cloud/kernel/kerneltest":       "",
+	"internal/cloud/kernel/kerneltest":       "internal/cloud/pyenv",
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",

@@ -82,7 +82,6 @@ var withoutParams = map[string]string{
 	"agent.Run.Pull":                 "as Changed",
 	"agent.Run.SpendTokens":          "counts",
 	"agent.SpendTokens":              "counts",
-	"local.Setup":                    "prepares everything",
 	"local.FindPython":               "looks at everything",
 }
 
@@ -100,6 +99,7 @@ var foreign = map[string]string{
 // anything lists where a value of any type is meant. Package state, whose subject
 // they are, is left out.
 var anything = map[string]string{
+	"agent.Step.Decode":        "a pointer to decode into",
 	"sandbox.Execution.Decode": "a pointer to decode into",
 	"sandbox.Result.Decode":    "a pointer to decode into",
 	"chart.DataFrame.Column":   "a pointer to decode into",

@@ -79,7 +79,8 @@ func normalLanguage(name string) string {
 // earlier code, and waits for its end. An exception is an [*ExecutionError]; the
 // execution is complete then, too. With any other error the execution holds what
 // had arrived, or is nil if the code did not start. Code is never run twice.
-// Calls for one context wait for each other.
+// Calls for one context wait for each other. Code runs as root, with "user"'s home as
+// its first directory: [CommandParams].User says what that means for its files.
 //
 // When ctx ends, RunCode returns within 100 ms with an [*InterruptedError], and
 // the code is interrupted. If the code stops within that time, the execution has

@@ -19,7 +19,7 @@ type Commands struct{ sb *Sandbox }
 // time limit.
 type CommandParams struct {
 	// User is the user to run it as, "root" for instance; empty means the default
-	// user.
+	// user, who cannot write to the files that code has made: code runs as root.
 	User string
 	// Cwd is the directory to run it in; it must exist. Empty means the default.
 	Cwd string
@@ -107,8 +107,9 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 
 // Connect returns a handle to a running process, started by this program or
 // another; ctx bounds only the connecting. Its output begins now: nothing earlier
-// is repeated. If there is no such process, the error is an api.ErrNotFound. For
-// a process with a terminal use [PTY.Connect].
+// is repeated. A process that ended at most 30 seconds ago gives its result, without
+// output; later, and where the daemon is older than 0.6.12, there is no such process,
+// and the error is an api.ErrNotFound. For a process with a terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {
 	if p == nil {
 		p = &CommandConnectParams{}

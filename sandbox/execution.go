@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/state"
@@ -92,7 +90,7 @@ func (e *Execution) Text() string {
 }
 
 // Decode stores the value of the last expression in the variable that to points
-// to. See [Result.Decode].
+// to. See [Result.Decode]; the error says so if there is none.
 func (e *Execution) Decode(to any) error {
 	main, ok := e.Main()
 	if !ok {
@@ -101,80 +99,86 @@ func (e *Execution) Decode(to any) error {
 	return main.Decode(to)
 }
 
-// Decode stores the value in the variable that to points to. It uses the JSON of
-// the value, which lists and dicts have; otherwise its text, if that is a number
-// (also one of numpy's), a string, or True, False or None. A string variable
-// takes any text. A value in a list that is no finite number is null in the JSON:
-// a []float64 has NaN for it. For other Python values have the code make a list
-// or a dict, or use package agent, whose values have types; data frames are in
-// [Result.DataFrame].
+// Decode stores the value in the variable that to points to, by the rules of
+// [state.Unmarshal], as [Result.Value] returns it. A string variable takes the text of
+// any value that has no JSON.
 func (r Result) Decode(to any) error {
-	if value := r.JSON(); value != nil {
-		if err := jupyter.UnmarshalJSON(value, to); err != nil {
-			return fmt.Errorf("sandbox: decode a result's application/json: %w", err)
-		}
-		return nil
-	}
-	if doc := r.text(pyshim.MIME); doc != "" {
-		if err := state.Unmarshal([]byte(doc), to); err != nil {
-			return fmt.Errorf("sandbox: decode a result: %w", err)
-		}
-		return nil
-	}
-	text, ok := r.Data["text/plain"]
-	if !ok {
-		return fmt.Errorf("sandbox: decode a result: it is only %s: %w", strings.Join(r.Formats(), ", "), api.ErrInvalidArgument)
-	}
-	if s, ok := to.(*string); ok {
+	if s, ok := to.(*string); ok && r.JSON() == nil && r.Data["text/plain"] != nil {
 		*s = r.Text()
 		return nil
 	}
-	var plain string
-	if err := json.Unmarshal(text, &plain); err != nil {
-		return fmt.Errorf("sandbox: decode a result's text/plain: %w", err)
-	}
-	if f, ok := to.(*float64); ok && (plain == "nan" || plain == "inf" || plain == "-inf") {
-		*f, _ = strconv.ParseFloat(plain, 64)
-		return nil
-	}
-	value, err := literal(plain)
-	if err == nil {
-		err = json.Unmarshal(value, to)
-	}
+	value, err := r.Value()
 	if err != nil {
-		return fmt.Errorf("sandbox: decode the result %.64q: %w", plain, err)
+		return err
+	}
+	if err := value.Decode(to); err != nil {
+		return fmt.Errorf("sandbox: decode a result: %w", err)
 	}
 	return nil
+}
+
+// Value returns the value with its type. It uses the JSON of the value, which lists and
+// dicts have ([state.FromJSON]); otherwise its text, if that is a number (also one of
+// numpy's), a string, or True, False or None. For other Python values have the code make
+// a list or a dict, or use package agent, which gets every value with its type; data
+// frames are in [Result.DataFrame].
+func (r Result) Value() (state.Value, error) {
+	switch text := r.Data["text/plain"]; {
+	case r.JSON() != nil:
+		value, err := state.FromJSON(r.JSON())
+		if err != nil {
+			return value, fmt.Errorf("sandbox: the value of a result, from its application/json: %w", err)
+		}
+		return value, nil
+	case r.text(pyshim.MIME) != "":
+		value, err := state.Parse([]byte(r.text(pyshim.MIME)), state.Bounds{})
+		if err != nil {
+			return value, fmt.Errorf("sandbox: the value of a result: %w", err)
+		}
+		return value, nil
+	case text == nil:
+		return state.Value{}, fmt.Errorf("sandbox: the value of a result: it is only %s: %w", strings.Join(r.Formats(), ", "), api.ErrInvalidArgument)
+	}
+	plain := r.text("text/plain")
+	value, err := literal(plain)
+	if err != nil {
+		return value, fmt.Errorf("sandbox: the value of the result %.64q: %w", plain, err)
+	}
+	return value, nil
 }
 
 // numpyScalar matches how numpy writes one value of an array.
 var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
 
-// literal returns the JSON of what Python writes for a simple value.
-func literal(text string) (json.RawMessage, error) {
+// literal returns the value of a text that Python writes for a simple one.
+func literal(text string) (state.Value, error) {
 	if scalar := numpyScalar().FindStringSubmatch(text); scalar != nil {
 		text = scalar[1]
 	}
 	switch text {
 	case "None":
-		return json.RawMessage("null"), nil
+		return state.Value{}, nil
 	case "True", "np.True_":
-		return json.RawMessage("true"), nil
+		return state.NewValue(true)
 	case "False", "np.False_":
-		return json.RawMessage("false"), nil
+		return state.NewValue(false)
+	case "nan", "inf", "-inf":
+		f, _ := strconv.ParseFloat(text, 64)
+		return state.NewValue(f)
 	}
 	if n := len(text); n >= 2 && (text[0] == '\'' || text[0] == '"') && text[n-1] == text[0] {
 		s, err := unquote(text[1:n-1], text[0])
 		if err != nil {
-			return nil, err
+			return state.Value{}, err
 		}
-		return json.Marshal(s)
+		return state.NewValue(s)
 	}
-	var n json.Number
-	if json.Unmarshal([]byte(text), &n) == nil {
-		return json.RawMessage(text), nil
+	if text != "" && strings.Trim(text, "+-.0123456789e") == "" {
+		if value, err := state.FromJSON([]byte(text)); err == nil {
+			return value, nil
+		}
 	}
-	return nil, fmt.Errorf("it has no JSON and its text is not a number, string, True, False or None; have the code make a list or a dict of it: %w", api.ErrInvalidArgument)
+	return state.Value{}, fmt.Errorf("it has no JSON and its text is not a number, string, True, False or None; have the code make a list or a dict of it: %w", api.ErrInvalidArgument)
 }
 
 func unquote(text string, quote byte) (string, error) {

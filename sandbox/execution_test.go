@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/state"
 )
 
 func display(kind, id, text string) *jupyter.Message {
@@ -175,8 +176,8 @@ func TestDecode(t *testing.T) {
 		data map[string]json.RawMessage
 		want any
 	}{
-		{map[string]json.RawMessage{"application/json": []byte(`{"a":[1]}`), "text/plain": []byte(`"x"`)}, map[string]any{"a": []any{1.0}}},
-		{text("42"), 42.0}, {text("-1.5e3"), -1500.0}, {text("True"), true}, {text("False"), false}, {text("None"), nil},
+		{map[string]json.RawMessage{"application/json": []byte(`{"a":[1]}`), "text/plain": []byte(`"x"`)}, map[string]any{"a": []any{int64(1)}}},
+		{text("42"), int64(42)}, {text("-1.5e3"), -1500.0}, {text("True"), true}, {text("False"), false}, {text("None"), nil},
 		{text(`'it\'s'`), "it's"}, {text(`"it's"`), "it's"}, {text(`'\xe9\u20ac\n\\'`), "é€\n\\"}, {text("''"), ""},
 	} {
 		var got any = "unset"
@@ -213,7 +214,7 @@ func TestDecode(t *testing.T) {
 	}
 	for name, r := range map[string]Result{
 		"an object": {Data: text("<object>")}, "not a number": {Data: text("nan")}, "a broken string": {Data: text(`'\x'`)}, "a string in a number": {Data: text("'2'")},
-		"a picture": {Data: map[string]json.RawMessage{"image/png": []byte(`""`)}}, "nothing": {}, "other JSON": {Data: map[string]json.RawMessage{"application/json": []byte(`[]`)}},
+		"a picture": {Data: map[string]json.RawMessage{"image/png": []byte(`""`)}}, "nothing": {}, "a number that is missing": {Data: map[string]json.RawMessage{"application/json": []byte(`null`)}}, "other JSON": {Data: map[string]json.RawMessage{"application/json": []byte(`[]`)}},
 	} {
 		if err := r.Decode(&n); err == nil {
 			t.Errorf("%s is %d", name, n)
@@ -224,14 +225,45 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// A result is decoded by the rules of package state, the same as the value of a step.
+func TestDecodeHasTheRulesOfState(t *testing.T) {
+	t.Parallel()
+	type answer struct {
+		Mean  float64
+		Count int    `py:"n"`
+		Label string `json:"name"`
+		Sizes []float64
+		When  time.Time
+		Key   string `json:"-"`
+	}
+	r := Result{Data: map[string]json.RawMessage{"application/json": []byte(
+		`{"mean": 4, "n": 9007199254740993, "name": "x", "sizes": [1, null, "inf"], "when": "2026-01-02T03:04:05+00:00", "Key": "k", "other": {"$": "int"}}`)}}
+	got := answer{}
+	want := answer{4, 9007199254740993, "x", []float64{1, math.NaN(), math.Inf(1)}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ""}
+	if err := r.Decode(&got); err != nil || !cmp.Equal(got, want, cmpopts.EquateNaNs()) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	value, err := r.Value()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole int
+	if err := value.Decode(&struct{ Mean *int }{&whole}); err != nil || whole != 4 {
+		t.Errorf("got %d, %v, want 4", whole, err)
+	}
+	if err := r.Decode(&struct{ Mean bool }{}); err == nil || !strings.Contains(err.Error(), `["mean"]`) {
+		t.Errorf("got %v, want an error that names the key", err)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"'a'", `"\u1234"`, "1", "-", "None", "'"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		value, err := literal(text)
-		if err == nil && !json.Valid(value) {
-			t.Errorf("%q gives %q", text, value)
+		if _, again := state.Parse(value.Bytes(), state.Bounds{}); err == nil && again != nil {
+			t.Errorf("%q gives %q: got %v, want no error", text, value.Bytes(), again)
 		}
 	})
 }

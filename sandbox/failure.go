@@ -42,15 +42,21 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		return sb.epitaph(ctx, gone)
 	}
 	err = translated(err)
+	if errors.Is(err, ErrGone) { // the transport knows that all of the service has ended
+		return err
+	}
 	// A broken connection may mean that the sandbox is gone.
 	e, ok := errors.AsType[*api.Error](err)
 	lost := errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost)
 	if !lost && (!ok || e.StatusCode != 0) {
 		return err
 	}
-	switch answer := sb.probe(ctx); {
-	case errors.Is(answer, ErrGone):
+	answer := sb.probe(ctx)
+	switch _, known := errors.AsType[*GoneError](answer); {
+	case known:
 		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now(), cause: err})
+	case errors.Is(answer, ErrGone):
+		return fmt.Errorf("%w: %w", err, translated(answer))
 	case lost && answer != nil:
 		return fmt.Errorf("%w; its daemon does not answer: %w", err, translated(answer))
 	}

@@ -2,10 +2,12 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -95,6 +97,12 @@ func WithEnvFile(path string) Option { return clientOption("WithEnvFile", api.Wi
 // proxy, TLS and dial settings, otherwise the defaults.
 func WithTransport(t http.RoundTripper) Option {
 	return clientOption("WithTransport", api.WithTransport(t))
+}
+
+// WithDialContext sets how connections are opened, for services behind a tunnel or a
+// socket; websockets are included. It has no effect with [WithTransport].
+func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return clientOption("WithDialContext", api.WithDialContext(dial))
 }
 
 // WithLogger sets the logger to which the client reports what it does, without

@@ -120,7 +120,8 @@ type ExecutionError struct {
 	Name string
 	// Value is the message of the exception.
 	Value string
-	// Traceback is the traceback, without colours.
+	// Traceback is the traceback, without colours and without the frames of the modules
+	// that package agent has in the kernel.
 	Traceback string
 	// Line is the line of the code where it was raised, counted from 1; 0 if
 	// unknown.
@@ -139,6 +140,9 @@ func (e *ExecutionError) Error() string {
 var (
 	// ansi are colours and the like, links and titles, and other escapes.
 	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
+	// ownFrame matches what IPython and Python write for a frame of the modules that a
+	// run has in the kernel, which have no source there.
+	ownFrame = lazyregexp.New(`(?m)^[ |+]*File "?<_e2bctl_\w+>"?(?::|, line )\d+.*\n(?:[ |]*(?:-+> ?)?\d+ 'Could not get source.*\n)?\n?`)
 	// cellLine matches the forms in which Python and IPython name a line of code
 	// that was sent from here: its cell, and the line. In a group of exceptions a
 	// margin stands before it; over HTTP the head of the traceback does, without a
@@ -148,7 +152,7 @@ var (
 
 // newExecutionError makes a kernel's error readable.
 func newExecutionError(name, value, traceback string) *ExecutionError {
-	e := &ExecutionError{Name: name, Value: value, Traceback: ansi().ReplaceAllString(traceback, "")}
+	e := &ExecutionError{Name: name, Value: value, Traceback: ownFrame().ReplaceAllString(ansi().ReplaceAllString(traceback, ""), "")}
 	// The outermost frame is in this code, others may be in earlier code. The
 	// message at the end is the code's, and may look like anything.
 	frames := cellLine().FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)

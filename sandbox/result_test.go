@@ -28,3 +28,36 @@ func TestResultChartAndDataFrame(t *testing.T) {
 		t.Error("a column that is no list is taken for one")
 	}
 }
+
+// The modules that a run has in a kernel leave no frames in what code raises, whichever
+// Python wrote the traceback.
+func TestTracebackWithoutTheModulesOfARun(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ traceback, want string }{
+		"IPython": {
+			"Cell In[1], line 2, in f(x)\n----> 2     return weather(x)\n\nFile <_e2bctl_tools>:188, in _function.<locals>.function(*args, **kwargs)\n\nToolError: no",
+			"Cell In[1], line 2, in f(x)\n----> 2     return weather(x)\n\nToolError: no",
+		},
+		"IPython, which looks for the source": {
+			"Cell In[2], line 1\n----> 1 weather(1)\n\nFile <_e2bctl_tools>:184, in f(*args)\n    180 'Could not get source, probably due dynamically evaluated source code.'\nTypeError: no",
+			"Cell In[2], line 1\n----> 1 weather(1)\n\nTypeError: no",
+		},
+		"and marks the line": {
+			"Cell In[2], line 1\n\nFile <_e2bctl_guard>:174, in <lambda>(prompt)\n--> 174 'Could not get source, probably due dynamically evaluated source code.'\nFile x.py:3, in y",
+			"Cell In[2], line 1\n\nFile x.py:3, in y",
+		},
+		"Python": {
+			"  File \"<cell 1>\", line 3, in <module>\n  File \"<_e2bctl_tools>\", line 188, in function\nToolError: no\n",
+			"  File \"<cell 1>\", line 3, in <module>\nToolError: no\n",
+		},
+		"a group": {
+			"  |   File \"<cell 1>\", line 3, in <module>\n  |   File \"<_e2bctl_guard>\", line 1, in import_\n  | ImportError: no\n",
+			"  |   File \"<cell 1>\", line 3, in <module>\n  | ImportError: no\n",
+		},
+		"what only looks similar": {"File <_e2bctl_tools> is missing\nFile \"<string>\", line 1\n", "File <_e2bctl_tools> is missing\nFile \"<string>\", line 1\n"},
+	} {
+		if got := newExecutionError("E", "v", test.traceback).Traceback; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}

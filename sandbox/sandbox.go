@@ -198,7 +198,7 @@ func (sb *Sandbox) close(kill bool) error {
 	if kill {
 		// This comes first: killing the sandbox ends its processes, and with them what
 		// the calls in progress wait for.
-		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) {
+		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, ErrGone) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), err))
 		}
 		sb.code.kernels.Close()

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"reflect"
@@ -25,6 +26,14 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 	case *time.Time:
 		if n.kind == KindDatetime {
 			*into = n.rare.(time.Time)
+			return nil
+		}
+		if n.kind == KindStr {
+			t, err := time.Parse(time.RFC3339, n.str)
+			if err != nil {
+				return d.refused(fmt.Sprintf("the Python str %.40q, which is no time in RFC 3339,", n.str), v)
+			}
+			*into = t
 			return nil
 		}
 	case *time.Duration:
@@ -52,7 +61,7 @@ func (d *decoder) special(start int, n node, v reflect.Value) error {
 		}
 	case *Dict:
 		if n.kind == KindDict {
-			items, err := d.ordered(n)
+			items, err := d.dictOf(n)
 			*into = items
 			return err
 		}
@@ -287,30 +296,42 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	if f.err != "" {
 		return d.fail("%s: %s", v.Type(), f.err)
 	}
-	seen := make([]bool, len(f.list))
-	at, known := 0, false
+	const folded, exact = 1, 2 // how the key of a field was found
+	seen := make([]int, len(f.list))
+	into := -1
 	return d.pairs(n, func(start int, n node) error {
 		if n.kind != KindStr {
 			return d.fail("a Python %s as a key cannot be stored in %s", n.kind, v.Type())
 		}
-		if at, known = f.byName[n.str]; known && seen[at] {
-			return d.fail("a key that is there twice")
+		at, same, known := f.find(n.str)
+		how := folded
+		if same {
+			how = exact
 		}
+		switch into = at; {
+		case !known, seen[at] > how: // the key of the same case counts
+			into = -1
+			return nil
+		case seen[at] == how && same:
+			return d.fail("a key that is there twice")
+		case seen[at] == how:
+			return d.fail("two keys that differ only in case from the field %s of %s", f.list[at].name, v.Type())
+		}
+		seen[at] = how
 		return nil
 	}, func() error {
-		if known {
-			seen[at] = true
-			x, ok := settable(v, f.list[at].index)
-			if !ok {
-				return d.fail("%s has its field in a nil pointer to an unexported type", v.Type())
+		if into < 0 {
+			n, err := d.next()
+			if err != nil {
+				return err
 			}
-			return d.decode(x)
+			return d.discard(n)
 		}
-		n, err := d.next()
-		if err != nil {
-			return err
+		x, ok := settable(v, f.list[into].index)
+		if !ok {
+			return d.fail("%s has its field in a nil pointer to an unexported type", v.Type())
 		}
-		return d.discard(n)
+		return d.decode(x)
 	})
 }
 
@@ -381,8 +402,11 @@ func (d *decoder) list(n node) ([]any, error) {
 
 // anyDict returns a map when all keys are strings, and a Dict otherwise.
 func (d *decoder) anyDict(n node) (any, error) {
+	if d.ordered {
+		return d.dictOf(n)
+	}
 	if n.tagged {
-		items, err := d.ordered(n)
+		items, err := d.dictOf(n)
 		if err != nil {
 			return nil, err
 		}
@@ -410,7 +434,7 @@ func (d *decoder) anyDict(n node) (any, error) {
 	})
 }
 
-func (d *decoder) ordered(n node) (Dict, error) {
+func (d *decoder) dictOf(n node) (Dict, error) {
 	items, seen := Dict{}, map[string]struct{}{}
 	var k any
 	err := d.pairs(n, func(start int, n node) (err error) {

@@ -20,10 +20,10 @@ func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Bounds{
 
 // UnmarshalLimits is [Unmarshal] with other limits.
 func UnmarshalLimits(doc []byte, v any, limits Bounds) error {
-	return unmarshal(doc, nil, v, limits)
+	return unmarshal(doc, nil, v, limits, false)
 }
 
-func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds) error {
+func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds, json bool) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
 		return &DecodeError{Type: reflect.TypeOf(v), Reason: fmt.Sprintf("the target must be a pointer, not %T", v)}
@@ -32,6 +32,7 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds) error {
 	if err != nil {
 		return err
 	}
+	d.json = json
 	if err := d.decode(target.Elem()); err != nil {
 		return err
 	}
@@ -39,7 +40,11 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds) error {
 }
 
 // decoder stores what the scanner reads.
-type decoder struct{ scanner }
+type decoder struct {
+	scanner
+	json    bool // the value was JSON: see FromJSON
+	ordered bool // every dict is to be a Dict where the target names no type
+}
 
 func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {
 	d := &decoder{scanner: scanner{data: doc, blobs: blobs, limits: limits.withDefaults()}}
@@ -134,6 +139,10 @@ func (d *decoder) assign(start int, n node, v reflect.Value) error {
 	if n.form {
 		return d.assignForm(start, n, v)
 	}
+	if f, ok := jsonFloat(n); ok && d.json && v.CanFloat() {
+		v.SetFloat(f)
+		return nil
+	}
 	switch n.kind {
 	case KindNone:
 		if t.Kind() != reflect.Slice && t.Kind() != reflect.Map {
@@ -200,7 +209,7 @@ func (d *decoder) value(start int, n node) (Value, error) {
 	body := d.data[start:d.pos]
 	doc := make([]byte, 0, len(documentStart)+len(body)+len(documentEnd))
 	doc = append(append(append(doc, documentStart...), body...), documentEnd...)
-	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1), blobs: d.used}
+	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1), blobs: d.used, json: d.json}
 	v.other, _ = n.rare.(Opaque)
 	d.deepest, d.opaque = max(deepest, d.deepest), opaque || d.opaque
 	if used != nil {

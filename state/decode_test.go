@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -274,6 +275,9 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		for _, target := range []any{new(outer), new([]int), new(map[string]float64), new(state.Dict), new([2]string), new(time.Time), new(map[any]struct{}), new(*big.Int), new(*big.Rat), new([][]float64), new([]any), new(state.Table), new(state.Instance), new(complex64)} {
 			_ = state.UnmarshalLimits(doc, target, limits)
+		}
+		if text := value.String(); !utf8.ValidString(text) {
+			t.Errorf("got %q, want text that is UTF-8", text)
 		}
 		if value.Opaque() {
 			return

@@ -40,7 +40,8 @@
 // or tuple of the right length into an array, a bytearray into []byte, a dict
 // into a struct, an Instance wherever its base is accepted, a Scalar into a
 // number that can hold it, an Array into slices, a Timestamp into time.Time, a
-// UUID or Decimal into an encoding.TextUnmarshaler.
+// str in RFC 3339 into time.Time, a UUID or Decimal into an
+// encoding.TextUnmarshaler.
 //
 // What changes on the way, and how:
 //
@@ -81,10 +82,12 @@
 // # Structs
 //
 // A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"`
-// sets the key and omits the field when it is zero; `py:"-"` always omits it.
-// Fields of embedded structs without a tag are treated as the outer struct's
-// own. When decoding, a key without a field is ignored, and a field without a
-// key keeps its value.
+// sets the key and omits the field when it is zero; `py:"-"` always omits it. A
+// field without this tag follows its tag json, and without either its key is its
+// name. Fields of embedded structs without a name in a tag are treated as the outer
+// struct's own. When decoding, a key finds its field by this name or, as with
+// encoding/json, by one that differs only in case; a key without a field is ignored,
+// and a field without a key keeps its value.
 //
 // # State
 //

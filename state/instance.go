@@ -81,7 +81,7 @@ func (d *decoder) instance(kind Kind) (any, error) {
 	}
 	x := Instance{Kind: kind, Type: class}
 	if n.kind == KindDict { // the order of fields is part of the type
-		x.Value, err = d.ordered(n)
+		x.Value, err = d.dictOf(n)
 	} else {
 		x.Value, err = d.natural(n)
 	}

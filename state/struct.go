@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,7 +21,44 @@ type field struct {
 type fields struct {
 	list   []field
 	byName map[string]int
+	// folded are the names in lower case; those that only case tells apart are not
+	// in it.
+	folded map[string]int
 	err    string
+}
+
+// find returns the field that a key of a dict is decoded into. exact is false if its
+// name differs in case.
+func (f *fields) find(key string) (at int, exact, ok bool) {
+	if at, ok = f.byName[key]; ok {
+		return at, true, true
+	}
+	at, ok = f.folded[strings.ToLower(key)]
+	return at, false, ok
+}
+
+// FieldKey returns the key that a field of a struct has in the dict which the struct
+// becomes, and whether a zero value is left out: what its tag py says or, if it has
+// none, its tag json. ok is false for a field that is always left out. Fields of an
+// embedded struct whose tag has no name are the outer struct's: key is then "".
+func FieldKey(f reflect.StructField) (key string, omitEmpty, ok bool) {
+	tag, has := f.Tag.Lookup("py")
+	if !has {
+		tag = f.Tag.Get("json")
+	}
+	key, options, _ := strings.Cut(tag, ",")
+	omitEmpty = slices.Contains(strings.Split(options, ","), "omitempty")
+	switch {
+	case key == "-":
+		return "", false, false
+	case key == "" && f.Anonymous && isStruct(f.Type):
+		return "", omitEmpty, true
+	case !f.IsExported():
+		return "", false, false
+	case key == "":
+		key = f.Name
+	}
+	return key, omitEmpty, true
 }
 
 var fieldCache sync.Map // reflect.Type -> *fields
@@ -34,25 +72,27 @@ func fieldsOf(t reflect.Type) *fields {
 }
 
 func newFields(t reflect.Type) *fields {
-	f := &fields{byName: map[string]int{}}
+	f := &fields{byName: map[string]int{}, folded: map[string]int{}}
 	for _, sf := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(sf.Tag.Get("py"), ",")
-		if name == "-" || !sf.IsExported() || underTagged(t, sf.Index) {
-			continue
-		}
-		if sf.Anonymous && name == "" && isStruct(sf.Type) {
-			continue // its fields are promoted in its place
-		}
-		if name == "" {
-			name = sf.Name
+		name, omitEmpty, ok := FieldKey(sf)
+		if !ok || name == "" || underKey(t, sf.Index) {
+			continue // the fields of one without a name are promoted in its place
 		}
 		if i, ok := f.byName[name]; ok {
 			f.err = fmt.Sprintf("fields %s and %s both have the key %q", t.FieldByIndex(f.list[i].index).Name, sf.Name, name)
 			return f
 		}
 		f.byName[name] = len(f.list)
-		f.list = append(f.list, field{name: name, key: appendString(nil, name), index: sf.Index, omitEmpty: slices.Contains(strings.Split(options, ","), "omitempty")})
+		f.list = append(f.list, field{name: name, key: appendString(nil, name), index: sf.Index, omitEmpty: omitEmpty})
 	}
+	ambiguous := map[string]bool{}
+	for i, field := range f.list {
+		lower := strings.ToLower(field.name)
+		_, taken := f.folded[lower]
+		ambiguous[lower] = taken
+		f.folded[lower] = i
+	}
+	maps.DeleteFunc(f.folded, func(lower string, _ int) bool { return ambiguous[lower] })
 	return f
 }
 
@@ -60,11 +100,11 @@ func isStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
 }
 
-// underTagged reports whether a promoted field belongs to an embedded struct
-// that is left out or has a key of its own.
-func underTagged(t reflect.Type, index []int) bool {
+// underKey reports whether a promoted field belongs to an embedded struct that is left
+// out or has a key of its own.
+func underKey(t reflect.Type, index []int) bool {
 	for i := 1; i < len(index); i++ {
-		if t.FieldByIndex(index[:i]).Tag.Get("py") != "" {
+		if key, _, ok := FieldKey(t.FieldByIndex(index[:i])); key != "" || !ok {
 			return true
 		}
 	}

@@ -188,8 +188,8 @@ func TableOf[T any](rows []T) (Table, error) {
 	return t, nil
 }
 
-// Rows returns the rows of a table as structs. A column without a field is
-// ignored, and a field without a column keeps its zero value. A missing value
+// Rows returns the rows of a table as structs. Columns find their fields as the
+// keys of a dict do. A column without a field is ignored, and a field without a column keeps its zero value. A missing value
 // can only be stored in a pointer.
 func Rows[T any](t Table) ([]T, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
@@ -203,8 +203,11 @@ func Rows[T any](t Table) ([]T, error) {
 		if !ok {
 			continue
 		}
-		i, ok := f.byName[name]
+		i, exact, ok := f.find(name)
 		if !ok {
+			continue
+		}
+		if _, taken := t.Column(f.list[i].name); taken && !exact {
 			continue
 		}
 		if n, err := c.check(DefaultMaxElements); err != nil || n != len(rows) {

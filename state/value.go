@@ -17,6 +17,7 @@ type Value struct {
 	depth  int
 	opaque bool
 	other  Opaque
+	json   bool // see FromJSON
 }
 
 // NewValue encodes a Go value, as [Marshal] does.
@@ -125,10 +126,14 @@ func (v Value) hash() Hash {
 
 // Decode stores the value in what v points to, by the rules of [Unmarshal].
 func (v Value) Decode(into any) error {
-	// It was checked against its limits when it was made.
 	doc, blobs := v.Detached()
-	size := len(doc) + blobs.size()
-	return unmarshal(doc, blobs, into, Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt})
+	return unmarshal(doc, blobs, into, v.limits(), v.json)
+}
+
+// limits are those within which the value is: it was checked when it was made.
+func (v Value) limits() Bounds {
+	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
+	return Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
 }
 
 func (v Value) body() []byte {

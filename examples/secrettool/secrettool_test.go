@@ -93,7 +93,7 @@ func TestToken(t *testing.T) {
 	if err := work(t.Context(), &shown, sb, newIssues(t, s), approve, steps); err != nil {
 		t.Fatalf("%v\n%s", err, shown.String())
 	}
-	for _, want := range []string{"[('question', 2), ('bug', 2)]", "#5: comment: the call was not approved: not this one", `{"open":3,"reminded":[7]}`} {
+	for _, want := range []string{"[('question', 2), ('bug', 2)]", "#5: comment: the call was not approved: not this one", "{'open': 3, 'reminded': [7]}"} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("no %s in what it shows:\n%s", want, shown.String())
 		}

@@ -148,7 +148,7 @@ func interpreter(env *pyenv.Env) []string {
 // comes first, so that pip in a command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
 	if env.Level == pyenv.Absent {
-		return room.DefaultPath
+		return room.SearchPath()
 	}
-	return filepath.Dir(env.Python) + ":" + room.DefaultPath
+	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }

@@ -430,6 +430,45 @@ plt.show()
 	}
 }
 
+// What a model reads of an exception is its own code and that of libraries, and nothing
+// of what stands behind a tool, a guard, a question or an interrupt.
+func TestTracebacksForModels(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	weather := agent.NewTool("weather", "", func(_ context.Context, q struct {
+		City string `json:"city"`
+	}) (int, error) {
+		return 0, errors.New("no such city")
+	})
+	warmUp(t, sb, "import json, time")
+	r := begin(t, sb, &agent.Params{
+		Tools: []agent.Tool{weather}, Guard: &agent.Guard{Allow: []string{"json", "time"}}, Limits: agent.Limits{StepTimeout: 2 * time.Second},
+	})
+	for code, want := range map[string]string{
+		"def f(x):\n    return weather(x)\nf('Paris')": "weather(x)",
+		"weather(1, 2, 3)": "weather(1, 2, 3)",
+		"async def f():\n    return await weather.aio('x')\nawait f()":              "weather.aio('x')",
+		"try:\n    weather('x')\nexcept Exception as e:\n    raise KeyError from e": "weather('x')",
+		"try:\n    import os\nexcept ImportError:\n    1/0":                         "import os",
+		"class A:\n    @property\n    def x(self): return 1/0\ngetattr(A(), 'x')":   "return 1/0",
+		"raise ExceptionGroup('two', [TypeError(2)])":                               "TypeError: 2",
+		"input('?')":                   "input('?')",
+		"import os":                    "Import of os is not allowed (line 1)",
+		"import json\njson.loads('{')": "json/decoder.py",
+		"import time\ntime.sleep(60)":  "time.sleep(60)",
+	} {
+		step, err := r.Exec(t.Context(), code)
+		if step == nil || step.Error == nil {
+			t.Errorf("%s: got %+v, %v, want a Python error", code, step, err)
+			continue
+		}
+		text := step.Observation() + step.Error.Traceback
+		if strings.Contains(text, "e2bctl") || strings.Contains(text, "Could not get source") || !strings.Contains(text, want) {
+			t.Errorf("%s: the model reads %s, want %q in it and nothing of ours", code, text, want)
+		}
+	}
+}
+
 // A sandbox that ends during a run ends its step, and the run can still be
 // closed.
 func TestSandboxGoneUnderARun(t *testing.T) {

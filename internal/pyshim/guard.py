@@ -79,6 +79,8 @@ class GuardViolation(_state._rejection()):
     """What a guard refuses: rule and name say what it is, line where it is in the cell,
     and suggestion what to do instead."""
 
+    __module__ = "__main__"  # tracebacks show any other
+
     def __init__(self, rule, name, line, message, suggestion):
         text = "%s (line %d)" % (message, line) if line else message
         super().__init__("%s. %s" % (text, suggestion))
@@ -86,7 +88,7 @@ class GuardViolation(_state._rejection()):
 
 
 # `except ImportError` is how code falls back to another module.
-_ImportViolation = type("GuardViolation", (GuardViolation, ImportError), {"__module__": __name__})
+_ImportViolation = type("GuardViolation", (GuardViolation, ImportError), {"__module__": "__main__"})
 
 
 class _Policy:
@@ -472,11 +474,11 @@ class _Guard:
             self._budget()
             sys.setrecursionlimit(4 * limit)  # each level of the tree takes two calls
             return ast.fix_missing_locations(_Check(self).visit(tree))
-        except GuardViolation:
-            raise
+        except GuardViolation as violation:  # the way through the tree means nothing to the cell's author
+            raise violation.with_traceback(None)
         except Exception as error:
             raise self.violation("syntax", type(error).__name__, "The code cannot be checked: %s" % error,
-                                 "Write it in a simpler, less nested way", 0)
+                                 "Write it in a simpler, less nested way", 0) from None
         finally:
             sys.setrecursionlimit(limit)
 

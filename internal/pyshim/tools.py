@@ -34,6 +34,8 @@ class ToolError(Exception):
     """What the host returns when a tool fails. type names the kind of error, and
     retryable says whether the same call may succeed later."""
 
+    __module__ = "__main__"  # tracebacks show any other
+
     def __init__(self, message, tool="", type="", retryable=False):
         super().__init__(message)
         self.tool = tool
@@ -45,9 +47,13 @@ class FinalAnswer(BaseException):
     """Ends the code once the host has recorded the answer. Catching it has no
     effect on that."""
 
+    __module__ = "__main__"
+
 
 class NameTaken(state._rejection()):
     """Refuses a cell that would replace a tool."""
+
+    __module__ = "__main__"
 
 
 class _Call:
@@ -189,7 +195,10 @@ def _function(bridge, spec):
 
     async def aio(*args, **kwargs):
         work = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(bridge.pool(), work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(bridge.pool(), work)
+        except Exception as e:
+            raise e.with_traceback(None)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = spec["doc"]

@@ -37,7 +37,7 @@ func ExampleBegin() {
 			}
 			if step.Final {
 				var sum float64
-				if err := step.Value.Decode(&sum); err != nil {
+				if err := step.Decode(&sum); err != nil {
 					return err
 				}
 				fmt.Println("the answer is", sum)
@@ -110,7 +110,7 @@ func ExampleNewTool() {
 			return err
 		}
 		var total float64
-		if err := step.Value.Decode(&total); err != nil {
+		if err := step.Decode(&total); err != nil {
 			return err
 		}
 		fmt.Println(total)
@@ -160,7 +160,7 @@ func ExampleNewManaged() {
 			return err
 		}
 		var words int
-		if err := step.Value.Decode(&words); err != nil {
+		if err := step.Decode(&words); err != nil {
 			return err
 		}
 		fmt.Println(words, "words")

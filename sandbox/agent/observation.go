@@ -10,7 +10,7 @@ import (
 )
 
 // Observation returns the step as text for a model: what was printed, the value of
-// the last expression, displayed results, whether the code took too long, and the
+// the last expression, displayed results, the final answer as Python writes it, whether the code took too long, and the
 // exception that ended it. If the step began in a fresh kernel, the text says so
 // first. Each part has at most Limits.MaxOutputBytes, of its head and tail, and says
 // what is left out.
@@ -42,7 +42,7 @@ func (s *Step) Observation() string {
 		part(title, s.bounded(text))
 	}
 	if s.Final {
-		part("Final answer", s.bounded(string(s.Value.Bytes())))
+		part("Final answer", s.bounded(s.redact.text(s.Value.String())))
 	}
 	if s.overran > 0 {
 		part("Interrupted", fmt.Sprintf("The code took longer than %v, which is the limit.", s.overran))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
@@ -179,7 +180,25 @@ type Step struct {
 	Duration time.Duration
 
 	maxOutput int
+	redact    *redactor
 	overran   time.Duration // the limit after which the code was interrupted; else 0
+}
+
+// Decode stores Value in what to points to, by the rules of [state.Unmarshal]: the
+// final answer if Final is set, otherwise the value of the last expression. The error
+// says so if there is none.
+func (s *Step) Decode(to any) error {
+	if !s.Final && !hasMain(s.Results) {
+		why := "the code does not end with an expression that has a value"
+		if s.Error != nil {
+			why = "the code ended with " + s.Error.Error()
+		}
+		return fmt.Errorf("agent: decode the value of step %d: there is none: %s: %w", s.N, why, api.ErrInvalidArgument)
+	}
+	if err := s.Value.Decode(to); err != nil {
+		return fmt.Errorf("agent: decode the value of step %d: %w", s.N, err)
+	}
+	return nil
 }
 
 // Truncated reports whether output was dropped; the counters are in Execution.
@@ -321,7 +340,7 @@ func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 		return nil, err
 	}
 	defer end()
-	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes}
+	step := &Step{maxOutput: r.params.Limits.MaxOutputBytes, redact: r.redact}
 	if step.N, err = r.count(); err != nil {
 		return nil, err
 	}

@@ -728,3 +728,35 @@ func FuzzReadFrame(f *testing.F) {
 }
 
 func mustRequest(code string) jupyter.ExecuteRequest { return jupyter.ExecuteRequest{Code: code} }
+
+// Decode works on every step that has a value, and says why where there is none.
+func TestDecodeStep(t *testing.T) {
+	t.Parallel()
+	var rs runs
+	r := newPythonHost(t, "plain").begin(t, &rs, Params{})
+	var point struct{ X, Y float64 }
+	if err := mustExec(t, r, "{'x': (1 + 1), 'y': float('inf')}").Decode(&point); err != nil || point.X != 2 || !math.IsInf(point.Y, 1) {
+		t.Errorf("got %v, %v, want 2 and infinity", point, err)
+	}
+	var pair [2]int
+	if err := mustExec(t, r, "(1, 2)").Decode(&pair); err != nil || pair != [2]int{1, 2} {
+		t.Errorf("got %v, %v, want what has no JSON as well", pair, err)
+	}
+	if err := mustExec(t, r, "x = 1").Decode(&pair); err == nil || !strings.Contains(err.Error(), "step 3: there is none: the code does not end with") {
+		t.Errorf("got %v, want an error that says why", err)
+	}
+	failed, err := r.Exec(t.Context(), "1/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := failed.Decode(&pair); err == nil || !strings.Contains(err.Error(), "ZeroDivisionError: division by zero") {
+		t.Errorf("got %v, want an error with the exception", err)
+	}
+	if err := mustExec(t, r, "'x'").Decode(&pair); err == nil || !strings.Contains(err.Error(), "step 5: state: ") {
+		t.Errorf("got %v, want an error that names the step", err)
+	}
+	var total int
+	if err := mustExec(t, r, "final_answer(12)").Decode(&total); err != nil || total != 12 {
+		t.Errorf("got %d, %v, want the final answer", total, err)
+	}
+}

@@ -87,8 +87,8 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 }
 
 // NewTool makes a tool of a function. The exported fields of the struct In are
-// its parameters, named by the tag `py:"name"`; the tag `doc:"…"`
-// describes them. A pointer, and a field with `py:",omitempty"`, is
+// its parameters, named by the tag `py:"name"` or, without it, `json:"name"`; the tag
+// `doc:"…"` describes them. A pointer, and a field with `py:",omitempty"`, is
 // optional: it may be left out or None and then has its zero value in In. Required
 // parameters come before optional ones, each in the order of the fields. Values
 // travel both ways as package state defines. Arguments of other types than the

@@ -362,6 +362,10 @@ func TestObservation(t *testing.T) {
 	if got := mustExec(t, r, "x = 1").Observation(); got != "(no output)\n" {
 		t.Errorf("got %q, want %q", got, "(no output)\n")
 	}
+	answered := mustExec(t, r, "final_answer({'total': 1.5, 'ids': (1, None)})")
+	if got, want := answered.Observation(), "Final answer:\n{'total': 1.5, 'ids': (1, None)}\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	large := Step{Execution: sandbox.Execution{Results: []sandbox.Result{{Main: true}}}} // the kernel left the value out
 	if got, want := large.Observation(), "Value of the last expression:\n(left out)\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -37,11 +37,11 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	names := map[string]bool{}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, omitempty := tagOf(f)
+		name, omitempty, ok := state.FieldKey(f)
 		if f.Anonymous {
 			return nil, fmt.Errorf("the field %s is embedded: name the parameters one by one", f.Name)
 		}
-		if !f.IsExported() || name == "-" {
+		if !ok {
 			continue
 		}
 		if err := checkParameter(name); err != nil {
@@ -67,14 +67,6 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 		return 1
 	})
 	return list, nil
-}
-
-func tagOf(f reflect.StructField) (name string, omitempty bool) {
-	name, options, _ := strings.Cut(f.Tag.Get("py"), ",")
-	if name == "" {
-		name = f.Name
-	}
-	return name, slices.Contains(strings.Split(options, ","), "omitempty")
 }
 
 // checkParameter allows what CheckName allows, and also names of builtins: a
@@ -194,8 +186,8 @@ func structType(t reflect.Type, outer []reflect.Type) (pythonType, error) {
 	outer = append(slices.Clone(outer), t)
 	properties, required, keys := map[string]any{}, []string{}, []string{}
 	for _, f := range reflect.VisibleFields(t) {
-		name, omitempty := tagOf(f)
-		if !f.IsExported() || name == "-" || f.Anonymous && f.Tag.Get("py") == "" {
+		name, omitempty, ok := state.FieldKey(f)
+		if !ok || name == "" {
 			continue
 		}
 		p, err := pythonTypeOf(f.Type, outer)

@@ -3,10 +3,13 @@
 package local_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -31,4 +34,48 @@ func TestCloseWithKernelConnection(t *testing.T) {
 		t.Errorf("Close took %v", took)
 	}
 	_ = sb.Close() // there is nothing left to end
+}
+
+// After Close of the cloud every call says that it is closed, and closing what it had
+// is no error.
+func TestCallsAfterClose(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	sb, err := client.Create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sb.RunCode(t.Context(), "1", nil); err != nil {
+		t.Fatal(err)
+	}
+	command, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cloud.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func() error{
+		"Wait":      func() error { _, err := command.Wait(t.Context()); return err },
+		"RunCode":   func() error { _, err := sb.RunCode(t.Context(), "1", nil); return err },
+		"Run":       func() error { _, err := sb.Commands.Run(t.Context(), "true", nil); return err },
+		"Read":      func() error { _, err := sb.Files.Read(t.Context(), "/etc/passwd", nil); return err },
+		"Info":      func() error { _, err := sb.Info(t.Context()); return err },
+		"Dial":      func() error { _, err := sb.Dial(t.Context(), 80); return err },
+		"Create":    func() error { _, err := client.Create(t.Context()); return err },
+		"a new one": func() error { _, err := sandbox.Create(t.Context(), cloud.Options()...); return err },
+	} {
+		err := call()
+		if !errors.Is(err, local.ErrClosed) || !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "the local cloud at "+cloud.URL()+" was closed") {
+			t.Errorf("%s: got %v, want %v", name, err, local.ErrClosed)
+		}
+	}
+	if err := sb.Close(); err != nil {
+		t.Errorf("Close of a sandbox: got %v, want no error", err)
+	}
 }

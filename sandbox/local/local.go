@@ -3,9 +3,12 @@ package local
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -15,7 +18,10 @@ import (
 )
 
 // Cloud is a running cloud. It is safe for concurrent use. Close ends it.
-type Cloud struct{ service service }
+type Cloud struct {
+	service service
+	closed  atomic.Bool
+}
 
 // service is the cloud of this operating system.
 type service interface {
@@ -61,7 +67,7 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cloud{service}
+	c := &Cloud{service: service}
 	c.warn(ctx, s)
 	return c, nil
 }
@@ -87,8 +93,27 @@ func (c *Cloud) Options() []sandbox.Option {
 		sandbox.WithAPIURL(c.URL()),
 		sandbox.WithSandboxURL(c.URL()),
 		sandbox.WithDomain(c.service.Domain()),
+		sandbox.WithDialContext(c.dial),
 	}
 }
+
+// dial opens a connection to the cloud. Where it is closed, its port may be refused, or
+// be another program's by now.
+func (c *Cloud) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if c.closed.Load() {
+		return nil, closedError{c.URL()}
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// closedError is returned by calls after Close of their cloud.
+type closedError struct{ url string }
+
+func (e closedError) Error() string {
+	return fmt.Sprintf("the local cloud at %s was closed, and its sandboxes ended with it: start another one", e.url)
+}
+
+func (e closedError) Is(target error) bool { return target == ErrClosed || target == sandbox.ErrGone }
 
 // Env returns the variables, as "NAME=value", that make any E2B SDK or command
 // use this cloud. They include the key. E2B_API_KEY and E2B_DOMAIN are enough for https,
@@ -131,11 +156,13 @@ func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 
 // Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is
 // left; an error says what could not be ended or removed, such as processes of
-// sandboxes that have neither namespaces nor control groups. It is idempotent, and
+// sandboxes that have neither namespaces nor control groups. Later calls of clients and
+// sandboxes that were made with Options return [ErrClosed]. Close is idempotent, and
 // does nothing on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil
 	}
+	c.closed.Store(true)
 	return c.service.Close()
 }

@@ -23,6 +23,9 @@ var (
 	// ErrNoIsolation means that this machine cannot isolate sandboxes. The text
 	// of the error says what was tried and how to fix it.
 	ErrNoIsolation = errors.New("no isolation")
+	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. Calls
+	// of a sandbox then match [sandbox.ErrGone] as well.
+	ErrClosed = errors.New("the local cloud is closed")
 	// ErrUnsupported means that this operating system has no local cloud.
 	ErrUnsupported = errors.New("the local cloud runs on Linux only: use a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )

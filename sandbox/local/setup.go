@@ -33,8 +33,38 @@ type Python struct {
 // returns. Environments of other versions of this module that have not been used for
 // 30 days are removed. An environment to which other users can write is replaced, and
 // nothing in it is run. Where E2BCTL_PYTHON names a Python, Setup only looks at that.
-func Setup(ctx context.Context, progress io.Writer) (*Python, error) {
-	return describe(pyenv.Ensure(ctx, progress))
+//
+// Options choose other packages than IPython, numpy, pandas, matplotlib, pillow and
+// requests. The choice is this user's: it holds for all programs and for later calls
+// without options, and each call with options replaces it.
+func Setup(ctx context.Context, progress io.Writer, options ...SetupOption) (*Python, error) {
+	if len(options) == 0 {
+		return describe(pyenv.Ensure(ctx, progress))
+	}
+	var packages pyenv.Packages
+	for _, option := range options {
+		option(&packages)
+	}
+	return describe(pyenv.EnsurePackages(ctx, progress, packages))
+}
+
+// SetupOption chooses what [Setup] prepares.
+type SetupOption func(*pyenv.Packages)
+
+// WithFullPackages chooses what the service's template code-interpreter-v1 has: some
+// forty packages at its versions, and kernels of Bash, JavaScript and TypeScript. The
+// versions are the service's for Python 3.11 to 3.13, and the nearest for others. It
+// downloads about 450 MB. false goes back to the short list.
+func WithFullPackages(full bool) SetupOption {
+	return func(p *pyenv.Packages) { p.Full = full }
+}
+
+// WithPackageFile installs the packages of a requirements file, too. pip does so on
+// this machine, as this user, and builds those that have no wheel. Where the file and
+// the list disagree on a version, the file's is taken. A file that has changed counts
+// at the next Setup.
+func WithPackageFile(name string) SetupOption {
+	return func(p *pyenv.Packages) { p.File = name }
 }
 
 // FindPython returns what sandboxes would run now. It installs nothing.

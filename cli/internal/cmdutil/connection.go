@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -60,23 +61,41 @@ type Opener func(context.Context) (*Connection, error)
 
 // Opener resolves --local: ifLocal when it is on, and the remote service
 // otherwise. An address on the command line overrides E2BCTL_LOCAL and conflicts
-// with the flag.
-func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where) (Opener, error) {
-	w := remote
-	if isLocal {
-		w = ifLocal
+// with the flag. Limits, which may be nil, are those of the local cloud that the
+// command starts, and conflict with every other service.
+func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits *ResourceFlags) (Opener, error) {
+	w, err := f.where(cmd, isLocal, ifLocal)
+	if err != nil {
+		return nil, err
 	}
-	if f.flags.apiURL != "" || f.flags.domain != "" {
-		if cmd.Flags().Changed("local") && isLocal {
-			return nil, Usagef(cmd, "--local and an address (--api-url, --domain) exclude each other")
-		}
-		w = remote
+	if limits == nil {
+		limits = &ResourceFlags{}
 	}
-	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w) }, nil
+	if flag := limits.first(); flag != "" && w == remote {
+		return nil, Usagef(cmd, "%s is a limit of the local cloud and needs --local; on a service the template decides what a sandbox has, so choose another template", flag)
+	}
+	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
+// where resolves --local for [Factory.Opener].
+func (f *Factory) where(cmd *cobra.Command, isLocal bool, ifLocal Where) (Where, error) {
+	switch {
+	case !isLocal:
+		return remote, nil
+	case !f.hasAddress():
+		return ifLocal, nil
+	case cmd.Flags().Changed("local"):
+		return remote, Usagef(cmd, "--local and an address (--api-url, --domain) exclude each other")
+	}
+	return remote, nil
+}
+
+// hasAddress reports whether the command line names a service.
+func (f *Factory) hasAddress() bool { return f.flags.apiURL != "" || f.flags.domain != "" }
+
 // open connects to the service. It sends nothing to a remote one.
-func (f *Factory) open(ctx context.Context, w Where) (*Connection, error) {
+func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Connection, error) {
+	f.usesRunning = w == LocalRunning || w == LocalStarting
 	options := f.ClientOptions()
 	if w != remote {
 		options = append(options, sandbox.WithEnvFile("")) // the file says nothing about the local cloud
@@ -85,19 +104,22 @@ func (f *Factory) open(ctx context.Context, w Where) (*Connection, error) {
 	switch w {
 	case remote:
 	case LocalRunning, LocalStarting:
-		record, err := f.runningLocalCloud(ctx, w == LocalStarting)
+		record, err := f.runningLocalCloud(ctx, w == LocalStarting, limits)
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, record.Options()...)
 	case LocalEphemeral:
 		var err error
-		if cloud, err = local.Start(ctx, local.WithLogger(f.Logger())); err != nil {
+		if cloud, err = local.Start(ctx, local.WithLogger(f.Logger()), local.WithResources(limits.Limits())); err != nil {
 			return nil, err
 		}
 		options = append(options, cloud.Options()...)
 	}
 	client, err := sandbox.NewClient(options...)
+	if errors.Is(err, api.ErrNoAPIKey) {
+		err = errNoKey
+	}
 	if err != nil {
 		if cloud != nil {
 			err = errors.Join(err, cloud.Close())
@@ -107,27 +129,65 @@ func (f *Factory) open(ctx context.Context, w Where) (*Connection, error) {
 	return &Connection{Client: client, cloud: cloud}, nil
 }
 
+// noKeyError is [api.ErrNoAPIKey] in the words of the command.
+type noKeyError struct{}
+
+var errNoKey noKeyError
+
+func (noKeyError) Error() string {
+	return "no key: set " + api.EnvAPIKey + " for a service, or add --local for the local cloud of this machine"
+}
+func (noKeyError) Is(target error) bool { return target == api.ErrNoAPIKey }
+
 // autoIdle is how long a local cloud that `create --local` started keeps
 // running after its last sandbox has ended.
 const autoIdle = 10 * time.Minute
 
 // runningLocalCloud finds the user's local cloud. If none is running and start
-// is set, it starts one and says so.
-func (f *Factory) runningLocalCloud(ctx context.Context, start bool) (localcloud.Record, error) {
+// is set, it starts one with these limits and says so.
+func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *ResourceFlags) (localcloud.Record, error) {
 	place, err := localcloud.Find()
 	if err != nil {
 		return localcloud.Record{}, err
 	}
 	record, err := place.Read()
+	if flag := limits.first(); err == nil && flag != "" {
+		return record, fmt.Errorf("%s is a limit of all sandboxes of a local cloud, set when it starts: %w", flag, &localcloud.ConflictError{URL: record.URL})
+	}
 	if !start || !errors.Is(err, localcloud.ErrNone) {
 		return record, err
 	}
 	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
-	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle})
+	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle, Flags: limits.Arguments()})
 	return record, err
 }
+
+// LocalCloudRuns reports whether the user's local cloud is running.
+func (f *Factory) LocalCloudRuns() bool {
+	_, err := f.localCloud()
+	return err == nil
+}
+
+func (f *Factory) localCloud() (localcloud.Record, error) {
+	place, err := localcloud.Find()
+	if err != nil {
+		return localcloud.Record{}, err
+	}
+	return place.Read()
+}
+
+// IsElsewhere reports whether the user's local cloud is running and is not the
+// service that conn leads to.
+func (f *Factory) IsElsewhere(conn *Connection) bool {
+	record, err := f.localCloud()
+	return err == nil && record.URL != conn.API().BaseURL()
+}
+
+// UsesRunningLocalCloud reports whether the command's sandboxes are those of the
+// user's local cloud.
+func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 
 // ClientOptions returns the options that the global flags set.
 func (f *Factory) ClientOptions() []sandbox.Option {

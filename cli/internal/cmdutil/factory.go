@@ -12,6 +12,9 @@ type Factory struct {
 
 	// flags are the global flags, filled in before a command runs.
 	flags globalFlags
+
+	// usesRunning says that the service in use is the user's local cloud.
+	usesRunning bool
 }
 
 type globalFlags struct {

@@ -81,6 +81,49 @@ func (s *Size) Set(value string) error {
 	return errors.New("want a positive number of bytes, or of KiB, MiB, GiB or TiB, such as 20GiB")
 }
 
+// Count is a flag value that accepts a positive number.
+type Count int64
+
+func (c *Count) Type() string { return "number" }
+
+func (c *Count) String() string {
+	if *c == 0 {
+		return "" // no default to show
+	}
+	return strconv.FormatInt(int64(*c), 10)
+}
+
+func (c *Count) Set(value string) error {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n <= 0 {
+		return errors.New("want a positive number")
+	}
+	*c = Count(n)
+	return nil
+}
+
+// Processors is a flag value that accepts a number of processors, such as 2 or
+// 0.5.
+type Processors float64
+
+func (p *Processors) Type() string { return "number" }
+
+func (p *Processors) String() string {
+	if *p == 0 {
+		return "" // no default to show
+	}
+	return strconv.FormatFloat(float64(*p), 'f', -1, 64)
+}
+
+func (p *Processors) Set(value string) error {
+	n, err := strconv.ParseFloat(value, 64)
+	if err != nil || math.IsNaN(n) || n < 0.01 || n > 1<<20 {
+		return errors.New("want a number of processors from 0.01, such as 2 or 0.5")
+	}
+	*p = Processors(n)
+	return nil
+}
+
 // KeyValues is a repeatable flag that accepts KEY=VALUE.
 type KeyValues map[string]string
 

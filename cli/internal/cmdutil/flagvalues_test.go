@@ -69,6 +69,22 @@ func TestSizeValue(t *testing.T) {
 	}
 }
 
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]Count{"1": 1, "100000": 100000, "0": 0, "-1": 0, "": 0, "x": 0, "1.5": 0, "9223372036854775808": 0} {
+		var got Count
+		if err := got.Set(in); got != want || (err != nil) != (want == 0) {
+			t.Errorf("Count.Set(%q) makes it %d (%v), want %d", in, got, err, want)
+		}
+	}
+	for in, want := range map[string]Processors{"2": 2, "0.5": 0.5, "0": 0, "0.001": 0, "-1": 0, "": 0, "NaN": 0, "Inf": 0, "two": 0} {
+		var got Processors
+		if err := got.Set(in); got != want || (err != nil) != (want == 0) {
+			t.Errorf("Processors.Set(%q) makes it %v (%v), want %v", in, got, err, want)
+		}
+	}
+}
+
 func FuzzParseKeyValue(f *testing.F) {
 	for _, seed := range []string{"A=1", "A=", "=1", "A", "A=b=c", "A\x00=1"} {
 		f.Add(seed)

@@ -17,8 +17,8 @@ import (
 )
 
 // Background returns the local cloud that runs or is just starting, and found true;
-// where there is none it starts one and returns when it is ready. It fails with a
-// *ConflictError if the one that runs has another port or domain.
+// where there is none it runs `local up` and returns when it is ready. It fails with a
+// *ConflictError if the one that runs is not what was asked for.
 func (p Place) Background(ctx context.Context, want Settings) (record Record, found bool, err error) {
 	record, err = p.await(ctx)
 	found = err == nil
@@ -41,11 +41,13 @@ type Settings struct {
 	Port   uint16        // 0: any
 	Domain string        // without port; "": the default, and any of one that runs
 	Idle   time.Duration // it ends this long after its last sandbox; 0: never
+	Flags  []string      // of local up besides; they do not change one that runs
 }
 
 // met reports whether the local cloud that runs is one that was asked for.
 func (s Settings) met(by Record) bool {
-	if s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port))) {
+	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
+	if otherPort || len(s.Flags) > 0 {
 		return false
 	}
 	domain, _, _ := net.SplitHostPort(by.Domain)
@@ -94,6 +96,7 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 	if want.Idle > 0 {
 		args = append(args, "--idle", want.Idle.String())
 	}
+	args = append(args, want.Flags...)
 	log, err := os.OpenFile(p.logFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Record{}, err

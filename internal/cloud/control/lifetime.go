@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// The handlers of this file check the request before they look for the sandbox, as the
+// service does: what is wrong with a request does not depend on which sandbox it names.
+
 type timeoutRequest struct {
 	Timeout *int32 `json:"timeout"`
 	Memory  *bool  `json:"memory"`
@@ -12,10 +15,6 @@ type timeoutRequest struct {
 
 func (s *Service) connect(d dialect) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		sb, err := s.find(r)
-		if err != nil {
-			return err
-		}
 		var q timeoutRequest
 		if err := decode(w, r, &q, d.bodyOptional); err != nil {
 			return err
@@ -30,7 +29,12 @@ func (s *Service) connect(d dialect) handler {
 		if err != nil {
 			return err
 		}
-		if sb, err = s.sandboxes.Extend(sb.ID, lifetime); err != nil {
+		id, err := sandboxID(r)
+		if err != nil {
+			return err
+		}
+		sb, err := s.sandboxes.Extend(id, lifetime)
+		if err != nil {
 			return err
 		}
 		writeJSON(w, http.StatusOK, s.answer(sb))
@@ -39,7 +43,14 @@ func (s *Service) connect(d dialect) handler {
 }
 
 // resume has nothing to do here, because sandboxes are never paused.
-func (s *Service) resume(_ http.ResponseWriter, r *http.Request) error {
+func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
+	var q timeoutRequest
+	if err := decode(w, r, &q, true); err != nil {
+		return err
+	}
+	if _, err := s.lifetime(q.Timeout, version1); err != nil {
+		return err
+	}
 	sb, err := s.find(r)
 	if err != nil {
 		return err
@@ -48,10 +59,6 @@ func (s *Service) resume(_ http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
-	sb, err := s.find(r)
-	if err != nil {
-		return err
-	}
 	var q struct {
 		Timeout *int32 `json:"timeout"`
 	}
@@ -64,7 +71,11 @@ func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
 	case *q.Timeout < 0:
 		return invalid("timeout must not be negative")
 	}
-	if err := s.sandboxes.SetLifetime(sb.ID, time.Duration(*q.Timeout)*time.Second); err != nil {
+	id, err := sandboxID(r)
+	if err != nil {
+		return err
+	}
+	if err := s.sandboxes.SetLifetime(id, time.Duration(*q.Timeout)*time.Second); err != nil {
 		return err
 	}
 	noContent(w)
@@ -78,10 +89,6 @@ const (
 )
 
 func (s *Service) refresh(w http.ResponseWriter, r *http.Request) error {
-	sb, err := s.find(r)
-	if err != nil {
-		return err
-	}
 	var q struct {
 		Duration int32 `json:"duration"`
 	}
@@ -91,7 +98,11 @@ func (s *Service) refresh(w http.ResponseWriter, r *http.Request) error {
 	if q.Duration < 0 || q.Duration > maxRefresh {
 		return invalid("duration must be between 0 and %d", maxRefresh)
 	}
-	if _, err := s.sandboxes.Extend(sb.ID, time.Duration(max(q.Duration, minRefresh))*time.Second); err != nil {
+	id, err := sandboxID(r)
+	if err != nil {
+		return err
+	}
+	if _, err := s.sandboxes.Extend(id, time.Duration(max(q.Duration, minRefresh))*time.Second); err != nil {
 		return err
 	}
 	noContent(w)

@@ -125,10 +125,6 @@ func validHost(mask string) bool {
 // has internet access, but, as in the service, what is reported stays what the
 // sandbox was created with.
 func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
-	sb, err := s.find(r)
-	if err != nil {
-		return err
-	}
 	var q updateRequest
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -137,7 +133,11 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.sandboxes.SetEgress(sb.ID, q.AllowOut, q.DenyOut, rules); err != nil {
+	id, err := sandboxID(r)
+	if err != nil {
+		return err
+	}
+	if err := s.sandboxes.SetEgress(id, q.AllowOut, q.DenyOut, rules); err != nil {
 		return err
 	}
 	noContent(w)

@@ -25,26 +25,26 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/timeout":    {"POST": s.timeout},
 		"/sandboxes/{id}/refreshes":  {"POST": s.refresh},
 		"/templates/aliases/{alias}": {"GET": s.alias},
-		"/sandboxes/{id}/pause":      {"POST": unserved("pausing sandboxes")},
-		"/sandboxes/{id}/fork":       {"POST": unserved("forking sandboxes")},
-		"/sandboxes/{id}/snapshots":  {"POST": unserved("snapshots")},
+		"/sandboxes/{id}/pause":      {"POST": s.unservedSandbox("pausing sandboxes")},
+		"/sandboxes/{id}/fork":       {"POST": s.unservedSandbox("forking sandboxes")},
+		"/sandboxes/{id}/snapshots":  {"POST": s.unservedSandbox("snapshots")},
 		"/sandboxes/{id}/network":    {"PUT": s.setNetwork},
-		"/sandboxes/{id}/metrics":    {"GET": unserved("metrics of sandboxes")},
-		"/sandboxes/{id}/logs":       {"GET": unserved("logs of sandboxes")},
-		"/v2/sandboxes/{id}/logs":    {"GET": unserved("logs of sandboxes")},
+		"/sandboxes/{id}/metrics":    {"GET": s.unservedSandbox("metrics of sandboxes")},
+		"/sandboxes/{id}/logs":       {"GET": s.unservedSandbox("logs of sandboxes")},
+		"/v2/sandboxes/{id}/logs":    {"GET": s.unservedSandbox("logs of sandboxes")},
 		"/sandboxes/metrics":         {"GET": unserved("metrics of sandboxes")},
 		"/snapshots":                 {"GET": unserved("snapshots")},
 		"/teams":                     {"GET": unserved("teams")},
 		"/templates":                 {"GET": unserved("listing templates")},
 		"/v2/templates":              {"GET": unserved("listing templates")},
 		"/v3/templates":              {"POST": unserved("building templates")},
-		"/templates/{id}":            {"GET": unserved("templates"), "DELETE": unserved("deleting templates and snapshots")},
+		"/templates/{id}":            {"GET": unservedTemplate("templates"), "DELETE": unservedTemplate("deleting templates and snapshots")},
 		"/templates/tags":            {"POST": unserved("template tags"), "DELETE": unserved("template tags")},
-		"/templates/{id}/{rest...}":  {"GET": unserved("building templates"), "POST": unserved("building templates")},
+		"/templates/{id}/{rest...}":  {"GET": unservedTemplate("building templates"), "POST": unservedTemplate("building templates")},
 		"/v2/templates/{id}/{rest...}": {
-			"GET": unserved("building templates"), "POST": unserved("building templates"),
+			"GET": unservedTemplate("building templates"), "POST": unservedTemplate("building templates"),
 		},
-		"/v2/templates/{id}": {"PATCH": unserved("changing templates")},
+		"/v2/templates/{id}": {"PATCH": unservedTemplate("changing templates")},
 		"/volumes":           {"GET": unserved("volumes"), "POST": unserved("volumes")},
 		"/volumes/{rest...}": {"GET": unserved("volumes"), "DELETE": unserved("volumes")},
 		"/secrets":           {"GET": unserved("secrets"), "POST": unserved("secrets")},
@@ -89,6 +89,27 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 func unserved(what string) handler {
 	return func(http.ResponseWriter, *http.Request) error {
 		return errorf(http.StatusNotImplemented, "not supported by this local cloud: %s", what)
+	}
+}
+
+// unservedSandbox is unserved for what belongs to a sandbox. That a sandbox does not
+// exist comes first: clients take a 404 as an answer, and a 501 as a failure.
+func (s *Service) unservedSandbox(what string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := s.find(r); err != nil {
+			return err
+		}
+		return unserved(what)(w, r)
+	}
+}
+
+// unservedTemplate is unserved for what belongs to a template.
+func unservedTemplate(what string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := findTemplate(r.PathValue("id")); err != nil {
+			return err
+		}
+		return unserved(what)(w, r)
 	}
 }
 

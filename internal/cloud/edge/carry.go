@@ -184,6 +184,14 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
+// WriteHeader does not forward the sandbox's permission to go on with a body: it is what
+// makes this server read the body, and the server then gives its own.
+func (w *upgradable) WriteHeader(status int) {
+	if status != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
 // errUnasked means that an answer must not reach the client. After a 101 the bytes
 // of the client's connection belong to the sandbox. A client that did not ask for an
 // upgrade and takes the 101 for one of the 1xx responses to skip goes on using that
@@ -217,13 +225,13 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrGone), to.isGone():
 		e.Message = messageNotFound
 	case errors.Is(err, ErrPortClosed):
-		e.Message, e.Port = messagePortClosed, to.port
+		e.Message, e.Port = messagePortClosed, &to.port
 	case errors.Is(err, ErrTooMany):
 		e.Message, e.Code = messageTooMany, http.StatusTooManyRequests
 	case isPlain(err):
-		e.Message, e.Port, e.Code = messageNoTLS, to.port, http.StatusServiceUnavailable
+		e.Message, e.Port, e.Code = messageNoTLS, &to.port, http.StatusServiceUnavailable
 	default:
-		e.Message, e.Port, e.Code = messageBroken, to.port, http.StatusServiceUnavailable
+		e.Message, e.Port, e.Code = messageBroken, &to.port, http.StatusServiceUnavailable
 		rt.options.Logger.WarnContext(r.Context(), "no answer from a sandbox", "sandbox", to.ID, "port", to.port, "error", err)
 	}
 	writeError(w, r, e)

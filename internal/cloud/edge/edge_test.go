@@ -119,6 +119,9 @@ func TestRouting(t *testing.T) {
 		return h
 	}
 	const jsonType, textType = "application/json; charset=utf-8", "text/plain; charset=utf-8"
+	closed := func(port int) string {
+		return fmt.Sprintf(`{"sandboxId":"%s","message":"The sandbox is running but port is not open","port":%d,"code":502}`, id, port)
+	}
 	notFound := func(id string) string {
 		return `{"sandboxId":"` + id + `","message":"The sandbox was not found","code":502}`
 	}
@@ -143,14 +146,16 @@ func TestRouting(t *testing.T) {
 		{"bad id in host", ask{host: "3000-_.x"}, 400, textType, "Invalid sandbox ID\n"},
 		{"no id in host", ask{host: "3000-.x"}, 400, textType, "Invalid sandbox ID\n"},
 		{"bad port", ask{header: by(id, "http")}, 400, textType, "Invalid sandbox port\n"},
-		{"port 0", ask{header: by(id, "0")}, 400, textType, "Invalid sandbox port\n"},
-		{"port too large", ask{header: by(id, "65536")}, 400, textType, "Invalid sandbox port\n"},
+		{"negative port", ask{header: by(id, "-1")}, 400, textType, "Invalid sandbox port\n"},
+		{"port 0", ask{header: by(id, "0")}, 502, jsonType, closed(0)},
+		{"port 0 in host", ask{host: "0-" + id + ".x"}, 502, jsonType, closed(0)},
+		{"port too large", ask{header: by(id, "70000")}, 502, jsonType, closed(70000)},
+		{"port 0 of an unknown sandbox", ask{header: by("inobody", "0")}, 502, jsonType, notFound("inobody")},
 		{"no dash below the domain", ask{host: "foo.cloud.test"}, 400, textType, "Invalid host\n"},
 		{"sandbox host without headers", ask{host: "sandbox.cloud.test"}, 400, textType, "Invalid host\n"},
 		{"unknown", ask{header: by("inobody", "3000")}, 502, jsonType, notFound("inobody")},
 		{"unknown, health", ask{path: "/health", header: by("inobody", "49983")}, 502, jsonType, notFound("inobody")},
-		{"port closed", ask{header: by(id, "3001")}, 502, jsonType,
-			`{"sandboxId":"` + id + `","message":"The sandbox is running but port is not open","port":3001,"code":502}`},
+		{"port closed", ask{header: by(id, "3001")}, 502, jsonType, closed(3001)},
 		{"reserved", ask{method: "POST", path: "/init", header: by(id, "49983")}, 404, jsonType,
 			`{"message":"This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL","path":"/init","code":404}`},
 		{"reserved, unclean, unknown sandbox", ask{path: "/x/..//fsthaw", header: by("inobody", "49983")}, 404, jsonType,

@@ -26,7 +26,7 @@ const (
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
-	Port            int    `json:"port,omitempty"`
+	Port            *int   `json:"port,omitempty"` // nil when it is about none
 	ConnectionLimit int    `json:"connectionLimit,omitempty"`
 	Code            int    `json:"code"`
 }
@@ -45,10 +45,12 @@ type misdirected struct {
 }
 
 func (e sandboxError) page() page {
-	return page{Status: e.Code, Message: e.Message, Sandbox: e.SandboxID, Port: e.Port}
+	return page{Status: e.Code, Message: e.Message, Sandbox: e.SandboxID, Port: e.Port, Limit: e.ConnectionLimit}
 }
 
-func (e reservedRoute) page() page { return page{Status: e.Code, Message: e.Message} }
+func (e reservedRoute) page() page {
+	return page{Status: e.Code, Message: e.Message, Path: e.Path}
+}
 
 func (e misdirected) page() page { return page{Status: e.Code, Message: e.Message} }
 

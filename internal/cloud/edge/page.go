@@ -2,9 +2,12 @@ package edge
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -13,17 +16,30 @@ type page struct {
 	Status  int
 	Message string
 	Sandbox string // "" when it is about none
-	Port    int    // 0 when it is about none
+	Port    *int   // nil when it is about none
+	Path    string // "" when it is about none
+	Limit   int    // of connections; 0 when it is not known
 }
 
-// hints says what to do about an error, by its message.
-var hints = map[string]string{
-	messageNotFound:       "It has ended or is paused, or its id in the address is not right. A sandbox that was created anew has a new id.",
-	messagePortClosed:     "Start a server on this port in the sandbox, and load this page again. It may listen on any address inside, 127.0.0.1 included.",
-	messageTrafficMissing: "Its ports are private: it answers programs that send the token it was created with, and no browser by itself.",
-	messageTrafficInvalid: "Its ports are private: the token must be the one that this sandbox was created with.",
-	messageTooMany:        "Close some of them, and load this page again.",
-	messageNoTLS:          "Serve HTTPS on this port, or create the sandbox without the port in httpsPorts.",
+// wording is what a page says. Sandbox, port, path and limit stand in braces where their
+// values go.
+type wording struct{ title, text, hint string }
+
+// wordings holds what pages say, by the error's message. Titles and texts are those of
+// the service's pages.
+var wordings = map[string]wording{
+	messageNotFound: {"Sandbox Not Found", "The sandbox {sandbox} wasn't found.",
+		"It has ended or is paused, or its id in the address is not right. A sandbox that was created anew has a new id."},
+	messagePortClosed: {"Closed Port Error", "The sandbox {sandbox} is running but there's no service running on port {port}.",
+		"Start a server on this port in the sandbox, and load this page again. It may listen on any address inside, 127.0.0.1 included."},
+	messageTrafficMissing: {"Missing Traffic Access Token", `The sandbox {sandbox} enforces traffic access token. Token header "e2b-traffic-access-token" is missing.`,
+		"Its ports are private: it answers programs that send the token it was created with, and no browser by itself."},
+	messageTrafficInvalid: {"Invalid Traffic Access Token", `The sandbox {sandbox} enforces traffic access token. Token header "e2b-traffic-access-token" is invalid.`,
+		"Its ports are private: the token must be the one that this sandbox was created with."},
+	messageTooMany: {"Too Many Connections", "The sandbox {sandbox} has too many concurrent incoming connections{limit}.",
+		"Close some of them, and load this page again."},
+	messageReserved: {"Endpoint Not Available", "The endpoint {path} is reserved for the E2B control plane and is not reachable through the sandbox URL.", ""},
+	messageNoTLS:    {"", "", "Serve HTTPS on this port, or create the sandbox without the port in httpsPorts."},
 }
 
 //go:embed page.html
@@ -34,8 +50,25 @@ var pageTemplate = template.Must(template.New("page").Parse(pageText))
 // StatusText returns the name of the status.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
 
-// Hint returns advice on what to do, or "" when the message says everything.
-func (p page) Hint() string { return hints[p.Message] }
+// Title returns the heading. Errors that the service does not have are named by their
+// status.
+func (p page) Title() string { return cmp.Or(wordings[p.Message].title, p.StatusText()) }
+
+// Text returns what happened.
+func (p page) Text() string {
+	var port, limit string
+	if p.Port != nil {
+		port = strconv.Itoa(*p.Port)
+	}
+	if p.Limit != 0 {
+		limit = fmt.Sprintf(" (limit: %d)", p.Limit)
+	}
+	values := strings.NewReplacer("{sandbox}", p.Sandbox, "{port}", port, "{path}", p.Path, "{limit}", limit)
+	return values.Replace(cmp.Or(wordings[p.Message].text, p.Message))
+}
+
+// Hint returns advice on what to do, or "" when the text says everything.
+func (p page) Hint() string { return wordings[p.Message].hint }
 
 func (p page) render() ([]byte, error) {
 	var b bytes.Buffer

@@ -30,12 +30,13 @@ func TestPages(t *testing.T) {
 		status int
 		want   []string // in a page; empty: JSON
 	}{
-		{"unknown sandbox", ask{header: page(by("inobody", "3000"))}, 502, []string{"502 Bad Gateway", messageNotFound, hints[messageNotFound], "sandbox inobody</small>"}},
-		{"closed port", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, traffic)}, 502, append(html, messagePortClosed, "· port 3000")},
-		{"token missing", ask{header: page(by(id, "3000"))}, 403, append(html, "Token header &#39;e2b-traffic-access-token&#39; is missing")},
-		{"token wrong", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, "x")}, 403, append(html, "is invalid")},
-		{"reserved", ask{path: "/init", header: page(by(id, "49983"))}, 404, []string{"<!doctype html>", messageReserved}},
-		{"foreign host", ask{host: "evil.example", header: page(map[string]string{})}, 421, []string{"<!doctype html>", messageHost}},
+		{"unknown sandbox", ask{header: page(by("inobody", "3000"))}, 502, []string{"<title>Sandbox Not Found</title>", "502 Bad Gateway", "The sandbox inobody wasn&#39;t found.", wordings[messageNotFound].hint, "sandbox inobody</small>"}},
+		{"closed port", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, traffic)}, 502, append(html, "<h1>Closed Port Error</h1>", "The sandbox "+id+" is running but there&#39;s no service running on port 3000.", "· port 3000")},
+		{"port 0", ask{header: page(by(id, "0"), protocol.HeaderTraffic, traffic)}, 502, append(html, "no service running on port 0.", "· port 0")},
+		{"token missing", ask{header: page(by(id, "3000"))}, 403, append(html, "<h1>Missing Traffic Access Token</h1>", "The sandbox "+id+" enforces traffic access token. Token header &#34;e2b-traffic-access-token&#34; is missing.")},
+		{"token wrong", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, "x")}, 403, append(html, "<h1>Invalid Traffic Access Token</h1>", "is invalid.")},
+		{"reserved", ask{path: "/init", header: page(by(id, "49983"))}, 404, []string{"<!doctype html>", "<h1>Endpoint Not Available</h1>", "The endpoint /init is reserved for the E2B control plane and is not reachable through the sandbox URL."}},
+		{"foreign host", ask{host: "evil.example", header: page(map[string]string{})}, 421, []string{"<!doctype html>", "<h1>Misdirected Request</h1>", messageHost}},
 		{"an older browser", ask{header: page(by("inobody", "3000"), "Accept", "*/*")}, 502, []string{"<!doctype html>"}},
 		{"opened from a link", ask{header: page(by("inobody", "3000"), "Sec-Fetch-Mode", "navigate")}, 502, []string{"<!doctype html>"}},
 		{"fetch", ask{header: page(by("inobody", "3000"), "Sec-Fetch-Mode", "cors", "Accept", "*/*")}, 502, nil},
@@ -70,6 +71,22 @@ func TestPages(t *testing.T) {
 	resp, body := c.do(t, ask{method: "HEAD", header: page(by("inobody", "3000"))})
 	if resp.StatusCode != 502 || body != "" || resp.ContentLength <= 0 {
 		t.Errorf("HEAD: %d, length %d, body %q, want status 502, a length and no body", resp.StatusCode, resp.ContentLength, body)
+	}
+}
+
+// TestTextOfPages: the limit is said where it is known, and what a request has in braces
+// stays as it is.
+func TestTextOfPages(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]page{
+		"The sandbox i1 has too many concurrent incoming connections (limit: 7).":                                  {Message: messageTooMany, Sandbox: "i1", Limit: 7},
+		"The sandbox i1 has too many concurrent incoming connections.":                                             {Message: messageTooMany, Sandbox: "i1"},
+		"The endpoint /{port} is reserved for the E2B control plane and is not reachable through the sandbox URL.": {Message: messageReserved, Path: "/{port}"},
+		messageBroken: {Message: messageBroken},
+	} {
+		if got := p.Text(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -287,14 +288,38 @@ func TestExpectContinue(t *testing.T) {
 		t.Fatalf("taken: %s, want status http.StatusContinue", resp.Status)
 	}
 	_, _ = io.WriteString(conn, "body")
-	for resp.StatusCode == http.StatusContinue { // both this server and the one inside may say so
-		var err error
-		if resp, err = http.ReadResponse(in, nil); err != nil {
-			t.Fatal(err)
-		}
+	resp, err := http.ReadResponse(in, nil) // one permission, as without a server in between
+	if err != nil {
+		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != "body" {
 		t.Errorf("taken: %s %q, %v, want status 200 and body %q", resp.Status, body, err, "body")
+	}
+}
+
+// A client is told once to go on, however often the server inside says so: this one has
+// a say, too, and which of the two comes first is chance.
+func TestOnePermission(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusContinue)
+		w.WriteHeader(http.StatusContinue)
+		_, _ = io.Copy(w, r.Body)
+	}})})
+	conn := c.dial(t)
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: 3000-%s.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\nbody", id)
+	in := bufio.NewReader(conn)
+	var got []int
+	for len(got) == 0 || got[len(got)-1] == http.StatusContinue {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, resp.StatusCode)
+	}
+	if want := []int{http.StatusContinue, http.StatusOK}; !slices.Equal(got, want) {
+		t.Errorf("got statuses %v, want %v", got, want)
 	}
 }
 

@@ -62,8 +62,9 @@ func parse(port, id string) route {
 	if id == "" || strings.ContainsFunc(id, notLowerAlphanumeric) {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox ID"}
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
+	// As in the service, a number that no port has is a port on which nothing listens.
+	n, err := strconv.ParseUint(port, 10, strconv.IntSize-1)
+	if err != nil {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox port"}
 	}
 	return route{kind: forSandbox, id: id, port: int(n)}

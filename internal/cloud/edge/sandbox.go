@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -96,6 +97,9 @@ func (u *upstream) dial(ctx context.Context, _, address string) (net.Conn, error
 	port, err := strconv.Atoi(text)
 	if err != nil {
 		return nil, err
+	}
+	if port < 1 || port > math.MaxUint16 {
+		return nil, ErrPortClosed
 	}
 	for i := 0; ; i++ {
 		conn, err := u.Dial(ctx, port)

@@ -32,7 +32,7 @@ func (a *Agent) compose(w http.ResponseWriter, r *http.Request) {
 	}
 	destination, err := a.composeFiles(&req)
 	if err == nil {
-		writeJSON(w, http.StatusOK, written{Name: filepath.Base(destination), Path: destination, Type: "file"})
+		writeAnswer(w, written{Name: filepath.Base(destination), Path: destination, Type: "file"})
 		return
 	}
 	status := http.StatusInternalServerError

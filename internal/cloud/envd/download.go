@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,12 @@ type fileTarget struct {
 // error answer if something is wrong.
 func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
+	for _, name := range []string{"path", "username", "signature", "signature_expiration"} {
+		if len(query[name]) > 1 {
+			http.Error(w, fmt.Sprintf("Invalid format for parameter %s: multiple values for single value parameter '%s'", name, name), http.StatusBadRequest)
+			return nil, false
+		}
+	}
 	if expiration := query.Get("signature_expiration"); query.Has("signature_expiration") {
 		if _, err := strconv.ParseInt(expiration, 10, 64); err != nil {
 			http.Error(w, "Invalid format for parameter signature_expiration: not an integer", http.StatusBadRequest)
@@ -69,8 +77,7 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 	case info.IsDir():
 		writeError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path))
 		return
-	case !info.Mode().IsRegular():
-		// Reading a pipe or a device may never end.
+	case !ends(info):
 		writeError(w, http.StatusBadRequest, fmt.Sprintf("path '%s' is not a regular file", path))
 		return
 	}
@@ -99,15 +106,23 @@ func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, path, info.ModTime(), f)
 }
 
-// openRegular opens a file for reading. Code in the sandbox may have put a pipe in
-// its place, whose open would never return, or a terminal.
+// ends reports whether reading a file comes to an end: a regular one does, and so does
+// the null device, which is empty. Reading a pipe or another device may never end.
+func ends(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	isNull := ok && info.Mode()&fs.ModeCharDevice != 0 && stat.Rdev == unix.Mkdev(1, 3)
+	return info.Mode().IsRegular() || isNull
+}
+
+// openRegular opens a file that [ends] for reading. Code in the sandbox may have put a
+// pipe in its place, whose open would never return, or a terminal.
 func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := openPatiently(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	if err == nil && !ends(info) {
 		err = errors.New("not a regular file")
 	}
 	if err != nil {

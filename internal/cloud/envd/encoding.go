@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,28 +37,33 @@ type acceptance struct {
 func parseAcceptEncoding(header string) acceptance {
 	a := acceptance{refused: make(map[string]bool)}
 	for item := range strings.SplitSeq(header, ",") {
-		coding, parameters, _ := strings.Cut(item, ";")
-		coding = strings.ToLower(strings.TrimSpace(coding))
-		if coding == "" {
-			continue
-		}
-		quality := 1.0
-		for parameter := range strings.SplitSeq(parameters, ";") {
-			key, value, _ := strings.Cut(parameter, "=")
-			if strings.EqualFold(strings.TrimSpace(key), "q") {
-				// A quality that is not a number counts as 0: refusing is safer
-				// than guessing.
-				quality, _ = strconv.ParseFloat(strings.TrimSpace(value), 64)
-			}
-		}
-		if quality > 0 {
-			a.offers = append(a.offers, offer{coding, quality})
-		} else {
-			a.refused[coding] = true
+		switch o := parseCoding(item); {
+		case o.coding == "":
+		case o.quality == 0:
+			a.refused[o.coding] = true
+		default:
+			a.offers = append(a.offers, o)
 		}
 	}
 	slices.SortStableFunc(a.offers, func(a, b offer) int { return cmp.Compare(b.quality, a.quality) })
 	return a
+}
+
+// parseCoding parses one coding of a header. As in envd, a quality that is not a
+// number is ignored, and then it is 1.
+func parseCoding(item string) offer {
+	coding, parameters, _ := strings.Cut(item, ";")
+	o := offer{strings.ToLower(strings.TrimSpace(coding)), 1}
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		key, value, _ := strings.Cut(parameter, "=")
+		if !strings.EqualFold(strings.TrimSpace(key), "q") {
+			continue
+		}
+		if quality, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && !math.IsNaN(quality) {
+			o.quality = quality
+		}
+	}
+	return o
 }
 
 // refusesIdentity reports whether identity is refused. It is accepted unless it
@@ -88,7 +94,7 @@ func (a acceptance) coding() (string, error) {
 
 // decode undoes the Content-Encoding of an upload.
 func decode(body io.Reader, contentEncoding string) (io.Reader, error) {
-	switch strings.ToLower(strings.TrimSpace(contentEncoding)) {
+	switch parseCoding(contentEncoding).coding {
 	case "", identity:
 		return body, nil
 	case gzipCoding:

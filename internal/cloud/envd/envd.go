@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"os"
 
@@ -120,12 +119,9 @@ func (a *Agent) Handler() http.Handler {
 	r.handle(http.MethodPost, "/files", a.upload)
 	r.handle(http.MethodPost, "/files/compose", a.compose)
 
-	options := []connect.HandlerOption{
-		connect.WithReadMaxBytes(maxMessage),
-		// Requests may be compressed, but replies are not: they cross a socket of
-		// this machine, and gzip is ten times slower than that.
-		connect.WithCompressMinBytes(math.MaxInt),
-	}
+	// Replies are compressed when a client asks for it, however small they are. It
+	// costs more than it saves, so this module's own client does not ask.
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(cutMessages{})}
 	r.mount(processconnect.NewProcessHandler(&processService{a}, options...))
 	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{a},
 		append(options, connect.WithInterceptors(legacyClients{}))...))
@@ -147,5 +143,5 @@ func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 func (a *Agent) serveEnvs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, a.envs)
+	writeAnswer(w, a.envs)
 }

@@ -179,9 +179,11 @@ func TestAcceptEncoding(t *testing.T) {
 		"*;q=0":                           "",
 		"*;q=0, gzip":                     "gzip",
 		"GZIP;Q=1.0":                      "gzip",
-		"gzip;q=oops":                     "identity",
+		"gzip;q=oops":                     "gzip",
 		"gzip;q=0, *, identity;q=0":       "",
-		"gzip;q=NaN, identity;q=0":        "",
+		"gzip;q=NaN, identity;q=0":        "gzip",
+		"gzip;q=-1, identity;q=0":         "gzip",
+		"gzip;q=1e309, identity;q=0.9":    "gzip",
 		"x-unknown;q=1.0, identity;q=0.1": "identity",
 	} {
 		got, err := parseAcceptEncoding(header).coding()

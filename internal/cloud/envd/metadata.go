@@ -29,14 +29,14 @@ func parseMetadata(header http.Header) (map[string]string, error) {
 	size := 0
 	for name, values := range header {
 		key, ok := strings.CutPrefix(name, metadataHeader)
-		if !ok || len(values) == 0 {
-			continue
+		if !ok || key == "" || len(values) == 0 {
+			continue // as in envd, a header without a key is no metadata
 		}
 		key = strings.ToLower(key)
 		value := values[0]
 		switch {
-		case key == "" || len(key) > maxMetadataKey:
-			return nil, fmt.Errorf("invalid metadata: a key has 1 to %d bytes, not %d", maxMetadataKey, len(key))
+		case len(key) > maxMetadataKey:
+			return nil, fmt.Errorf("invalid metadata: a key has at most %d bytes, not %d", maxMetadataKey, len(key))
 		case !printable(key):
 			return nil, fmt.Errorf("invalid metadata: the key %q is not printable ASCII", key)
 		case !printable(value):

@@ -68,7 +68,7 @@ func (a *Agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, sample)
+	writeAnswer(w, sample)
 }
 
 func (m *metrics) sample() (usage, error) {

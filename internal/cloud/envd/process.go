@@ -133,9 +133,12 @@ func (l *launch) open(r *running) (stdio, error) {
 	return theirs, nil
 }
 
+// unexecutable is a shell script that reports on stderr why its arguments cannot be
+// executed, and exits with 127 or 126. Shells disagree about an empty name.
+const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit 127; }; exec "$@"`
+
 // exec starts the command. If it cannot be executed, a shell is started instead, which
-// reports that on stderr and exits with 127 or 126: the client sees a process that
-// failed, not a call that failed.
+// runs unexecutable: the client sees a process that failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name := l.config.GetCmd()
 	if path := l.lookPath(name); path != "" {
@@ -147,7 +150,7 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 			return nil, l.startError(err)
 		}
 	}
-	group, err := child.StartGroup(l.command(files, "/bin/sh", append([]string{"sh", "-c", `exec "$@"`, "sh", name}, l.config.GetArgs()...)))
+	group, err := child.StartGroup(l.command(files, "/bin/sh", append([]string{"sh", "-c", unexecutable, "sh", name}, l.config.GetArgs()...)))
 	if err != nil {
 		return nil, l.startError(err)
 	}

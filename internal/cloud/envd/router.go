@@ -57,14 +57,18 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // words.
 func writeError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	writeJSON(w, status, struct {
+	writeJSON(w, status, "application/json; charset=utf-8", struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 	}{status, message})
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+// writeAnswer answers on a plain route. Errors state a character set, answers do
+// not: there are clients that compare the type as a whole.
+func writeAnswer(w http.ResponseWriter, v any) { writeJSON(w, http.StatusOK, "application/json", v) }
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
+	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)

@@ -176,35 +176,39 @@ func TestConnectTraps(t *testing.T) {
 		header                          []string
 		status                          int
 		want                            string // in the last frame, or the body
+		zipped                          byte   // 1: the answer is compressed
 	}{
-		{"30 a stream fails with 200", start, stream, envelope(`{"process":{"cmd":"true","cwd":"/no/such"}}`), nil, 200, `{"error":{"code":"invalid_argument","message":"cwd '/no/such' does not exist"}}`},
-		{"32 a compressed envelope", start, stream, compressed, []string{"Connect-Content-Encoding", "gzip"}, 200, `{}`},
-		{"32 asked to compress", start, stream, envelope(run), []string{"Connect-Accept-Encoding", "gzip"}, 200, `{}`},
-		{"32 the word identity", start, stream, envelope(run), []string{"Connect-Accept-Encoding", "identity", "Connect-Content-Encoding", "identity"}, 200, `{}`},
-		{"32 another compression", start, stream, envelope(run), []string{"Connect-Content-Encoding", "br"}, 200, `"code":"unimplemented"`},
-		{"32 a compressed message", list, unary, zip(t, `{}`), []string{"Content-Encoding", "gzip"}, 200, `{}`},
-		{"32 not compressed", list, unary, `{}`, []string{"Content-Encoding", "gzip"}, 400, `"code":"invalid_argument"`},
-		{"33 no message", start, stream, "", nil, 200, `{"error":{"code":`},
-		{"33 half an envelope", start, stream, envelope(run)[:20], nil, 200, `protocol error: promised 78 bytes`},
-		{"33 two messages", start, stream, envelope(run) + envelope(run), nil, 200, `{"error":{"code":"unimplemented"`},
-		{"33 an envelope over the bound", start, stream, "\x00\x7f\xff\xff\xff{}", nil, 200, `{"error":{"code":"resource_exhausted"`},
-		{"a body over the bound", list, unary, strings.Repeat(" ", maxMessage+1), nil, 429, `"code":"resource_exhausted"`},
-		{"a bomb", list, unary, bomb(t), []string{"Content-Encoding", "gzip"}, 429, `"code":"resource_exhausted"`},
-		{"not JSON", list, unary, `{`, nil, 400, `"code":"invalid_argument"`},
-		{"no codec", list, "application/xml", `{}`, nil, 415, ``},
-		{"a version", list, unary, `{}`, []string{"Connect-Protocol-Version", "1"}, 200, `{}`},
-		{"another version", list, unary, `{}`, []string{"Connect-Protocol-Version", "2"}, 400, `"code":"invalid_argument"`},
-		{"a timeout that is none", list, unary, `{}`, []string{"Connect-Timeout-Ms", "soon"}, 400, `parse timeout: `},
-		{"a timeout of eleven digits", list, unary, `{}`, []string{"Connect-Timeout-Ms", "12345678901"}, 400, `parse timeout: `},
+		{"30 a stream fails with 200", start, stream, envelope(`{"process":{"cmd":"true","cwd":"/no/such"}}`), nil, 200, `{"error":{"code":"invalid_argument","message":"cwd '/no/such' does not exist"}}`, 0},
+		{"32 a compressed envelope", start, stream, compressed, []string{"Connect-Content-Encoding", "gzip"}, 200, `{}`, 1},
+		{"32 asked to compress", start, stream, envelope(run), []string{"Connect-Accept-Encoding", "gzip"}, 200, `{}`, 1},
+		{"32 the word identity", start, stream, envelope(run), []string{"Connect-Accept-Encoding", "identity", "Connect-Content-Encoding", "identity"}, 200, `{}`, 0},
+		{"32 another compression", start, stream, envelope(run), []string{"Connect-Content-Encoding", "br"}, 200, `"code":"unimplemented"`, 0},
+		{"32 a compressed message", list, unary, zip(t, `{}`), []string{"Content-Encoding", "gzip"}, 200, `{}`, 1},
+		{"32 not compressed", list, unary, `{}`, []string{"Content-Encoding", "gzip"}, 400, `"code":"invalid_argument"`, 0},
+		{"33 no message", start, stream, "", nil, 200, `{"error":{"code":`, 0},
+		{"33 half an envelope", start, stream, envelope(run)[:20], nil, 200, `protocol error: promised 78 bytes`, 0},
+		{"33 two messages", start, stream, envelope(run) + envelope(run), nil, 200, `{"error":{"code":"unimplemented"`, 0},
+		{"33 an envelope over the bound", start, stream, "\x00\x7f\xff\xff\xff{}", nil, 200, `{"error":{"code":"resource_exhausted"`, 0},
+		{"a body over the bound", list, unary, strings.Repeat(" ", maxMessage+1), nil, 429, `"code":"resource_exhausted"`, 0},
+		{"a bomb", list, unary, bomb(t), []string{"Content-Encoding", "gzip"}, 429, `"code":"resource_exhausted"`, 0},
+		{"not JSON", list, unary, `{`, nil, 400, `"code":"invalid_argument"`, 0},
+		{"no codec", list, "application/xml", `{}`, nil, 415, ``, 0},
+		{"a version", list, unary, `{}`, []string{"Connect-Protocol-Version", "1"}, 200, `{}`, 0},
+		{"another version", list, unary, `{}`, []string{"Connect-Protocol-Version", "2"}, 400, `"code":"invalid_argument"`, 0},
+		{"a timeout that is none", list, unary, `{}`, []string{"Connect-Timeout-Ms", "soon"}, 400, `parse timeout: `, 0},
+		{"a timeout of eleven digits", list, unary, `{}`, []string{"Connect-Timeout-Ms", "12345678901"}, 400, `parse timeout: `, 0},
 	} {
 		res, body := d.do(t, "POST", test.target, test.body, append([]string{"Content-Type", test.contentType}, test.header...)...)
 		if test.contentType == stream {
 			all := frames(t, body)
 			last := all[len(all)-1]
-			if last[0] != 2 {
-				t.Errorf("%s: the last of %d frames has flags %d, want 2", test.trap, len(all), last[0])
+			if want := byte(2 | test.zipped); last[0] != want {
+				t.Errorf("%s: the last of %d frames has flags %d, want %d", test.trap, len(all), last[0], want)
 			}
 			body = last[5:]
+		}
+		if test.zipped == 1 {
+			body = unzip(t, body)
 		}
 		if res.StatusCode != test.status || !strings.Contains(body, test.want) {
 			t.Errorf("%s: %d %s, want %d with %q", test.trap, res.StatusCode, body, test.status, test.want)

@@ -108,7 +108,9 @@ func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget,
 	form := multipart.NewReader(body, boundary)
 	for {
 		part, err := form.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		// Only the end after a closing boundary is bare. A body without one, for
+		// instance an empty one, ends in an error that wraps it.
+		if err == io.EOF { //nolint:errorlint // see above
 			return files, nil
 		}
 		if err != nil {

@@ -45,10 +45,10 @@ type socket struct {
 	number  uint64 // of the request, which distinguishes it from later ones
 	conn    *websocket.Conn
 	v1      bool
-	mailbox *mailbox
+	buffer  *sessionBuffer
 	pings   atomic.Int32
 	lost    atomic.Bool   // the client has missed a message
-	done    chan struct{} // closed when the mailbox is free for the next connection
+	done    chan struct{} // closed when the buffer is free for the next connection
 	// ctx ends with the connection.
 	ctx  context.Context //nolint:containedctx // the life of the connection, not of a call
 	shut context.CancelFunc
@@ -77,7 +77,7 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	}
 	defer conn.Close()
 	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
-	if so.mailbox, err = s.openMailbox(so); err != nil {
+	if so.buffer, err = s.openBuffer(so); err != nil {
 		code := websocket.CloseTryAgainLater
 		if errors.Is(err, errReplaced) {
 			code = websocket.CloseGoingAway
@@ -86,7 +86,7 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 		return
 	}
 	defer close(so.done)
-	defer so.mailbox.detach()
+	defer so.buffer.detach()
 	so.serve()
 }
 
@@ -137,7 +137,7 @@ func (so *socket) serve() {
 	so.conn.SetPongHandler(func(payload string) error {
 		so.pings.Store(0)
 		if len(payload) == 8 {
-			so.mailbox.acknowledge(binary.BigEndian.Uint64([]byte(payload)))
+			so.buffer.acknowledge(binary.BigEndian.Uint64([]byte(payload)))
 		}
 		return nil
 	})
@@ -168,7 +168,7 @@ func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(data, kind == websocket.BinaryMessage)
 }
 
-// write sends what is in the mailbox, and pings. It closes the connection, which
+// write sends what is in the buffer, and pings. It closes the connection, which
 // also ends the reader.
 func (so *socket) write() {
 	defer so.conn.Close()
@@ -180,7 +180,7 @@ func (so *socket) write() {
 	var asked uint64 // the position of the last ping that asks for an acknowledgement
 	size := 0        // bytes sent since then
 	for {
-		m := so.mailbox.next()
+		m := so.buffer.next()
 		if m != nil {
 			n, err := so.put(m)
 			if err != nil {
@@ -188,8 +188,8 @@ func (so *socket) write() {
 			}
 			size += n
 		}
-		if position, pending := so.mailbox.position(); so.session == "" {
-			so.mailbox.acknowledge(position)
+		if position, pending := so.buffer.position(); so.session == "" {
+			so.buffer.acknowledge(position)
 		} else if pending && position > asked && (m == nil || size > unconfirmed) {
 			asked, size = position, 0
 			payload := binary.BigEndian.AppendUint64(nil, position)
@@ -202,7 +202,7 @@ func (so *socket) write() {
 		case <-so.ctx.Done():
 			so.end()
 			return
-		case <-so.mailbox.wake:
+		case <-so.buffer.wake:
 		case <-ticker.C:
 			if so.pings.Add(1) > maxPings {
 				return
@@ -214,7 +214,7 @@ func (so *socket) write() {
 
 // end closes the connection with a close message, after what is still in transit.
 func (so *socket) end() {
-	for m := so.mailbox.next(); m != nil; m = so.mailbox.next() {
+	for m := so.buffer.next(); m != nil; m = so.buffer.next() {
 		if _, err := so.put(m); err != nil {
 			return
 		}
@@ -263,7 +263,7 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 		return fmt.Errorf("%w: header without msg_id or msg_type", errProtocol)
 	}
 	r := &kernel.Request{Header: m.Header, Content: m.Content, Buffers: m.Buffers}
-	if err := so.mailbox.client.Submit(r); err != nil {
+	if err := so.buffer.client.Submit(r); err != nil {
 		so.status(m, jupyter.StateBusy)
 		so.refuse(m, err)
 	}
@@ -278,10 +278,10 @@ func (so *socket) takeStdin(m *jupyter.Message) error {
 	if err := json.Unmarshal(m.Content, &reply); err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	if so.mailbox.asksNoMore(m.Parent.MsgID) {
+	if so.buffer.asksNoMore(m.Parent.MsgID) {
 		return nil
 	}
-	return so.mailbox.client.Answer(reply.Value)
+	return so.buffer.client.Answer(reply.Value)
 }
 
 // refuse answers a request that is not supported.
@@ -295,15 +295,15 @@ func (so *socket) refuse(m *jupyter.Message, err error) {
 // answer sends the reply to m on its channel, and the status idle: clients wait for
 // both.
 func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
-	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.mailbox.own, "username")
-	so.mailbox.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
+	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.buffer.own, "username")
+	so.buffer.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
 	so.status(m, jupyter.StateIdle)
 }
 
 func (so *socket) status(m *jupyter.Message, state string) {
 	content, _ := json.Marshal(jupyter.StatusContent{ExecutionState: state})
-	so.mailbox.answer(&jupyter.Message{
-		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.mailbox.own, "username"), Parent: m.Header, Content: content,
+	so.buffer.answer(&jupyter.Message{
+		Channel: jupyter.IOPub, Header: jupyter.NewHeader("status", so.buffer.own, "username"), Parent: m.Header, Content: content,
 	})
 }
 

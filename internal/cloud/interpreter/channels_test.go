@@ -309,7 +309,7 @@ func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	defer p.removeSocket(earlier)
 	later := p.dial(t, id, "?session_id=a", nil)
 	later.until(later.execute("1", false)) // it is attached
-	if b, err := p.openMailbox(earlier); b != nil || !errors.Is(err, errReplaced) {
+	if b, err := p.openBuffer(earlier); b != nil || !errors.Is(err, errReplaced) {
 		t.Errorf("got %v, %v, want no b and errReplaced", b, err)
 	}
 	later.until(later.execute("2", false))

@@ -192,7 +192,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/execute", `{"code":1}`, 422, `"loc":["body","code"]`},
 		{"POST", "/execute", `{`, 422, "json_invalid"},
 		{"POST", "/execute", ``, 422, "missing"},
-		{"POST", "/execute", `{"code":"1","language":"js"}`, 500, `Failed to create context: {"message": "The 'javascript' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", "short_message": "javascript not found"}`},
+		{"POST", "/execute", `{"code":"1","language":"js"}`, 500, `Failed to create context: {"message": "The 'javascript' kernel is not available. Please pick another suitable kernel instead, or install that kernel. The local cloud has it, and TypeScript, after ` + "`e2bctl local setup --full`" + ` and a new start.", "short_message": "javascript not found"}`},
 		{"POST", "/contexts", `{"language":"foo"}`, 500, `The 'foo' kernel is not available`},
 		{"DELETE", "/contexts/x", "", 404, "Context x not found"},
 		{"POST", "/contexts/x/restart", "", 404, "Context x not found"},

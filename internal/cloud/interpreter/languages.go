@@ -40,18 +40,28 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
+// howToInstall says, of the kernels that the service's template always has, how the
+// local cloud gets them.
+var howToInstall = map[errNoKernel]string{
+	"bash":       " The local cloud has it after `e2bctl local setup --full` and a new start.",
+	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
+	"r":          " The local cloud has it if IRkernel is installed on its machine, after `e2bctl local setup --full` and a new start.",
+	"java":       " The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start.",
+}
+
 // errNoKernel says, in Jupyter's words, that no kernel of this name is installed.
 type errNoKernel string
 
 func (name errNoKernel) Error() string {
-	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.", string(name)))
+	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.%s", string(name), howToInstall[name]))
 	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", string(name)))
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // spaces included
 }
 
 // kernelFor returns the kernel that runs a language: nil for the driver's Python,
 // an installed Jupyter kernel for any other language. JavaScript and TypeScript run
-// in the kernel "javascript", or else in Deno's. The error may be errNoKernel.
+// in the kernel "javascript", or else in Deno's; R's own installer calls its kernel
+// "ir". The error may be errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {
@@ -59,6 +69,8 @@ func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 		return nil, nil //nolint:nilnil // nil stands for the driver's Python
 	case "javascript", "typescript":
 		names = []string{"javascript", "deno"}
+	case "r":
+		names = []string{"r", "ir"}
 	}
 	specs, err := s.kernelspecs()
 	if err != nil {

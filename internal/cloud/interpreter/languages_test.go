@@ -5,11 +5,14 @@ package interpreter
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
@@ -69,10 +72,35 @@ func TestLanguages(t *testing.T) {
 		`{"language":"bash","cwd":"/nowhere"}`: "Failed to set working directory",
 		`{"language":"foo"}`: `Failed to create context: {"message": "The 'foo' kernel is not available. Please pick another suitable kernel instead, ` +
 			`or install that kernel.", "short_message": "foo not found"}`,
+		`{"language":"java"}`: `Failed to create context: {"message": "The 'java' kernel is not available. Please pick another suitable kernel instead, ` +
+			`or install that kernel. The local cloud has it if IJava is installed on its machine, after ` + "`e2bctl local setup --full`" + ` and a new start.", "short_message": "java not found"}`,
 	} {
 		if status, body := p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", request); status != 500 || body != want {
 			t.Errorf("%s: got %d %q, want status 500 and body %v", request, status, body, want)
 		}
+	}
+}
+
+// TestKernelOfR checks that R's kernel is found under the name that its installer
+// gives it, with the kernel of Bash in its place.
+func TestKernelOfR(t *testing.T) {
+	t.Parallel()
+	environ := kerneltest.Environ(t)
+	specs := zmq.Dirs(environ, "/nowhere")
+	spec, err := specs.Find("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	if err := os.CopyFS(filepath.Join(home, ".local/share/jupyter/kernels/ir"), os.DirFS(spec.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "", func(o *Options) {
+		o.Environ = func() ([]string, error) { return environ, nil }
+		o.Dir = home
+	})
+	if got := merged(p.run(t, map[string]any{"code": "echo R", "language": "R"}), "stdout"); got != "R\n" {
+		t.Errorf("got %q, want %q", got, "R\n")
 	}
 }
 

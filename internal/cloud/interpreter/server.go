@@ -73,8 +73,8 @@ type Server struct {
 	sessions []*session
 	sockets  map[*socket]struct{}
 	requests uint64 // number of requests for sockets so far
-	// mailboxes are in the order in which they were made.
-	mailboxes []*mailbox
+	// buffers are in the order in which they were made.
+	buffers []*sessionBuffer
 	// creating serialises the code that makes the default context of a language, or
 	// a session.
 	creating sync.Mutex
@@ -137,7 +137,7 @@ func (s *Server) DefaultID() string {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	kernels, mailboxes := s.kernels, slices.Clone(s.mailboxes)
+	kernels, buffers := s.kernels, slices.Clone(s.buffers)
 	s.kernels, s.sessions = nil, nil
 	s.mu.Unlock()
 	s.cancel()
@@ -147,7 +147,7 @@ func (s *Server) Close() error {
 	}
 	closing.Wait()
 	s.work.Wait()
-	for _, b := range mailboxes {
+	for _, b := range buffers {
 		b.drop()
 	}
 	return nil
@@ -209,10 +209,10 @@ func (s *Server) removeKernel(k *runningKernel) {
 	for _, o := range s.sessions {
 		o.gone = o.gone || o.kernel == k
 	}
-	mailboxes := slices.Clone(s.mailboxes)
+	buffers := slices.Clone(s.buffers)
 	s.mu.Unlock()
 	_ = k.Close()
-	for _, b := range mailboxes {
+	for _, b := range buffers {
 		if b.kernel == k {
 			b.retire()
 		}

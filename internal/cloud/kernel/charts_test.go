@@ -45,6 +45,13 @@ func TestCharts(t *testing.T) {
 		{"bars at numbers", "plt.bar([1, 2.5], [-1, 2])", `{"type":"bar","title":null,"elements":[{"label":"1.0","group":"Group 0","value":-1},{"label":"2.5","group":"Group 0","value":2}],` + axesOfNothing + `}`},
 		{"horizontal bars", "plt.barh(['a', 'b'], [1, 2]); plt.xlabel('X (u)'); plt.ylabel('Y [v]')", `{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 0","value":1},{"label":"b","group":"Group 0","value":2}],"x_label":"Y [v]","y_label":"X (u)","x_unit":"v","y_unit":"u"}`},
 		{"pie", "plt.pie([1, 3], labels=['a', 'b'], radius=2, explode=[.1, 0], counterclock=False)", `{"type":"pie","title":null,"elements":[{"label":"a","angle":90,"radius":2},{"label":"b","angle":270,"radius":2}]}`},
+		{"thirds of a pie", "plt.pie([1, 2, 4], autopct='%1.1f%%', startangle=90)", `{"type":"pie","title":null,"elements":[{"label":"","angle":51.42857,"radius":1},{"label":"","angle":102.857,"radius":1},{"label":"","angle":205.714,"radius":1}]}`},
+		{
+			"boxes of measured values", "plt.boxplot([[1/3, 2/3, 1, 4/3, 5/3], [51234.5, 52345.6, 53456.7, 54567.8, 55678.9]], tick_labels=['a', 'b'], patch_artist=True)",
+			`{"type":"box_and_whisker","title":null,"elements":[
+			{"label":"a","min":0.333333333,"first_quartile":0.666666667,"median":1,"third_quartile":1.3333333,"max":1.6666667,"outliers":[]},
+			{"label":"b","min":51230,"first_quartile":52350,"median":53460,"third_quartile":54570,"max":55680,"outliers":[]}],` + axesOfNothing + `}`,
+		},
 		{"boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, showmeans=True)", boxes},
 		{"notched boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, notch=True)", boxes},
 		{"lying boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, orientation='horizontal')", boxes},

@@ -199,3 +199,33 @@ func TestWorkingDirectoryIsNotImported(t *testing.T) {
 		}
 	})
 }
+
+// Tracebacks end in the cell where it called something of the driver's: what that is
+// made of says nothing to the author of the cell, or to a model.
+func TestTracebackWithoutTheDriver(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		modern := s.run("ExceptionGroup").reply.Status == "ok"
+		for code, want := range map[string]string{
+			"def ask():\n    return input()\nask()":                                              "return input()",
+			"import os, signal\nos.kill(os.getpid(), signal.SIGINT)":                             "os.kill(",
+			"try:\n    input()\nexcept Exception as e:\n    raise KeyError from e":               "    input()",
+			"import asyncio\nawait asyncio.sleep('x')":                                           "await asyncio.sleep",
+			"try:\n    input()\nexcept Exception as e:\n    raise ExceptionGroup('two', [e, e])": "    input()",
+		} {
+			if strings.Contains(code, "ExceptionGroup") && !modern {
+				continue
+			}
+			o := s.run(code)
+			if len(o.errors) != 1 {
+				t.Errorf("%q: got %d errors, want 1", code, len(o.errors))
+				continue
+			}
+			trace := strings.Join(o.errors[0].Traceback, "\n")
+			if strings.Contains(trace, "_e2bctl_kernel") || !strings.Contains(trace, want) {
+				t.Errorf("%q: got the traceback %s, want %q in it and nothing of the driver", code, trace, want)
+			}
+		}
+	})
+}

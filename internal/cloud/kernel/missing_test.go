@@ -17,6 +17,7 @@ func TestMissingModule(t *testing.T) {
 		for _, test := range []struct{ code, advice string }{
 			{hide + "import PIL", "run `e2bctl local setup` on the machine of the local cloud (local.Setup in Go) and start it again, or in this sandbox: pip install pillow"},
 			{hide + "from PIL import Image", "pip install pillow"},
+			{"sys.modules['sklearn'] = None\nfrom sklearn.svm import SVC", "run `e2bctl local setup --full` on the machine of the local cloud (local.Setup with WithFullPackages in Go) and start it again, or in this sandbox: pip install scikit-learn"},
 			{"import no_such_module", ""},
 			{"import json.no_such_module", ""},
 			{"raise ModuleNotFoundError('PIL')", ""},

@@ -2,7 +2,8 @@
 //
 // The environment is one virtual environment for each machine user, created once
 // by [Ensure] from the pinned and hashed list in requirements.txt, in the user's
-// cache directory. Sandboxes see it at the same absolute path, so it is described
+// cache directory. [EnsurePackages] chooses the list in full.txt instead, which is
+// that of the service's template, and packages of the user's own. Sandboxes see it at the same absolute path, so it is described
 // by its directories ([Env.Trees]). If it cannot be created, [Find] falls back to
 // an installed Python, and reports what is missing.
 //

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -60,32 +61,44 @@ type Env struct {
 // else the prepared environment, else a python3 with IPython, else any python3.
 // It runs the candidates to find out about them, and installs nothing. If it
 // returns the prepared environment, it records there that the environment is in
-// use. A prepared environment that users other than this one and root can change
-// is not used; the Note of the Env returned instead says so. Find returns
-// [ErrNoPython] when there is none, and an error that names the file when
-// E2BCTL_PYTHON does not work.
+// use. Of several it prefers the one with the packages that were chosen last. A
+// prepared environment that users other than this one and root can change is not
+// used; the Note of the Env returned instead says so. Find returns [ErrNoPython]
+// when there is none, and an error that names the file when E2BCTL_PYTHON does not
+// work.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
-	if env == nil && err == nil {
-		env, err = findVenv(ctx)
+	if env != nil || err != nil {
+		return env, err
+	}
+	c, err := readChoice()
+	if err != nil {
+		return nil, err
+	}
+	env, err = findVenv(ctx, c)
+	if env == nil && err == nil && c != (choice{}) {
+		if env, err = findVenv(ctx, choice{}); env != nil {
+			env.Note = "the packages that were chosen are not prepared for this version of e2bctl: " + c.remedy()
+		}
 	}
 	if refused := err; errors.Is(refused, errRefused) {
 		if env, err = fallback(ctx, ""); env != nil {
-			env.Note = fmt.Sprintf("%v: run `e2bctl local setup`, which makes another one", refused)
+			env.Note = fmt.Sprintf("%v: %s, which makes another one", refused, c.remedy())
 		}
 	}
 	if env != nil || err != nil {
 		return env, err
 	}
-	return fallback(ctx, "run `e2bctl local setup`")
+	return fallback(ctx, c.remedy())
 }
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
-// environment. If that does not exist, Ensure creates it first, which downloads
-// about 80 MB and takes a minute. Processes that call Ensure at the same time wait
-// for the one that is creating it. If it cannot be created, Ensure returns an error
-// that says why; [Find] then returns what sandboxes run without it. Progress is
-// written to progress as lines, or as a bar when it is a terminal; nil is silent.
+// environment with the packages that [EnsurePackages] was given last. If that does
+// not exist, Ensure creates it first, which downloads about 80 MB and takes a
+// minute. Processes that call Ensure at the same time wait for the one that is
+// creating it. If it cannot be created, Ensure returns an error that says why;
+// [Find] then returns what sandboxes run without it. Progress is written to progress
+// as lines, or as a bar when it is a terminal; nil is silent.
 //
 // Regardless of the umask, nobody else can write to what Ensure creates, or read
 // what it creates for an ordinary user. An environment that others can change is
@@ -96,13 +109,58 @@ func Find(ctx context.Context) (*Env, error) {
 // When run as root, Ensure may install the system's python3-venv package, which
 // progress announces first. Cancelling ctx leaves nothing half made.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
-	report := newReporter(progress)
-	defer removeUnused(report)
 	env, err := named(ctx)
 	if env != nil || err != nil {
 		return env, err
 	}
-	return makeVenv(ctx, report)
+	c, err := readChoice()
+	if err != nil {
+		return nil, err
+	}
+	// The file may have changed. One that can no longer be read does not take away
+	// the environment that was made from it.
+	if now, err := newChoice(c.Packages); err == nil {
+		c = now
+	}
+	return ensure(ctx, progress, c)
+}
+
+// EnsurePackages does what [Ensure] does, for these packages instead of those that
+// were chosen before. They are what [Find] and [Ensure] return from now on. The full
+// list downloads about 450 MB. The packages of a file of the user's own are installed
+// after those of the list, whose versions they may change, as this user and by pip's
+// rules: where there is no wheel, pip builds one from the source. A file that changed
+// counts at the next call. EnsurePackages returns an error if E2BCTL_PYTHON names a
+// Python, where nothing is installed.
+func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, error) {
+	if name := os.Getenv(Variable); name != "" && p != (Packages{}) {
+		return nil, fmt.Errorf("python: nothing is installed into %s=%s, which sandboxes use as it is; unset %s, or install the packages there with pip", Variable, name, Variable)
+	}
+	c, err := newChoice(p)
+	if err != nil {
+		return nil, err
+	}
+	return ensure(ctx, progress, c)
+}
+
+// ensure makes the environment unless it is there, and records that it was chosen.
+func ensure(ctx context.Context, progress io.Writer, c choice) (*Env, error) {
+	report := newReporter(progress)
+	defer removeUnused(report)
+	env, err := makeVenv(ctx, c, report)
+	if err != nil {
+		return nil, err
+	}
+	if c.Full {
+		names, err := copyKernelspecs(filepath.Dir(filepath.Dir(env.Python)))
+		if err != nil {
+			return nil, err
+		}
+		if len(names) > 0 {
+			report.line("copied your Jupyter kernels: %s", strings.Join(names, ", "))
+		}
+	}
+	return env, c.write()
 }
 
 // named returns the Python that E2BCTL_PYTHON names, or nil if it names none.

@@ -10,19 +10,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// requirements is the pinned and hashed list, for all Python versions at once.
-//
-//go:embed requirements.txt
-var requirements string
+// list is a pinned and hashed list of packages, for all Python versions at once.
+type list string
+
+// short is what every environment holds, and full what the service's template does.
+var (
+	//go:embed requirements.txt
+	short list
+	//go:embed full.txt
+	full list
+)
 
 var covered = lazyregexp.New(`(?m)^# Python 3\.(\d+) to 3\.(\d+);`)
 
-// listed returns the first and the last minor version of Python 3 that the list
+// minors returns the first and the last minor version of Python 3 that the list
 // has files for.
-func listed() (first, last int) {
-	match := covered().FindStringSubmatch(requirements)
+func (l list) minors() (first, last int) {
+	match := covered().FindStringSubmatch(string(l))
 	if match == nil {
-		panic("python: requirements.txt does not say which versions it covers")
+		panic("python: a list of packages does not say which versions it covers")
 	}
 	first, _ = strconv.Atoi(match[1])
 	last, _ = strconv.Atoi(match[2])
@@ -36,20 +42,20 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// venvName returns the name of the environment made from the list with an
-// interpreter: a different list, version or interpreter means a different
+// venvName returns the name of the environment made of packages with an
+// interpreter: other packages, or another version or interpreter, mean a different
 // environment.
-func venvName(base *interpreter) string {
-	return fmt.Sprintf("%s-%d.%d-%s", digest(requirements), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
+func venvName(c choice, base *interpreter) string {
+	return fmt.Sprintf("%s-%d.%d-%s", c.digest(), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
 }
 
 var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
 
-// countFor returns how many packages the list has for a minor version of Python
-// 3, for the progress bar.
-func countFor(minor int) int {
+// count returns how many packages the list has for a minor version of Python 3, for
+// the progress bar.
+func (l list) count(minor int) int {
 	count := 0
-	for _, match := range pinned().FindAllStringSubmatch(requirements, -1) {
+	for _, match := range pinned().FindAllStringSubmatch(string(l), -1) {
 		if applies(match[1], minor) {
 			count++
 		}

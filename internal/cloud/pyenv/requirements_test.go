@@ -10,37 +10,49 @@ import (
 	"testing"
 )
 
+var entryForm = regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
+
+// versions returns what a list has for a minor version of Python 3, by name. It fails
+// if the list has two versions of one package.
+func (l list) versions(t *testing.T, minor int) map[string]string {
+	t.Helper()
+	versions := map[string]string{}
+	for _, entry := range entryForm.FindAllStringSubmatch(string(l), -1) {
+		name := strings.ReplaceAll(entry[1], "_", "-")
+		if !applies(entry[3], minor) {
+			continue
+		}
+		if other, twice := versions[name]; twice {
+			t.Errorf("Python 3.%d: %s is both %s and %s", minor, name, other, entry[2])
+		}
+		versions[name] = entry[2]
+	}
+	return versions
+}
+
 // TestRequirements checks that every Python version gets every wanted package
 // exactly once, with hashes.
 func TestRequirements(t *testing.T) {
 	t.Parallel()
-	first, last := listed()
-	if first != oldest {
-		t.Errorf("the list begins at Python 3.%d, the oldest served is 3.%d", first, oldest)
-	}
-	line := regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
-	entries := line.FindAllStringSubmatch(requirements, -1)
-	if got := strings.Count(requirements, "==") - strings.Count(requirements, `version == "`); got != len(entries) {
-		t.Errorf("%d of %d entries are of the expected form", len(entries), got)
-	}
-	for minor := first; minor <= last; minor++ {
-		versions := map[string]string{}
-		for _, entry := range entries {
-			if !applies(entry[3], minor) {
-				continue
-			}
-			if other, twice := versions[entry[1]]; twice {
-				t.Errorf("Python 3.%d: %s is both %s and %s", minor, entry[1], other, entry[2])
-			}
-			versions[entry[1]] = entry[2]
+	for name, l := range map[string]list{"requirements.txt": short, "full.txt": full} {
+		first, last := l.minors()
+		if first != oldest {
+			t.Errorf("%s begins at Python 3.%d, the oldest served is 3.%d", name, first, oldest)
 		}
-		for _, name := range []string{"ipython", "matplotlib", "numpy", "pandas", "pillow", "pip", "requests"} {
-			if versions[name] == "" {
-				t.Errorf("Python 3.%d: no %s", minor, name)
-			}
+		got, want := len(entryForm.FindAllString(string(l), -1)), len(regexp.MustCompile(`(?m)^[\w.-]+==`).FindAllString(string(l), -1))
+		if got != want {
+			t.Errorf("%s: %d of %d entries are of the expected form", name, got, want)
 		}
-		if got := countFor(minor); got != len(versions) {
-			t.Errorf("countFor(%d) = %d, want %d", minor, got, len(versions))
+		for minor := first; minor <= last; minor++ {
+			versions := l.versions(t, minor)
+			for _, wanted := range []string{"ipython", "matplotlib", "numpy", "pandas", "pillow", "pip", "requests"} {
+				if versions[wanted] == "" {
+					t.Errorf("%s, Python 3.%d: no %s", name, minor, wanted)
+				}
+			}
+			if got := l.count(minor); got != len(versions) {
+				t.Errorf("%s: count(%d) = %d, want %d", name, minor, got, len(versions))
+			}
 		}
 	}
 }
@@ -116,5 +128,11 @@ func TestAdvice(t *testing.T) {
 	}
 	if want := "PREPARED = {" + strings.Join(pairs, ", ") + "}\n"; !strings.Contains(string(driver), want) {
 		t.Errorf("errors.py: got another list, want %s", want)
+	}
+	for item := range strings.SplitSeq(strings.ReplaceAll(service, "\n", " "), ", ") {
+		name, _, _ := strings.Cut(item, " ")
+		if !strings.Contains(string(driver), fmt.Sprintf(": %q", name)) {
+			t.Errorf("errors.py has no module of %s, want one in FULL", name)
+		}
 	}
 }

@@ -43,16 +43,16 @@ func cacheDirectory() (string, error) {
 // other users of the machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest finished environment of this list, nil if there is
-// none that works, and an error that wraps [errRefused] if others can change the
+// findVenv returns the newest finished environment of these packages, nil if there
+// is none that works, and an error that wraps [errRefused] if others can change the
 // only one. Only the environment's own interpreter is run: it does not matter
 // which python3 is first on PATH now.
-func findVenv(ctx context.Context) (*Env, error) {
+func findVenv(ctx context.Context, c choice) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a cache there is no environment in it
 	}
-	markers, err := filepath.Glob(filepath.Join(cache, digest(requirements)+"-*", marker))
+	markers, err := filepath.Glob(filepath.Join(cache, c.digest()+"-*", marker))
 	if err != nil {
 		return nil, fmt.Errorf("python: look for the environment in %s: %w", cache, err)
 	}
@@ -83,7 +83,7 @@ func findVenv(ctx context.Context) (*Env, error) {
 		return nil, refused
 	}
 	directory := filepath.Dir(filepath.Dir(newest.Executable))
-	env := newest.env("run `e2bctl local setup`")
+	env := newest.env(c.remedy())
 	env.Level = Venv
 	env.NoteUse()
 	env.Vars = []string{"MPLCONFIGDIR=" + filepath.Join(directory, filepath.FromSlash(fonts))}
@@ -99,7 +99,7 @@ func venvPython(directory string) string {
 
 // makeVenv returns the environment. It creates it if there is none, or waits for
 // the process that is creating it. Its errors say what to install.
-func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
+func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 	if err := makeCache(cache, report); err != nil {
 		return nil, err
 	}
-	if env, err := findVenv(ctx); env != nil || err != nil && !errors.Is(err, errRefused) {
+	if env, err := findVenv(ctx, c); env != nil || err != nil && !errors.Is(err, errRefused) {
 		return env, err
 	}
 	lock, err := acquire(ctx, filepath.Join(cache, "lock"), report)
@@ -115,25 +115,25 @@ func makeVenv(ctx context.Context, report *reporter) (*Env, error) {
 		return nil, err
 	}
 	defer func() { _ = lock.Close() }() // the file holds nothing
-	switch env, err := findVenv(ctx); {
+	switch env, err := findVenv(ctx, c); {
 	case errors.Is(err, errRefused):
 		report.line("%v; making another one", err)
 	case env != nil || err != nil:
 		return env, err
 	}
-	base, err := baseInterpreter(ctx, report)
+	base, err := baseInterpreter(ctx, c.list(), report)
 	if err != nil {
 		return nil, err
 	}
-	directory := filepath.Join(cache, venvName(base))
+	directory := filepath.Join(cache, venvName(c, base))
 	if err := os.RemoveAll(directory); err != nil {
 		return nil, fmt.Errorf("python: remove a half-made environment: %w", err)
 	}
-	build := builder{directory: directory, lock: lock.File, report: report}
+	build := builder{choice: c, directory: directory, lock: lock.File, report: report}
 	if err := build.run(ctx, base); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(directory))
 	}
-	env, err := findVenv(ctx)
+	env, err := findVenv(ctx, c)
 	if err == nil && env == nil {
 		err = fmt.Errorf("python: the environment made in %s does not run", directory)
 	}
@@ -176,8 +176,8 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 
 // baseInterpreter returns the interpreter to make the environment from: the first
 // that the list has files for and that can create one.
-func baseInterpreter(ctx context.Context, report *reporter) (*interpreter, error) {
-	first, last := listed()
+func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
+	first, last := l.minors()
 	found, err := candidates(ctx)
 	if err != nil {
 		return nil, err
@@ -228,6 +228,7 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 
 // builder makes one environment.
 type builder struct {
+	choice    choice
 	directory string
 	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
 	report    *reporter
@@ -235,43 +236,61 @@ type builder struct {
 
 func (b *builder) run(ctx context.Context, base *interpreter) error {
 	start := time.Now()
-	total := countFor(base.Numbers[1])
+	list := b.choice.list()
+	total := list.count(base.Numbers[1])
 	b.report.line("making the Python environment with %s (Python %s) in %s: %d packages, once",
 		base.Base, base.version(), b.directory, total)
 	if err := b.command(ctx, nil, base.Base, "-I", "-m", "venv", b.directory); err != nil {
 		return err
 	}
-	list := filepath.Join(b.directory, "requirements.txt")
-	if err := os.WriteFile(list, []byte(requirements), 0o644); err != nil {
+	name := filepath.Join(b.directory, "requirements.txt")
+	if err := os.WriteFile(name, []byte(list), 0o644); err != nil {
 		return fmt.Errorf("python: write the list of packages: %w", err)
 	}
-	python := venvPython(b.directory)
-	log := filepath.Join(b.directory, "pip.log")
-	pip := []string{
-		python, "-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-input",
-		"--disable-pip-version-check", "--progress-bar=off", "--log=" + log, "-r", list,
-	}
 	b.report.stage("fetching", total)
-	err := b.command(ctx, func(line string) {
-		if match := collecting().FindStringSubmatch(line); match != nil {
-			b.report.step(match[1])
-		} else if strings.HasPrefix(line, "Installing collected packages") {
-			b.report.stage("installing", 0)
-		}
-	}, pip...)
-	if err != nil {
-		return cmp.Or(unreadIndex(log), err)
+	if err := b.install(ctx, "--require-hashes", "--only-binary=:all:", "-r", name); err != nil {
+		return err
 	}
-	_ = os.Remove(log) // megabytes that nobody reads
+	if b.choice.File != "" {
+		b.report.stage("fetching the packages of "+b.choice.File, 0)
+		if err := b.install(ctx, "--prefer-binary", "-r", b.choice.File); err != nil {
+			return err
+		}
+	}
+	if b.choice.Full {
+		if err := WriteKernelspecs(b.directory); err != nil {
+			return err
+		}
+	}
 	b.report.stage("looking for fonts", 0)
 	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
-	if err := b.command(ctx, nil, python, "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
+	if err := b.command(ctx, nil, venvPython(b.directory), "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(b.directory, marker), []byte(base.Base+"\n"), 0o644); err != nil {
 		return fmt.Errorf("python: finish the environment: %w", err)
 	}
 	b.report.line("the Python environment is ready (%s)", time.Since(start).Round(time.Second/10))
+	return nil
+}
+
+// install runs the environment's pip.
+func (b *builder) install(ctx context.Context, arguments ...string) error {
+	log := filepath.Join(b.directory, "pip.log")
+	pip := []string{
+		venvPython(b.directory), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
+	}
+	err := b.command(ctx, func(line string) {
+		if match := collecting().FindStringSubmatch(line); match != nil {
+			b.report.step(match[1])
+		} else if strings.HasPrefix(line, "Installing collected packages") {
+			b.report.stage("installing", 0)
+		}
+	}, append(pip, arguments...)...)
+	if err != nil {
+		return cmp.Or(unreadIndex(log), err)
+	}
+	_ = os.Remove(log) // megabytes that nobody reads
 	return nil
 }
 

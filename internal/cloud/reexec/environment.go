@@ -46,6 +46,14 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
+// defaults returns the variables that a sandbox was created with, and the language,
+// which they may set to another one.
+func defaults(created map[string]string) map[string]string {
+	env := map[string]string{"LANG": guest.Language}
+	maps.Copy(env, created)
+	return env
+}
+
 // mark writes the files by which programs recognize that they are in a sandbox,
 // and in which one: root is the sandbox's root directory, run the agent's own.
 func mark(c *guest.Config, root, run string) error {

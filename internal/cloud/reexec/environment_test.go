@@ -45,3 +45,16 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("NO_PROXY=%s, no_proxy=%s", got["NO_PROXY"], got["no_proxy"])
 	}
 }
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ created, want map[string]string }{
+		{nil, map[string]string{"LANG": "C.UTF-8"}},
+		{map[string]string{"A": "1"}, map[string]string{"A": "1", "LANG": "C.UTF-8"}},
+		{map[string]string{"LANG": "de_DE.UTF-8"}, map[string]string{"LANG": "de_DE.UTF-8"}},
+	} {
+		if diff := cmp.Diff(tt.want, defaults(tt.created)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.created, diff)
+		}
+	}
+}

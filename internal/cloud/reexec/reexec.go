@@ -40,6 +40,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if err := json.Unmarshal(g.Config, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
+	config.Envs = defaults(config.Envs)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	homes := make(map[string]string)
 	for _, u := range g.Users {
@@ -47,7 +48,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := envd.New(envd.Options{
-		Users: g.Users, DefaultUser: defaultUser, Token: config.AccessToken,
+		Users: g.Users, DefaultUser: defaultUser, DefaultWorkdir: homes[defaultUser], Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
 	})

@@ -6,7 +6,8 @@
 // Each argument names a Python version and an interpreter whose pip resolves
 // for it. pip evaluates environment markers with the interpreter it runs on, so
 // each should be of the version it stands for; the newest may stand in for one
-// that is not there yet.
+// that is not there yet. Markers in the input are evaluated here, for the version
+// itself; they can compare python_version and nothing else.
 //
 // pip does all the talking to the package index, with whatever settings it has.
 package main
@@ -23,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +65,10 @@ func main() {
 }
 
 func run(ctx context.Context, in, out string, pythons []string) error {
+	wanted, err := os.ReadFile(in)
+	if err != nil {
+		return err
+	}
 	pins, minors := lock{}, []int{}
 	for _, argument := range pythons {
 		version, python, found := strings.Cut(argument, "=")
@@ -73,27 +79,70 @@ func run(ctx context.Context, in, out string, pythons []string) error {
 		minors = append(minors, minor)
 		for _, tags := range platforms {
 			fmt.Fprintf(os.Stderr, "resolving for Python 3.%d on %s\n", minor, tags[0])
-			if err := pins.resolve(ctx, in, python, minor, tags); err != nil {
+			if err := pins.resolve(ctx, string(wanted), python, minor, tags); err != nil {
 				return fmt.Errorf("resolve for Python 3.%d on %s with %s: %w", minor, tags[0], python, err)
 			}
 		}
 	}
 	slices.Sort(minors)
-	wanted, err := os.ReadFile(in)
-	if err != nil {
-		return err
-	}
 	return os.WriteFile(out, pins.format(string(wanted), minors), 0o644)
 }
 
+var condition = regexp.MustCompile(`^python_version (==|<=|>=) "3\.(\d+)"$`)
+
+// wantedBy returns the lines of the input that are for a minor version of Python 3,
+// without their markers.
+func wantedBy(wanted string, minor int) (string, error) {
+	var lines []string
+	for line := range strings.Lines(wanted) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		requirement, marker, marked := strings.Cut(strings.TrimSpace(line), " ; ")
+		applies := true
+		for part := range strings.SplitSeq(marker, " and ") {
+			if !marked {
+				break
+			}
+			match := condition.FindStringSubmatch(part)
+			if match == nil {
+				return "", fmt.Errorf("%q: a marker is python_version ==, <= or >= a version, such as python_version >= \"3.11\"", part)
+			}
+			bound, err := strconv.Atoi(match[2])
+			if err != nil {
+				return "", err
+			}
+			switch match[1] {
+			case "==":
+				applies = applies && minor == bound
+			case "<=":
+				applies = applies && minor <= bound
+			case ">=":
+				applies = applies && minor >= bound
+			}
+		}
+		if applies {
+			lines = append(lines, requirement+"\n")
+		}
+	}
+	return strings.Join(lines, ""), nil
+}
+
 // resolve adds what pip would install, without installing it.
-func (l lock) resolve(ctx context.Context, in, python string, minor int, tags []string) error {
+func (l lock) resolve(ctx context.Context, wanted, python string, minor int, tags []string) error {
 	directory, err := os.MkdirTemp("", "pylock-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(directory)
-	report := filepath.Join(directory, "report.json")
+	wanted, err = wantedBy(wanted, minor)
+	if err != nil {
+		return err
+	}
+	in, report := filepath.Join(directory, "requirements.in"), filepath.Join(directory, "report.json")
+	if err := os.WriteFile(in, []byte(wanted), 0o644); err != nil {
+		return err
+	}
 	args := []string{
 		"-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", report,
 		"--target", filepath.Join(directory, "target"), "--only-binary=:all:",

@@ -3,6 +3,7 @@ package code
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,30 +50,35 @@ func (o *runOptions) answer() func(context.Context, string, bool) (string, error
 	lines := bufio.NewReader(o.IO.In)
 	return func(ctx context.Context, prompt string, password bool) (string, error) {
 		fmt.Fprint(o.IO.Err, cmdutil.Printable(prompt))
-		type line struct {
-			text string
-			err  error
+		if password {
+			return o.readPassword(ctx, lines)
 		}
-		read := make(chan line, 1)
-		go func() { // a read of a terminal cannot be cancelled; the process ends with it
-			text, err := o.readLine(lines, password)
-			read <- line{text, err}
-		}()
-		select {
-		case l := <-read:
-			return l.text, l.err
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		}
+		return cmdutil.Await(ctx, func() (string, error) { return readLine(lines) })
 	}
 }
 
-func (o *runOptions) readLine(lines *bufio.Reader, password bool) (string, error) {
-	if file, ok := o.IO.In.(*os.File); ok && password && o.IO.InIsTerminal {
-		text, err := term.ReadPassword(int(file.Fd()))
-		fmt.Fprintln(o.IO.Err)
-		return string(text), err
+// readPassword reads a line that a terminal does not show.
+func (o *runOptions) readPassword(ctx context.Context, lines *bufio.Reader) (string, error) {
+	keyboard, ok := o.IO.In.(*os.File)
+	if !ok || !o.IO.InIsTerminal {
+		return cmdutil.Await(ctx, func() (string, error) { return readLine(lines) })
 	}
+	before, err := term.GetState(int(keyboard.Fd()))
+	if err != nil {
+		return "", err
+	}
+	text, err := cmdutil.Await(ctx, func() (string, error) {
+		text, err := term.ReadPassword(int(keyboard.Fd()))
+		return string(text), err
+	})
+	if ctx.Err() != nil { // the read goes on, and would leave a terminal that shows nothing
+		err = errors.Join(err, term.Restore(int(keyboard.Fd()), before))
+	}
+	fmt.Fprintln(o.IO.Err)
+	return text, err
+}
+
+func readLine(lines *bufio.Reader) (string, error) {
 	text, err := lines.ReadString('\n')
 	if err != nil && text == "" {
 		return "", err

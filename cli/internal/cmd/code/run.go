@@ -3,13 +3,14 @@ package code
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/transfer"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -20,9 +21,13 @@ type runOptions struct {
 	Open       cmdutil.Opener
 	Code       string // -c; if HasCode is set it is used even when empty
 	HasCode    bool
-	File       string // a path, or - for standard input
-	Sandbox    string // "": a sandbox of its own
+	File       string   // a path, or - for standard input
+	Arguments  []string // of the code
+	Sandbox    string   // "": a sandbox of its own
 	Template   string
+	Network    cmdutil.NetworkFlags
+	Transfers  transfer.Flags
+	Packages   []string
 	Language   string
 	Context    string
 	Envs       cmdutil.KeyValues
@@ -30,44 +35,71 @@ type runOptions struct {
 	Timeout    cmdutil.Duration
 }
 
+// ofNewSandbox are the flags that describe a sandbox to create.
+var ofNewSandbox = [...]string{"template", "no-internet", "allow-out", "deny-out", "memory", "cpus", "disk", "pids"}
+
 func newCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO}
 	var isLocal bool
+	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
-		Use:   "run [flags] [<file>|-]",
+		Use:   "run [flags] [<file>|-] [--] [<argument>...]",
 		Short: "Run Python, or another language, in a kernel",
 		Long: `Run code in the kernel of a sandbox, from a file, standard input (-) or -c. Output
 appears as the code prints it; displayed values and the value of the last
 expression follow as text. On a terminal, escape sequences and other control
 characters are left out. The status is 1 if the code raised an exception.
 
+The name of the file chooses the language (.py, .js, .ts, .sh, .r, .java), unless
+--language does. Arguments are for Python (sys.argv), JavaScript and TypeScript
+(process.argv) and Bash ($1); one that begins with a dash comes after --, as those
+of -c do.
+
 Without --sandbox, a sandbox is created for the command and killed at the end.
 With --sandbox, the code sees the variables of earlier code. With --local
-everything runs on this machine, in a cloud that ends with this command, or with
---sandbox in the one of e2bctl local up.`,
+everything runs on this machine, in a cloud that ends with this command; --memory,
+--cpus, --disk and --pids are its limits, and on a service the template decides. A
+sandbox of e2bctl local up is found without --local.
+
+--upload and --package come before the code, --download after it, even if it raised
+an exception. Paths in the sandbox are relative to the user's home, where the code
+runs.`,
 		Example: `  e2bctl code run --local -c 'import sys; sys.version'
   e2bctl code run --local --save-images out plot.py
+  e2bctl code run --local --no-internet --upload data:data --download report.csv:. report.py data -- --top 10
+  e2bctl code run --package 'polars>=1' --allow-out pypi.org,files.pythonhosted.org --deny-out 0.0.0.0/0 polars.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
-		Args: cmdutil.Wants("one file at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
 			opts.HasCode = cmd.Flags().Changed("code")
-			if len(args) == 1 {
-				opts.File = args[0]
+			files := args
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				files = args[:dash]
+			}
+			opts.Arguments = args
+			if len(files) > 0 && !opts.HasCode {
+				opts.File, opts.Arguments = args[0], args[1:]
 			}
 			switch {
-			case opts.HasCode == (opts.File != ""):
-				return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE")
-			case opts.Sandbox != "" && opts.Template != "":
-				return cmdutil.Usagef(cmd, "--sandbox and --template exclude each other")
+			case opts.HasCode == (len(files) > 0):
+				return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE; arguments of -c come after --")
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
 				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 			}
-			ifLocal := cmdutil.LocalEphemeral
-			if opts.Sandbox != "" {
-				ifLocal = cmdutil.LocalRunning
+			for _, name := range ofNewSandbox {
+				if opts.Sandbox != "" && cmd.Flags().Changed(name) {
+					return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
+				}
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, ifLocal); err != nil {
+			if opts.Language == "" && opts.Context == "" {
+				opts.Language = languageOf(opts.File)
+			}
+			if opts.Sandbox != "" {
+				opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.Sandbox)
+			} else {
+				opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &resources)
+			}
+			if err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
@@ -77,11 +109,15 @@ everything runs on this machine, in a cloud that ends with this command, or with
 	flags.StringVarP(&opts.Code, "code", "c", "", "run `CODE`")
 	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
 	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
-	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: python)")
+	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: that of the file's name, or python)")
 	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
 	flags.VarP(&opts.Envs, "env", "e", "environment variable for the code, repeatable")
+	flags.StringArrayVar(&opts.Packages, "package", nil, "install the Python package `NAME` first, repeatable")
 	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
+	opts.Network.Add(cmd)
+	resources.Add(cmd)
+	opts.Transfers.Add(cmd, "the code")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
@@ -91,7 +127,14 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
+	prelude, err := opts.prelude()
+	if err != nil {
+		return err
+	}
+	if err := opts.Transfers.Check(); err != nil {
+		return err
+	}
+	ctx, cancel := cmdutil.WithLimit(ctx, "timeout", opts.Timeout)
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {
@@ -102,25 +145,77 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox)
 	} else {
-		sb, err = conn.Create(ctx, sandbox.WithTemplate(opts.Template))
+		sb, err = conn.Create(ctx, append(opts.Network.Options(), sandbox.WithTemplate(opts.Template))...)
 	}
 	if err != nil {
 		return err
 	}
 	defer cmdutil.Closing(sb, &err)
 
-	images := imageSaver{dir: opts.SaveImages, tell: opts.IO.Err}
-	if opts.Quiet {
+	copier := opts.Transfers.In(sb, "", opts.IO.Err)
+	if err := opts.prepare(ctx, sb, copier, prelude); err != nil {
+		return err
+	}
+	err = opts.execute(ctx, sb, code)
+	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
+		return err
+	}
+	return copier.DownloadAfter(ctx, "code run", err)
+}
+
+// prelude returns code to run before the code, or "". A Python file sees its name
+// and arguments as python3 gives them, even if it has none: what a kernel has
+// instead are its own, on which argument parsers fail.
+func (o *runOptions) prelude() (string, error) {
+	name := o.File
+	if o.HasCode {
+		name = "-c"
+	}
+	isScript := name != "-c" && name != "-" && o.Context == "" && (o.Language == "" || strings.EqualFold(o.Language, "python"))
+	if len(o.Arguments) == 0 && !isScript {
+		return "", nil
+	}
+	return argumentsCode(o.Language, name, o.Arguments)
+}
+
+// prepare makes the uploads, installs the packages and runs the prelude.
+func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier, prelude string) error {
+	if err := copier.Upload(ctx); err != nil {
+		return err
+	}
+	if len(o.Packages) > 0 {
+		if !o.Quiet {
+			fmt.Fprintf(o.IO.Err, "installing %s\n", cmdutil.Printable(strings.Join(o.Packages, ", ")))
+		}
+		if _, err := sb.Packages.Install(ctx, o.Packages, nil); err != nil {
+			return err
+		}
+	}
+	if prelude == "" {
+		return nil
+	}
+	_, err := sb.RunCode(ctx, prelude, &sandbox.RunCodeParams{Context: o.Context, Language: o.Language})
+	if err != nil {
+		return fmt.Errorf("passing the arguments: %w", o.notStarted(err))
+	}
+	return nil
+}
+
+// execute runs the code and shows what comes of it. If the code raised an exception
+// it returns a cmdutil.RemoteStatus.
+func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code string) error {
+	images := imageSaver{dir: o.SaveImages, tell: o.IO.Err}
+	if o.Quiet {
 		images.tell = io.Discard
 	}
-	stdout := &codeWriter{w: opts.IO.Out, terminal: opts.IO.OutIsTerminal}
-	stderr := &codeWriter{w: opts.IO.Err, terminal: opts.IO.ErrIsTerminal}
+	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
+	stderr := &codeWriter{w: o.IO.Err, terminal: o.IO.ErrIsTerminal}
 	var shown error
 	params := &sandbox.RunCodeParams{
-		Context: opts.Context, Language: opts.Language, Envs: opts.Envs,
-		Stdin: opts.answer(),
+		Context: o.Context, Language: o.Language, Envs: o.Envs,
+		Stdin: o.answer(),
 	}
-	if !opts.JSON {
+	if !o.JSON {
 		params.Stdout, params.Stderr, params.MaxOutput = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
 			if text := r.Text(); text != "" && shown == nil {
@@ -129,15 +224,15 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		}
 	}
 	execution, err := sb.RunCode(ctx, code, params)
-	raised, isRaised := errors.AsType[*sandbox.ExecutionError](err)
+	raised, isRaised := errors.AsType[*sandbox.ExecutionError](o.notStarted(err))
 	if err != nil && !isRaised {
-		return &cmdutil.OwnError{Err: err, Running: true}
+		return &cmdutil.OwnError{Err: o.notStarted(err), Running: true}
 	}
 	if err := errors.Join(shown, images.save(execution.Results)); err != nil {
 		return err
 	}
-	if opts.JSON {
-		if err := cmdutil.WriteJSON(opts.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
+	if o.JSON {
+		if err := cmdutil.WriteJSON(o.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
 			return err
 		}
 	} else if isRaised {
@@ -149,4 +244,17 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		return cmdutil.RemoteStatus(1)
 	}
 	return nil
+}
+
+// notStarted returns err, or what it says if the code never ran: that there is no
+// such kernel, or that it could not start.
+func (o *runOptions) notStarted(err error) error {
+	if errors.Is(err, sandbox.ErrUnknownLanguage) {
+		return fmt.Errorf("%w: %s", sandbox.ErrUnknownLanguage, o.Language)
+	}
+	raised, ok := errors.AsType[*sandbox.ExecutionError](err)
+	if !ok || raised.Name != "KernelStartError" || strings.Contains(strings.TrimSpace(raised.Traceback), "\n") {
+		return err
+	}
+	return errors.New("the kernel cannot start: " + strings.TrimSpace(raised.Value))
 }

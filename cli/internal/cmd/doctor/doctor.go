@@ -113,7 +113,7 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 		}}
 	}
 	if err != nil {
-		return []check{{Name: "key", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}}
+		return []check{{Name: "key", Status: checkFailed, Detail: cmdutil.Message(err)}}
 	}
 	defer func() { _ = client.Close() }() // closing only frees connections
 	key := check{Name: "key", Status: checkOK, Detail: "from " + client.API().Sources().APIKey}
@@ -131,7 +131,7 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 		key.Hint = "check that the key is one of " + client.API().BaseURL()
 		service.Detail = client.API().BaseURL() + " answers"
 	default:
-		service.Status, service.Detail = checkFailed, cmdutil.Printable(err.Error())
+		service.Status, service.Detail = checkFailed, cmdutil.Message(err)
 		service.Hint = "check the address (" + client.API().BaseURL() + ") and the proxy variables"
 	}
 	return []check{key, service}
@@ -149,11 +149,11 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	started := time.Now()
 	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
 	if err != nil {
-		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: cmdutil.Printable(err.Error())})
+		return append(checks, check{Name: "isolation", Status: checkFailed, Detail: cmdutil.Message(err)})
 	}
 	defer func() {
 		if err := cloud.Close(); err != nil {
-			checks = append(checks, check{Name: "cleanup", Status: checkFailed, Detail: err.Error()})
+			checks = append(checks, check{Name: "cleanup", Status: checkFailed, Detail: cmdutil.Message(err)})
 		}
 	}()
 	report := cloud.Report()
@@ -166,17 +166,23 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	if report.Isolation != local.Full {
 		isolation.Status = checkWarning
 	}
+	kernel, limits := checkSandbox(ctx, cloud)
 	checks = append(checks, isolation, checkNames(ctx, cloud.Domain()))
-	for _, limit := range []struct{ name, enforced string }{
-		{"network", report.Egress}, {"memory limit", report.Memory}, {"CPU limit", report.CPU}, {"process limit", report.Processes}, {"disk limit", report.Disk},
+	for _, limit := range []struct{ name, value, enforced string }{
+		{"network", "", report.Egress},
+		{"memory limit", limits.memory, report.Memory}, {"CPU limit", limits.cpus, report.CPU},
+		{"process limit", limits.processes, report.Processes}, {"disk limit", limits.disk, report.Disk},
 	} {
 		c := check{Name: limit.name, Status: checkOK, Detail: limit.enforced}
+		if limit.value != "" {
+			c.Detail = limit.value + "; " + limit.enforced
+		}
 		if strings.HasPrefix(limit.enforced, "not ") || strings.HasPrefix(limit.enforced, "proxy only") || strings.HasPrefix(limit.enforced, "none") {
 			c.Status = checkWarning
 		}
 		checks = append(checks, c)
 	}
-	return append(checks, checkSandbox(ctx, cloud))
+	return append(checks, kernel)
 }
 
 func users(ids int) string {
@@ -189,7 +195,7 @@ func users(ids int) string {
 func checkPython(ctx context.Context) check {
 	found, err := local.FindPython(ctx)
 	if err != nil {
-		return check{Name: "python", Status: checkFailed, Detail: cmdutil.Printable(err.Error())}
+		return check{Name: "python", Status: checkFailed, Detail: cmdutil.Message(err)}
 	}
 	c := check{Name: "python", Status: checkOK, Detail: fmt.Sprintf("%s, Python %s at %s", found.Level, found.Version, found.Path), Hint: found.Note}
 	if found.Note != "" {
@@ -198,8 +204,12 @@ func checkPython(ctx context.Context) check {
 	return c
 }
 
-// checkSandbox creates a sandbox in the cloud and runs code in its kernel.
-func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
+// limits are what a sandbox may use, as it says itself; "" where it does not say.
+type limits struct{ memory, cpus, processes, disk string }
+
+// checkSandbox creates a sandbox in the cloud, runs code in its kernel and asks for
+// its limits.
+func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check, l limits) {
 	c = check{Name: "kernel", Status: checkOK}
 	started := time.Now()
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -208,10 +218,29 @@ func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check) {
 			err = fmt.Errorf("6 * 7 returned %q, want 42", execution.Text())
 		}
 		c.Detail = fmt.Sprintf("first result %v after create, over %s", time.Since(started).Round(time.Millisecond), sb.CodeTransport())
-		return err
+		return errors.Join(err, l.read(ctx, sb))
 	}, append(cloud.Options(), sandbox.WithEnvFile(""))...)
 	if err != nil {
-		c.Status, c.Detail = checkFailed, cmdutil.Printable(err.Error())
+		c.Status, c.Detail = checkFailed, cmdutil.Message(err)
 	}
-	return c
+	return c, l
+}
+
+// read asks the sandbox for its limits.
+func (l *limits) read(ctx context.Context, sb *sandbox.Sandbox) error {
+	info, err := sb.Info(ctx)
+	if err != nil {
+		return err
+	}
+	l.memory, l.disk = fmt.Sprintf("%d MiB", info.MemoryMB), fmt.Sprintf("%d MiB", info.DiskSizeMB)
+	l.cpus = fmt.Sprintf("%d processors", info.CPUCount)
+	if info.CPUCount == 1 {
+		l.cpus = "1 processor"
+	}
+	result, err := sb.Commands.Run(ctx, "ulimit -u", nil)
+	if err != nil {
+		return err
+	}
+	l.processes = strings.TrimSpace(result.Stdout) + " processes and threads"
+	return nil
 }

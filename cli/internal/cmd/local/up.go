@@ -23,6 +23,7 @@ type upOptions struct {
 	Domain     string
 	Background bool
 	Idle       cmdutil.Duration
+	Resources  cmdutil.ResourceFlags
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -35,10 +36,14 @@ the variables that point any E2B SDK at it. It listens on 127.0.0.1 and ::1 only
 for http and https on one port, and has a fresh key. When it ends, by whatever
 signal, its sandboxes end with it.
 
+--memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
+whether this machine can enforce them.
+
 With --background it is left running; where one runs already, its variables are
-printed, and its --idle stays as it is.`,
+printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
+  e2bctl local up --memory 4GiB --cpus 1
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +57,7 @@ printed, and its --idle stays as it is.`,
 	cmd.Flags().StringVar(&opts.Domain, "domain", "", "serve api.`NAME` and PORT-ID.NAME, which lead to this machine; \"\": localhost")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
+	opts.Resources.Add(cmd)
 	return cmd
 }
 
@@ -72,7 +78,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority), local.WithLogger(f.Logger()))
+	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+		local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
 	if err != nil {
 		return err
 	}
@@ -152,7 +159,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, Idle: time.Duration(opts.Idle)})
+	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, Idle: time.Duration(opts.Idle), Flags: opts.Resources.Arguments()})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +20,8 @@ type processFlags struct {
 	Cwd     string
 	Envs    cmdutil.KeyValues
 	NoStdin bool
+	Stdin   bool // pass standard input on even if it is a terminal
+	TTY     bool
 }
 
 func (p *processFlags) add(cmd *cobra.Command) {
@@ -29,14 +33,38 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows the command belongs to the command
 }
 
-// commandWords removes the -- that cobra leaves after the first argument, and
-// refuses an empty command.
+// addTerminal adds the flags for a command that someone types to.
+func (p *processFlags) addTerminal(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVarP(&p.Stdin, "interactive", "i", false, "pass standard input on, even if it is a terminal")
+	flags.BoolVarP(&p.TTY, "tty", "t", false, "run in a terminal, shown in this one")
+	cmd.MarkFlagsMutuallyExclusive("no-stdin", "interactive")
+	cmd.MarkFlagsMutuallyExclusive("no-stdin", "tty")
+}
+
+// check refuses a terminal where there is none.
+func (p *processFlags) check(cmd *cobra.Command, f *cmdutil.Factory) error {
+	switch {
+	case p.TTY && f.JSON():
+		return cmdutil.Usagef(cmd, "--tty and -o json exclude each other: a terminal shows its output")
+	case p.TTY && !f.IO.InIsTerminal:
+		return cmdutil.Usagef(cmd, "--tty needs a terminal as standard input; leave it out to pass on a pipe or a file")
+	}
+	return nil
+}
+
+// commandWords removes the -- that cobra leaves after the first argument. It
+// refuses an empty command, and one that begins with a dash, which the shell of a
+// sandbox would take for a flag of its own: it is one of ours in the wrong place.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
 	if len(words) == 0 {
 		return nil, cmdutil.Usagef(cmd, "want a command to run")
+	}
+	if strings.HasPrefix(words[0], "-") {
+		return nil, cmdutil.Usagef(cmd, "%q stands where the command begins: flags of e2bctl come first (%s)", words[0], cmd.UseLine())
 	}
 	return words, nil
 }
@@ -56,9 +84,14 @@ type commandView struct {
 // runCommand runs line in sb for the e2bctl command called name. If the status
 // of the line is not 0 it returns a cmdutil.RemoteStatus.
 func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON bool, sb *sandbox.Sandbox, line string, process processFlags) error {
+	if process.TTY {
+		return runTerminal(ctx, ios, sb, line, process)
+	}
 	params := &sandbox.CommandParams{User: process.User, Cwd: process.Cwd, Envs: process.Envs}
-	if ios.InIsData && !process.NoStdin {
+	if process.Stdin || ios.InIsData && !process.NoStdin {
 		params.Stdin = ios.In
+	} else if ios.InIsTerminal && readsCommands(line) {
+		fmt.Fprintf(ios.Err, "e2bctl: %s: %s has no input here; a session in this terminal is e2bctl exec -it <id> %s\n", name, cmdutil.Printable(line), cmdutil.Printable(line))
 	}
 	if !asJSON {
 		params.Stdout, params.Stderr, params.MaxOutput = ios.Out, ios.Err, -1
@@ -83,6 +116,16 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 		return cmdutil.RemoteStatus(status)
 	}
 	return nil
+}
+
+// readsCommands reports whether line is a program that, without arguments, reads
+// commands from its standard input and so ends at once when it has none.
+func readsCommands(line string) bool {
+	switch path.Base(line) {
+	case "sh", "bash", "dash", "zsh", "fish", "python", "python3", "ipython", "node":
+		return true
+	}
+	return false
 }
 
 // explain writes what a command cannot say itself: which signal ended it, why,

@@ -23,20 +23,22 @@ type createOptions struct {
 	Lifetime cmdutil.Duration
 	Envs     cmdutil.KeyValues
 	Metadata cmdutil.KeyValues
-	Network  networkFlags
+	Network  cmdutil.NetworkFlags
 }
 
 // NewCmdCreate returns e2bctl create.
 func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
 	opts := &createOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
 	var isLocal bool
+	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "create [template]",
 		Short: "Create a sandbox and leave it running",
 		Long: `Create a sandbox, print its ID and leave it running until its lifetime is over or
 it is killed. With --local it runs on this machine, in the cloud of
 e2bctl local up; if none is running, one is started in the background, and ends
-ten minutes after its last sandbox.`,
+ten minutes after its last sandbox. --memory, --cpus, --disk and --pids are limits
+of the local cloud that this command starts; on a service the template decides.`,
 		Example: `  ID=$(e2bctl create)
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
   ID=$(e2bctl create --local)`,
@@ -46,7 +48,7 @@ ten minutes after its last sandbox.`,
 			if len(args) == 1 {
 				opts.Template = args[0]
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting, &resources); err != nil {
 				return err
 			}
 			return createRun(cmd.Context(), opts)
@@ -57,7 +59,8 @@ ten minutes after its last sandbox.`,
 	flags.Var(&opts.Lifetime, "timeout", "the name of --lifetime in the official CLI")
 	flags.VarP(&opts.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.add(cmd)
+	opts.Network.Add(cmd)
+	resources.Add(cmd)
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,11 +27,13 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 		Short: "Run a command in a sandbox",
 		Long: `Run a command in a running sandbox, show its output as it comes, and return its
 status. A single word is a line for the shell; several words reach the command
-unchanged. Flags come before the ID. Standard input is passed on if it is a pipe
-or a file. Redirect the output of what the command leaves running: a remote
+unchanged. Flags come before the ID. A sandbox of the local cloud is found without
+--local. Standard input is passed on if it is a pipe or a file; -it is for a session
+in this terminal. Redirect the output of what the command leaves running: a remote
 service waits for that output to end. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
+  e2bctl exec -it "$ID" bash
   tar -c . | e2bctl exec -w app "$ID" -- tar -x`,
 		Args: cmdutil.Wants("the ID of a sandbox and a command to run", cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -40,13 +41,17 @@ service waits for that output to end. See e2bctl help exit-codes.`,
 			if opts.Words, err = commandWords(cmd, args[1:]); err != nil {
 				return err
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
+			if err := opts.Process.check(cmd, f); err != nil {
+				return err
+			}
+			if opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.ID); err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(execRun(cmd.Context(), opts))
 		},
 	}
 	opts.Process.add(cmd)
+	opts.Process.addTerminal(cmd)
 	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
@@ -57,7 +62,7 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Timeout))
+	ctx, cancel := cmdutil.WithLimit(ctx, "timeout", opts.Timeout)
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {

@@ -30,7 +30,7 @@ func NewCmdInfo(f *cmdutil.Factory) *cobra.Command {
 		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.ID = f.JSON(), args[0]
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
+			if opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.ID); err != nil {
 				return err
 			}
 			return infoRun(cmd.Context(), opts)

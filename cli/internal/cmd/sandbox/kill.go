@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,8 @@ const killParallel = 10
 type killOptions struct {
 	IO            *cmdutil.IOStreams
 	Quiet         bool
-	Open          cmdutil.Opener
+	Open          cmdutil.Opener    // for --all
+	Find          *cmdutil.Services // for IDs
 	IDs           []string
 	All           bool
 	Metadata      cmdutil.KeyValues
@@ -37,8 +39,8 @@ func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 		Aliases: []string{"rm"},
 		Short:   "Kill sandboxes",
 		Long: `Kill sandboxes by ID, or with --all every sandbox of your key; -m selects some of
-these. The IDs of killed sandboxes are printed. --all asks first; without a
-terminal it needs --yes.`,
+these. The IDs of killed sandboxes are printed. --all lists them and asks first;
+without a terminal it needs --yes.`,
 		Example: `  e2bctl kill "$ID"
   e2bctl kill --all -m job=42 --yes
   e2bctl kill --ignore-missing "$ID"`,
@@ -52,10 +54,16 @@ terminal it needs --yes.`,
 			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
 				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
+			if opts.All {
+				if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
+					return err
+				}
+				return killListed(cmd.Context(), opts)
+			}
+			if opts.Find, err = f.Services(cmd, isLocal); err != nil {
 				return err
 			}
-			return killRun(cmd.Context(), opts)
+			return killNamed(cmd.Context(), opts)
 		},
 	}
 	flags := cmd.Flags()
@@ -67,78 +75,99 @@ terminal it needs --yes.`,
 	return cmd
 }
 
-func killRun(ctx context.Context, opts *killOptions) (err error) {
+// target is a sandbox to kill and the service that has it; without one, err says
+// why.
+type target struct {
+	id   string
+	conn *cmdutil.Connection
+	err  error
+}
+
+// killNamed kills the sandboxes of the command line, each once however often it is
+// named.
+func killNamed(ctx context.Context, opts *killOptions) (err error) {
+	defer cmdutil.Closing(opts.Find, &err)
+	var targets []target
+	for i, id := range opts.IDs {
+		if slices.Contains(opts.IDs[:i], id) {
+			continue
+		}
+		conn, err := opts.Find.Of(ctx, id)
+		targets = append(targets, target{id: id, conn: conn, err: err})
+	}
+	return killAll(ctx, opts, targets)
+}
+
+// killListed kills all sandboxes, once they have been shown and the question was
+// answered with yes.
+func killListed(ctx context.Context, opts *killOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	ids := opts.IDs
-	if opts.All {
-		if ids, err = listIDs(ctx, conn, opts.Metadata); err != nil {
+	var infos []*sandbox.Info
+	var targets []target
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata}) {
+		if err != nil {
 			return err
 		}
-		if len(ids) == 0 {
-			if !opts.Quiet {
-				fmt.Fprintln(opts.IO.Err, "No sandboxes.")
-			}
-			return nil
+		infos = append(infos, info)
+		targets = append(targets, target{id: info.ID, conn: conn})
+	}
+	if len(infos) == 0 {
+		if !opts.Quiet {
+			fmt.Fprintln(opts.IO.Err, "No sandboxes.")
 		}
-		if !opts.Yes {
-			question := fmt.Sprintf("Kill %d sandboxes?", len(ids))
-			if len(ids) == 1 {
-				question = "Kill 1 sandbox?"
-			}
-			if err := cmdutil.Confirm(opts.IO, question); err != nil {
-				return err
-			}
+		return nil
+	}
+	if !opts.Yes {
+		if err := writeSandboxes(opts.IO.Err, infos, opts.IO.ErrIsTerminal); err != nil {
+			return err
+		}
+		question := fmt.Sprintf("Kill these %d sandboxes?", len(infos))
+		if len(infos) == 1 {
+			question = "Kill this sandbox?"
+		}
+		if err := cmdutil.Confirm(ctx, opts.IO, question); err != nil {
+			return err
 		}
 	}
-	return killAll(ctx, conn, opts, ids)
+	return killAll(ctx, opts, targets)
 }
 
-func listIDs(ctx context.Context, conn *cmdutil.Connection, metadata map[string]string) ([]string, error) {
-	var ids []string
-	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: metadata}) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, info.ID)
-	}
-	return ids, nil
-}
-
-func killAll(ctx context.Context, conn *cmdutil.Connection, opts *killOptions, ids []string) error {
+func killAll(ctx context.Context, opts *killOptions, targets []target) error {
 	var failed atomic.Int64
-	results := make([]error, len(ids))
 	var group errgroup.Group
 	group.SetLimit(killParallel)
-	for i, id := range ids {
+	for i := range targets {
 		group.Go(func() error {
-			err := conn.Kill(ctx, id)
-			if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
-				err = nil // it has ended since the listing
+			t := &targets[i]
+			if t.err == nil {
+				t.err = t.conn.Kill(ctx, t.id)
 			}
-			if err != nil {
+			if errors.Is(t.err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
+				t.err = nil // it has ended since the listing
+			}
+			if t.err != nil {
 				failed.Add(1)
 			}
-			results[i] = err
 			return nil
 		})
 	}
-	_ = group.Wait() // errors are in results
-	for i, err := range results {
-		if err == nil {
-			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(ids[i]))
-		} else if len(ids) > 1 {
-			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(ids[i]), cmdutil.Printable(err.Error()))
+	_ = group.Wait() // errors are in targets
+	for _, t := range targets {
+		if t.err == nil {
+			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(t.id))
+		} else if len(targets) > 1 {
+			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(t.id), cmdutil.Message(t.err))
 		}
 	}
 	switch {
 	case failed.Load() == 0:
 		return nil
-	case len(ids) == 1:
-		return results[0]
+	case len(targets) == 1:
+		return targets[0].err
 	}
-	return &cmdutil.PartialError{Failed: int(failed.Load()), Total: len(ids)}
+	return &cmdutil.PartialError{Failed: int(failed.Load()), Total: len(targets)}
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,11 +18,12 @@ type listOptions struct {
 	Quiet    bool
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
+	LocalToo func(*cmdutil.Connection) bool // reports whether a local cloud runs that is not the one listed
 }
 
 // NewCmdList returns e2bctl ls.
 func NewCmdList(f *cmdutil.Factory) *cobra.Command {
-	opts := &listOptions{IO: f.IO}
+	opts := &listOptions{IO: f.IO, LocalToo: f.IsElsewhere}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -34,7 +36,7 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
 				return err
 			}
 			return listRun(cmd.Context(), opts)
@@ -73,18 +75,26 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		}
 		return nil
 	}
+	if len(infos) == 0 && opts.LocalToo(conn) {
+		fmt.Fprintln(opts.IO.Err, "A local cloud is running: e2bctl ls --local lists its sandboxes.")
+	}
 	if len(infos) == 0 && opts.IO.OutIsTerminal {
 		fmt.Fprintln(opts.IO.Err, "No sandboxes.")
 		return nil
 	}
+	return writeSandboxes(opts.IO.Out, infos, opts.IO.OutIsTerminal)
+}
+
+// writeSandboxes writes a table of sandboxes; on a terminal its times are relative.
+func writeSandboxes(w io.Writer, infos []*sandbox.Info, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(infos))
 	for i, info := range infos {
 		rows[i] = []string{
 			info.ID, templateName(info), string(info.State),
-			cmdutil.Moment(info.StartedAt, now, opts.IO.OutIsTerminal), cmdutil.Moment(info.EndAt, now, opts.IO.OutIsTerminal),
+			cmdutil.Moment(info.StartedAt, now, terminal), cmdutil.Moment(info.EndAt, now, terminal),
 			metadataText(info.Metadata),
 		}
 	}
-	return cmdutil.WriteTable(opts.IO.Out, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+	return cmdutil.WriteTable(w, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
 }

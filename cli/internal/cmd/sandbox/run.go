@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/cli/internal/transfer"
 )
 
 type runOptions struct {
@@ -22,11 +21,8 @@ type runOptions struct {
 	Template  string
 	Process   processFlags
 	Metadata  cmdutil.KeyValues
-	Network   networkFlags
-	Uploads   uploads
-	Downloads downloads
-	MaxBytes  cmdutil.Size // for each of Downloads
-	MaxFiles  int64
+	Network   cmdutil.NetworkFlags
+	Transfers transfer.Flags
 	Lifetime  cmdutil.Duration
 	Deadline  cmdutil.Duration
 	Remove    bool
@@ -34,8 +30,9 @@ type runOptions struct {
 
 // NewCmdRun returns e2bctl run.
 func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
-	opts := &runOptions{IO: f.IO, MaxBytes: sandbox.DefaultMaxBytes}
+	opts := &runOptions{IO: f.IO}
 	var isLocal bool
+	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] <command>...",
 		Short: "Run a command in a sandbox of its own",
@@ -48,6 +45,9 @@ A directory's content is copied; a file keeps its name if the target ends with a
 slash. Paths in the sandbox are relative to the user's home. With --local the
 sandbox runs on this machine, in a cloud that ends with this command.
 
+--memory, --cpus, --disk and --pids limit what it may use there; on a service the
+template decides.
+
 Redirect the output of what the command leaves running, as in the last example: a
 remote service waits for that output to end.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
@@ -59,13 +59,10 @@ remote service waits for that output to end.`,
 			if opts.Words, err = commandWords(cmd, args); err != nil {
 				return err
 			}
-			if opts.MaxFiles <= 0 {
-				return cmdutil.Usagef(cmd, "want a positive number for --max-files")
-			}
 			if isLocal && !opts.Remove {
 				return cmdutil.Usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &resources); err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
@@ -75,11 +72,9 @@ remote service waits for that output to end.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
 	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.add(cmd)
-	flags.Var(&opts.Uploads, "upload", "copy into the sandbox before the command, repeatable")
-	flags.Var(&opts.Downloads, "download", "copy out of the sandbox after the command, repeatable")
-	flags.Var(&opts.MaxBytes, "max-download", "most bytes of one --download; what came until then stays")
-	flags.Int64Var(&opts.MaxFiles, "max-files", sandbox.DefaultMaxFiles, "most files, directories and links of one --download")
+	opts.Network.Add(cmd)
+	resources.Add(cmd)
+	opts.Transfers.Add(cmd, "the command")
 	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox may live (default: as long as this command)")
 	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
 	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
@@ -92,12 +87,10 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, t := range opts.Uploads { // before a sandbox is created
-		if _, err := os.Stat(t.source); err != nil {
-			return fmt.Errorf("uploading %s: %w", t.source, err)
-		}
+	if err := opts.Transfers.Check(); err != nil {
+		return err
 	}
-	ctx, cancel := cmdutil.WithLimit(ctx, time.Duration(opts.Deadline))
+	ctx, cancel := cmdutil.WithLimit(ctx, "deadline", opts.Deadline)
 	defer cancel()
 	conn, err := opts.Open(ctx)
 	if err != nil {
@@ -121,28 +114,13 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if !opts.Quiet {
 		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", cmdutil.Printable(sb.ID()))
 	}
-	copier := copier{
-		sandbox: sb, user: opts.Process.User, warn: opts.IO.Err,
-		maxBytes: int64(opts.MaxBytes), maxFiles: opts.MaxFiles,
-	}
-	for _, t := range opts.Uploads {
-		if err := copier.upload(ctx, t); err != nil {
-			return fmt.Errorf("uploading %s: %w", t.source, err)
-		}
+	copier := opts.Transfers.In(sb, opts.Process.User, opts.IO.Err)
+	if err := copier.Upload(ctx); err != nil {
+		return err
 	}
 	err = runCommand(ctx, opts.IO, "run", opts.JSON, sb, line, opts.Process)
-	if status, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
+	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
 		return err
-	} else if ok {
-		err = status
 	}
-	for _, t := range opts.Downloads {
-		if failure := copier.download(ctx, t); failure != nil {
-			err = cmdutil.KeepStatus(err, fmt.Errorf("downloading %s: %w", t.source, failure))
-			if _, ok := errors.AsType[cmdutil.RemoteStatus](err); ok {
-				fmt.Fprintf(opts.IO.Err, "e2bctl: run: downloading %s: %s\n", cmdutil.Printable(t.source), cmdutil.Printable(failure.Error()))
-			}
-		}
-	}
-	return err
+	return copier.DownloadAfter(ctx, "run", err)
 }

@@ -22,9 +22,14 @@ const MaxConfig = 1 << 20
 // of its own.
 const ProxyPort = 3128
 
+// Language is LANG of every process that is given no other: text is UTF-8, and
+// everything else as without a locale.
+const Language = "C.UTF-8"
+
 // KernelEnviron returns the environment of the process that kernels are forked from.
 func (c *Config) KernelEnviron() []string {
-	env := make([]string, 0, len(c.System))
+	env := make([]string, 0, len(c.System)+1)
+	env = append(env, "LANG="+Language)
 	for name, value := range c.System {
 		env = append(env, name+"="+value)
 	}

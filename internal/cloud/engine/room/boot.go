@@ -268,6 +268,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Mounted:    make([]bool, len(s.room.trees)),
 		Links:      s.room.links,
 		Disk:       s.limits.DiskBytes,
+		Memory:     s.limits.MemoryBytes,
+		Processors: s.cpus,
 		EgressPath: s.room.egressPath,
 
 		Counters: s.room.counted.InSandbox(),

@@ -40,7 +40,7 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 			return err
 		}
 	}
-	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Root: s.root}
+	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
 	if err := s.agent.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}

@@ -59,6 +59,15 @@
 // of containers may. Otherwise null, zero, full, random, urandom and tty are the
 // host's: locks and watches on them are visible to the host and to other sandboxes.
 //
+// A sandbox runs on as many processors as its limit, which the server chooses, and
+// /proc/cpuinfo and what /sys has about processors show only these. A program may
+// choose others: the limit is enforced by the control group.
+//
+// A sandbox's /proc/meminfo is a file of its own: the agent writes it, and keeps the
+// only descriptor that can. The agent has a lease of the file, so an open waits until
+// the text is new, and while nobody opens it nothing is done. An open with O_NONBLOCK
+// may have to be tried again, as for any file with a lease.
+//
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats the agent as hijacked: once the agent runs, the
 // server never receives a descriptor from it, follows no path that it names, and

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -61,7 +62,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// DefaultPath is the PATH inside a sandbox.
+// DefaultPath is the PATH inside a sandbox, without what [SearchPath] adds.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close
@@ -74,6 +75,7 @@ type Room struct {
 	trees         []string
 	system        int // how many of trees are the system's
 	links         map[string]string
+	processors    processors
 	roots         string // contains the directories of sandboxes without namespaces
 	binary        *os.File
 	groups        *cgroup.Groups
@@ -157,7 +159,7 @@ func (r *Room) serve() {
 	}
 }
 
-// register gives a new sandbox its number and its ids.
+// register gives a new sandbox its number, its ids and its processors.
 func (r *Room) register(s *Sandbox) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,6 +176,7 @@ func (r *Room) register(s *Sandbox) error {
 	r.next++
 	s.number, s.slot = r.next, slot
 	r.slots[slot] = true
+	s.cpus = r.processors.take(int(math.Ceil(s.limits.CPUs)))
 	r.sandboxes[s.number] = s
 	return nil
 }
@@ -181,6 +184,7 @@ func (r *Room) register(s *Sandbox) error {
 func (r *Room) release(s *Sandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.processors.release(s.cpus)
 	delete(r.slots, s.slot)
 	delete(r.sandboxes, s.number)
 }

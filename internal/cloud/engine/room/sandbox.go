@@ -35,6 +35,7 @@ type Sandbox struct {
 	purpose purpose
 	number  uint64
 	slot    uint32
+	cpus    []int // the processors that it runs on
 	group   *cgroup.Group
 	root    *place.Root // without namespaces
 	agent   *wire.Conn

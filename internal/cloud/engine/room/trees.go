@@ -14,18 +14,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// systemTrees are directories of the host that every sandbox shows: programs and
-// libraries, their alternatives, the certificates that the machine trusts, and the
-// list of packages.
+// systemTrees are directories of the host that every sandbox shows, as patterns:
+// programs and libraries, their alternatives, where fonts are found, what Java and R do
+// not start without, the certificates that the machine trusts, and the list of packages.
 var systemTrees = []string{
-	"/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
+	"/usr", "/etc/alternatives", "/etc/fonts", "/etc/java-*-openjdk", "/etc/R", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
 // planTrees resolves what a sandbox shows of the host: the system trees, then the
 // requested ones, none inside another, and the links at the root.
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
 	links = make(map[string]string)
-	candidates := append([]string(nil), systemTrees...)
+	var candidates []string
+	for _, pattern := range systemTrees {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		candidates = append(candidates, found...)
+	}
 	for _, name := range guest.RootLinks {
 		info, err := os.Lstat(name)
 		if err != nil {

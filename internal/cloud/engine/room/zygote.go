@@ -242,7 +242,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 	}
 	ranged := s.room.ranged()
 	order := wire.KernelOrder{
-		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits,
+		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
 	return ours, s.room.zygote.fork(order, files...)

@@ -2,10 +2,11 @@
 
 // Package kerneltest provides real Jupyter kernels to tests: ipykernel, bash_kernel
 // and Deno's, at the versions in requirements.txt. They are installed once, into
-// the user's cache directory.
+// the user's cache directory, and described as the full environment's are.
 package kerneltest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -15,10 +16,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
 //go:embed requirements.txt
 var requirements []byte
+
+// layout is part of the name of what is installed: it changes with how that is done.
+const layout = "2"
 
 // Environ returns the variables with which the kernels "python3" (ipykernel),
 // "bash" and "deno" are found and run. If they cannot be installed the test is
@@ -38,7 +44,7 @@ func Environ(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Close() }()
-	hash := sha256.Sum256(requirements)
+	hash := sha256.Sum256(append(bytes.Clone(requirements), layout...))
 	prefix := filepath.Join(root, hex.EncodeToString(hash[:6]))
 	environ := []string{
 		"PATH=" + filepath.Join(prefix, "bin") + ":" + os.Getenv("PATH"), "HOME=" + prefix,
@@ -59,8 +65,9 @@ func Environ(t testing.TB) []string {
 	}
 	run(t, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes",
 		"--only-binary=:all:", "--no-deps", "-r", list)
-	run(t, nil, python, "-m", "bash_kernel.install", "--prefix", prefix)
-	run(t, environ, filepath.Join(prefix, "bin", "deno"), "jupyter", "--install")
+	if err := pyenv.WriteKernelspecs(prefix); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(complete, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

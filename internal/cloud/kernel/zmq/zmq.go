@@ -64,13 +64,13 @@ type Link struct {
 
 	// order serialises the handling of messages; it is held while a message is
 	// passed on, and taken before mu. It guards the next six fields.
-	order  sync.Mutex
-	take   func(*link.Message) error
-	heard  bool       // a message arrived on iopub
-	info   *link.Info // what the kernel says about itself
-	ready  bool       // both of the above, and reported
-	talk   *exchanges // what is being asked
-	census census     // of the messages that came since
+	order sync.Mutex
+	take  func(*link.Message) error
+	heard bool         // a message arrived on iopub
+	info  *link.Info   // what the kernel says about itself
+	ready bool         // both of the above, and reported
+	talk  *exchanges   // what is being asked
+	count messageCount // of the messages that came since
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp
@@ -121,7 +121,7 @@ func Start(spec *Spec, o Options) (_ *Link, cmd *exec.Cmd, err error) {
 	environ := spec.environ(o.Environ)
 	l := &Link{
 		spec: spec, environ: link.Variables(environ), session: jupyter.NewID(),
-		key: []byte(rand.Text()), conns: map[string]*zmtp{}, census: census{}, patience: cmp.Or(o.AnswerTimeout, answerTimeout),
+		key: []byte(rand.Text()), conns: map[string]*zmtp{}, count: messageCount{}, patience: cmp.Or(o.AnswerTimeout, answerTimeout),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	defer func() {
@@ -398,7 +398,7 @@ func (l *Link) hear(m *jupyter.Message) error {
 	if !l.ready {
 		return l.hearFirst(m)
 	}
-	l.census.note(m.Header.MsgID)
+	l.count.note(m.Header.MsgID)
 	switch m.Channel {
 	case jupyter.Shell:
 		if l.talk != nil && m.Parent.MsgID == l.talk.header.MsgID {
@@ -491,10 +491,10 @@ func (l *Link) proceed() error {
 		return nil
 	}
 	t.overtime.Stop()
-	lost := l.census.lost()
+	lost := l.count.lost()
 	if lost > 0 && !t.recounted && t.header.MsgType == "kernel_info_request" {
 		t.recounted = true // it may still be in transit on another channel
-		t.queue = append(t.queue, l.fence)
+		t.queue = append(t.queue, l.barrier)
 	}
 	if len(t.queue) > 0 {
 		return l.ask(t)
@@ -578,7 +578,7 @@ func (l *Link) sendRequest(c *link.Command) error {
 	defer l.order.Unlock()
 	t := &exchanges{id: c.ID, header: jupyter.Header{MsgType: c.Type}, unannounced: c.Type != "execute_request"}
 	t.overtime = time.AfterFunc(l.patience, func() { l.late(t) })
-	l.talk, l.census = t, census{}
+	l.talk, l.count = t, messageCount{}
 	if !answered[c.Type] {
 		return l.refuse(t, errorReply("NotImplementedError", fmt.Sprintf("%.40q is not supported", c.Type)))
 	}
@@ -609,7 +609,7 @@ func (l *Link) sendRequest(c *link.Command) error {
 		t.queue = append(t.queue, silent(after))
 	}
 	if c.Type == "execute_request" {
-		t.queue = append(t.queue, l.fence)
+		t.queue = append(t.queue, l.barrier)
 	}
 	return l.ask(t)
 }

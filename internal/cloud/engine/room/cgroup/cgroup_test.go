@@ -201,23 +201,19 @@ func TestCountOOMKills(t *testing.T) {
 	}
 }
 
-func TestReadMemoryUse(t *testing.T) {
+func TestReadMemory(t *testing.T) {
 	t.Parallel()
-	type use struct {
-		used, cache uint64
-		known       bool
-	}
-	for text, want := range map[string]use{
-		"cache 1\nrss 2\nshmem 3\ntotal_cache 100\ntotal_rss 20\ntotal_shmem 30\n": {50, 70, true},
-		"anon 20\nfile 100\nkernel 7\nshmem 30\nfile_mapped 9\n":                   {50, 70, true},
-		"anon 20\nfile 1\nshmem 30\n":                                              {50, 0, true},
+	for text, want := range map[string]Memory{
+		"cache 1\nrss 2\nshmem 3\ntotal_cache 100\ntotal_rss 20\ntotal_shmem 30\n": {20, 30, 70},
+		"anon 20\nfile 100\nkernel 7\nshmem 30\nfile_mapped 9\n":                   {20, 30, 70},
+		"anon 20\nfile 1\nshmem 30\n":                                              {20, 30, 0},
 		"anon_thp 20\nsome 100\n\nno value\n":                                      {},
 		"":                                                                         {},
 	} {
 		f := fileOf(t, text)
 		for range 2 {
-			if used, cache, known := ReadMemoryUse(f); (use{used, cache, known}) != want {
-				t.Errorf("%q: %d, %d, %v", text, used, cache, known)
+			if got, known := ReadMemory(f); got != want || known != (want != Memory{}) {
+				t.Errorf("%q: got %+v, %v, want %+v", text, got, known, want)
 			}
 		}
 	}

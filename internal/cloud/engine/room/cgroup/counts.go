@@ -12,14 +12,22 @@ import (
 	"strings"
 )
 
-// ReadMemoryUse reads from an open file of either version. used is the memory that
-// cannot be reclaimed, including files kept in memory; cache is the memory that
-// holds copies of what is on disks.
-func ReadMemoryUse(f *os.File) (used, cache uint64, known bool) {
+// Memory is what the memory of a group is used for, in bytes.
+type Memory struct {
+	Anonymous uint64 // of programs
+	Kept      uint64 // files that are only in memory
+	Cache     uint64 // copies of what is on disks, which can be reclaimed
+}
+
+// Used returns the memory that cannot be reclaimed.
+func (m Memory) Used() uint64 { return m.Anonymous + m.Kept }
+
+// ReadMemory reads from an open file of either version.
+func ReadMemory(f *os.File) (m Memory, known bool) {
 	text := make([]byte, 16<<10) // about fifty short lines
 	n, err := f.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, 0, false
+		return Memory{}, false
 	}
 	values := map[string]uint64{}
 	for line := range strings.Lines(string(text[:n])) {
@@ -31,10 +39,10 @@ func ReadMemoryUse(f *os.File) (used, cache uint64, known bool) {
 	for _, names := range [][3]string{{"total_rss", "total_cache", "total_shmem"}, {"anon", "file", "shmem"}} {
 		if own, known := values[names[0]]; known {
 			files, kept := values[names[1]], values[names[2]]
-			return own + kept, files - min(files, kept), true
+			return Memory{Anonymous: own, Kept: kept, Cache: files - min(files, kept)}, true
 		}
 	}
-	return 0, 0, false
+	return Memory{}, false
 }
 
 // CountOOMKills reads the current number from an open file.

@@ -160,6 +160,8 @@ func List(t testing.TB, process int) []Escape {
 		{"nested user namespace", "unshare -U true && echo ESCAPED; unshare -r true && echo ESCAPED", false},
 		{"other namespaces", "for n in -m -n -p -u -i -C; do unshare $n true && echo ESCAPED $n; done", false},
 		{"joining a namespace", "nsenter -t 1 -m true && echo ESCAPED", false},
+		{"the machine's memory and processors", "for f in meminfo cpuinfo; do sum=$(head -n 1 /proc/$f); for p in /proc/$f /proc; do umount -l $p; umount $p; unshare -rm umount -l $p; done; " +
+			"mount --bind /dev/null /proc/$f; rm -f /proc/$f; echo x > /proc/$f; [ \"$(head -n 1 /proc/$f)\" = \"$sum\" ] || echo ESCAPED; done", true},
 		{"a mount", "mount -t tmpfs none /mnt && echo ESCAPED; mount -o remount,rw /proc/sys && echo ESCAPED; umount /proc/sys && echo ESCAPED", false},
 		{"a device", "mknod $TMPDIR/vda b 254 0 && cat $TMPDIR/vda && echo ESCAPED; mknod $TMPDIR/mem c 1 1 && head -c 1 $TMPDIR/mem && echo ESCAPED", false},
 	}

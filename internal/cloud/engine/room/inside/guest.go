@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -105,6 +106,10 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 	if len(files) == 3 {
 		g.oomKills, g.memoryUse = files[1], files[2]
 	}
+	if spec.Root == nil {
+		memory := &meminfo{file: os.NewFile(hello.MemoryFD, "meminfo"), total: uint64(spec.Memory), group: g.memoryUse}
+		go memory.keep(ctx)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -147,7 +152,8 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	if g.memoryUse == nil {
 		return 0, 0, false
 	}
-	return cgroup.ReadMemoryUse(g.memoryUse)
+	m, known := cgroup.ReadMemory(g.memoryUse)
+	return m.Used(), m.Cache, known
 }
 
 // Ready tells the server that the sandbox can be used: its ports listen.

@@ -39,13 +39,14 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)
 	}
-	notes, err := build(&spec, mounts)
+	notes, memory, err := build(&spec, mounts)
 	if err != nil {
 		return err
 	}
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
+	notes = append(notes, runOn(spec.Processors)...)
 	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, sockets...); err != nil {
 		return err
 	}
@@ -54,6 +55,10 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
+	// Only this descriptor can write to the file: inside, its mount is read-only.
+	if err := unix.Dup3(int(memory.Fd()), hello.MemoryFD, 0); err != nil {
+		return os.NewSyscallError("dup3", err)
 	}
 	return executeAgent(c, spec.Ranged, nil)
 }

@@ -39,8 +39,9 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
 		return err
 	}
+	notes := runOn(spec.Processors)
 	trees, hidden := reachable(spec.Trees)
-	if err := built(c, wire.Message{Kind: wire.KindReady, Hidden: hidden}); err != nil {
+	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Root.Restricted {
@@ -55,8 +56,8 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 // readableFiles are the files that programs read to start, if the sandbox has no
 // file system of its own.
 var readableFiles = []string{
-	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/os-release", "/etc/profile",
-	"/etc/profile.d", "/etc/bash.bashrc", "/etc/inputrc", "/proc",
+	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/profile", "/etc/profile.d",
+	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
 // restrictFiles restricts this thread and what it executes to the trees, a few

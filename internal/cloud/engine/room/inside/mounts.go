@@ -26,16 +26,19 @@ import (
 //	lower/N   the Nth tree as it is on the host, read-only
 //	upper/N   what the sandbox changes in it
 //	work/N    what overlayfs needs beside
+//	meminfo   the text of /proc/meminfo
+//	cpuinfo   that of /proc/cpuinfo
 //
-// Only root stays visible. The notes say what is weaker on this kernel.
-func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, err error) {
+// Only root stays visible. The notes say what is weaker on this kernel. memory is
+// open for writing that text.
+func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, memory *os.File, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, fmt.Errorf("make mounts private: %w", err)
+		return nil, nil, fmt.Errorf("make mounts private: %w", err)
 	}
 	var private []string
 	if last := len(mounts) - 1; spec.Private && last >= 0 {
 		if private, err = readPrivate(mounts[last]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		mounts = mounts[:last]
 	}
@@ -47,69 +50,79 @@ func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, err error) {
 	// the host, and hides what is below it.
 	trees, err := openTrees(spec, mounts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nodes, err := openNodes(hostDevices)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { wire.CloseAll(nodes) }()
 	stage, err := stagingDirectory()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
 	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
 	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
-		return nil, fmt.Errorf("mount tmpfs: %w", err)
+		return nil, nil, fmt.Errorf("mount tmpfs: %w", err)
 	}
 	if err := os.Chdir(stage); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
-		return nil, fmt.Errorf("bind the root: %w", err)
+		return nil, nil, fmt.Errorf("bind the root: %w", err)
 	}
 	if err := writeSkeleton(spec); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if made != nil {
 		wire.CloseAll(nodes)
 		if nodes, err = openMade(made); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := mountDevices(nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
-		return nil, err
+		return nil, nil, err
 	}
 	for i, tree := range trees {
 		note, err := mountTree(i, spec, tree, below(spec.Trees[i], private))
 		if err != nil {
-			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
+			return nil, nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
 		}
 		if note != "" {
 			notes = append(notes, note)
 		}
 	}
 	if err := mountProc(spec.Counters); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if len(spec.Processors) > 0 {
+		if err := showProcessors(spec.Processors); err != nil {
+			return nil, nil, err
+		}
+	}
+	if spec.Memory > 0 {
+		if memory, err = showMemory(uint64(spec.Memory)); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := os.Chdir("root"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Both arguments are the same directory: the old root ends up on top and is
 	// unmounted.
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return nil, fmt.Errorf("pivot_root: %w", err)
+		return nil, nil, fmt.Errorf("pivot_root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return nil, fmt.Errorf("detach the host's root: %w", err)
+		return nil, nil, fmt.Errorf("detach the host's root: %w", err)
 	}
-	return notes, os.Chdir("/")
+	return notes, memory, os.Chdir("/")
 }
 
 // exists reports whether path exists, following links.

@@ -28,7 +28,7 @@ func init() {
 	if stage == hello.None {
 		return
 	}
-	c, err := connect(sent)
+	c, err := connect(stage, sent)
 	switch {
 	case err != nil:
 	case stage == hello.Second:
@@ -71,17 +71,18 @@ func Serve(serve func(context.Context, *Guest) error) {
 
 // connect takes over the control connection, over which hello was sent, or could not
 // be.
-func connect(sent error) (*wire.Conn, error) {
+func connect(stage hello.Stage, sent error) (*wire.Conn, error) {
 	if sent != nil {
 		return nil, fmt.Errorf("say hello: %w", sent)
 	}
-	if err := closeInherited(); err != nil {
+	if err := closeInherited(stage); err != nil {
 		return nil, fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The first stage of a sandbox passes its socket on when it executes the
 	// second. Nothing else may pass it to a child.
 	unix.CloseOnExec(hello.ControlFD)
 	unix.CloseOnExec(hello.BinaryFD)
+	unix.CloseOnExec(hello.MemoryFD)
 	return wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
 }
 
@@ -120,14 +121,14 @@ func exit(err error) {
 // close-on-exec: a keeper would otherwise hold open the pipe of a caller that waits
 // for its end. What the Go runtime opened for itself is marked close-on-exec, and
 // stays.
-func closeInherited() error {
+func closeInherited(stage hello.Stage) error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= hello.BinaryFD {
+		if err != nil || fd <= hello.BinaryFD || fd == hello.MemoryFD && stage == hello.Second {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

@@ -19,11 +19,12 @@ import (
 )
 
 // copiedFiles are files of the host's /etc that programs need to start, find
-// libraries and tell the time. None of them contains a secret; missing ones are
-// left out.
+// libraries, tell the time and learn whose packages fit: /usr is the host's. None
+// of them contains a secret; missing ones are left out.
 var copiedFiles = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
 	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
+	"/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/alpine-release",
 }
 
 // maxCopied bounds one copied file.

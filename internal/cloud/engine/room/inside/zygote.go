@@ -37,7 +37,7 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	if _, err := build(&spec.InitSpec, mounts); err != nil {
+	if _, _, err := build(&spec.InitSpec, mounts); err != nil {
 		return err
 	}
 	unix.Umask(0o022)

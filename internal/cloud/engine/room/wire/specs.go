@@ -22,15 +22,18 @@ type RoomSpec struct {
 // InitSpec is what the first stage of a sandbox is told.
 type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
-	Path    string            `json:"path"`           // PATH of login shells
-	Trees   []string          `json:"trees"`          // host directories to show
-	Mounted []bool            `json:"mounted"`        // which of Trees were passed as a mount, in order
-	Devices bool              `json:"devices"`        // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`        // the last file lists what must not be shown of Trees
-	Links   map[string]string `json:"links"`          // symbolic links at the root, as on the host
-	Disk    int64             `json:"disk"`           // bytes
-	Root    *place.Root       `json:"root,omitempty"` // without namespaces
+	Path    string            `json:"path"`             // PATH of login shells
+	Trees   []string          `json:"trees"`            // host directories to show
+	Mounted []bool            `json:"mounted"`          // which of Trees were passed as a mount, in order
+	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
+	Private bool              `json:"private"`          // the last file lists what must not be shown of Trees
+	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
+	Disk    int64             `json:"disk"`             // bytes
+	Root    *place.Root       `json:"root,omitempty"`   // without namespaces
+	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
+	// Processors are those that the sandbox runs on; none: all of the machine's.
+	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters   counter.Maxima `json:"counters,omitempty"`
 	EgressPath EgressPath     `json:"egressPath,omitempty"` // out of the network namespace
@@ -56,6 +59,7 @@ type AgentSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
+	Memory   int64       `json:"memory"`         // bytes that /proc/meminfo shows
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
 }
 
@@ -71,6 +75,8 @@ type KernelOrder struct {
 	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids
 	CPUs   int      `json:"cpus"`
 	Limits []Rlimit `json:"limits"`
-	Keep   uint64   `json:"keep"`   // capabilities
-	Filter string   `json:"filter"` // the seccomp program in hexadecimal
+	// Processors are those of the sandbox; none: all of the machine's.
+	Processors []int  `json:"processors"`
+	Keep       uint64 `json:"keep"`   // capabilities
+	Filter     string `json:"filter"` // the seccomp program in hexadecimal
 }

@@ -2,6 +2,7 @@
 
 Everything is read back from what was drawn, not from the call that drew it. The module
 is imported when the first figure is shown, when matplotlib is already loaded."""
+import decimal
 import re
 
 import numpy
@@ -97,9 +98,18 @@ def _scatter(axes):
 
 def _pie(axes):
     return {"elements": [
-        {"label": str(wedge.get_label()), "angle": abs(float(wedge.theta2 - wedge.theta1)), "radius": float(wedge.r)}
+        {"label": str(wedge.get_label()), "angle": abs(_rounded(float(wedge.theta2) - float(wedge.theta1))), "radius": float(wedge.r)}
         for wedge in axes.patches
     ]}
+
+
+def _rounded(value):
+    """Returns value as the service rounds the numbers of pies and boxes: to eight digits if there
+    is one before the point, to fewer the more there are."""
+    exact = decimal.Decimal(str(value))
+    if not exact.is_finite():
+        return value
+    return float(decimal.Context(prec=max(1, 8 - exact.adjusted())).plus(exact))
 
 
 def _bar(axes):
@@ -156,8 +166,9 @@ class _Box:
         # The median is neither a cap, which is on a side if its whisker has no length, nor a mean, which comes later.
         median = max(self._levels, key=lambda level: (round(level[1], 9), self.low < level[0] < self.high), default=None)
         last = self._middle[-1] if self._middle else ()  # the mark of a mean comes before the outliers
-        return {"min": least, "first_quartile": self.low, "median": median and float(median[0]),
-                "third_quartile": self.high, "max": most, "outliers": [float(v) for v in last if v < least or v > most]}
+        return {"min": _rounded(least), "first_quartile": _rounded(self.low), "median": median and _rounded(float(median[0])),
+                "third_quartile": _rounded(self.high), "max": _rounded(most),
+                "outliers": [_rounded(float(v)) for v in last if v < least or v > most]}
 
 
 def _labels(axes, swapped=False):

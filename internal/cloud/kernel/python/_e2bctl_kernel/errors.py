@@ -1,17 +1,38 @@
 """The content of the errors that clients get."""
+import builtins
 import importlib.util
+import os
+import types
 
 # The maximum length in characters of an exception's text and of each part of its traceback.
 MAX_ERROR = 1 << 20
+
+# Before Python 3.11 there are no groups, and nothing is an instance of ().
+GROUP = getattr(builtins, "BaseExceptionGroup", ())
+
+# Where the code of this package is.
+_OWN = os.path.join(os.path.dirname(__file__), "")
 
 
 class StdinNotImplementedError(NotImplementedError):
     """Raised by input() if no client can answer. It has the name of IPython's class."""
 
+    __module__ = "__main__"  # tracebacks show any other
+
 
 # The modules that `e2bctl local setup` installs, with what pip calls those that have
 # another name there.
 PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests"}
+
+# The same for `e2bctl local setup --full`.
+FULL = {
+    "aiohttp": "aiohttp", "bokeh": "bokeh", "bs4": "beautifulsoup4", "cv2": "opencv-python", "docx": "python-docx",
+    "e2b_charts": "e2b-charts", "gensim": "gensim", "imageio": "imageio", "ipykernel": "ipykernel", "joblib": "joblib",
+    "jupyter_server": "jupyter-server", "kaleido": "kaleido", "librosa": "librosa", "nltk": "nltk", "numba": "numba",
+    "openpyxl": "openpyxl", "orjson": "orjson", "plotly": "plotly", "pytest": "pytest", "pytz": "pytz", "scipy": "scipy",
+    "seaborn": "seaborn", "skimage": "scikit-image", "sklearn": "scikit-learn", "soundfile": "soundfile", "spacy": "spacy",
+    "sympy": "sympy", "textblob": "textblob", "tornado": "tornado", "urllib3": "urllib3", "xarray": "xarray", "xlrd": "xlrd",
+}
 
 
 def advise(error):
@@ -21,12 +42,13 @@ def advise(error):
         return
     module = str(error.name).partition(".")[0]
     try:
-        missing = module in PREPARED and importlib.util.find_spec(module) is None
+        missing = (module in PREPARED or module in FULL) and importlib.util.find_spec(module) is None
     except Exception:
         return  # the cell has replaced the module or the finders
-    advice = "; run `e2bctl local setup` on the machine of the local cloud (local.Setup in Go) and start it again, or in this sandbox: pip install "
+    command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
+    advice = "; run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install " % (command, call)
     if missing and advice not in error.msg:
-        error.msg += advice + PREPARED[module]
+        error.msg += advice + (PREPARED.get(module) or FULL[module])
 
 
 def failure(error, trace):
@@ -36,6 +58,36 @@ def failure(error, trace):
     except Exception:
         value = "<exception str() failed>"
     return {"ename": type(error).__name__, "evalue": _shortened(value), "traceback": [_shortened(part) for part in trace]}
+
+
+def chain(error):
+    """Returns an exception together with its causes and contexts, and for groups with the
+    exceptions in them."""
+    found, rest = {}, [error]
+    while rest:
+        error = rest.pop()
+        if error is not None and id(error) not in found:
+            found[id(error)] = error
+            rest += error.__context__, error.__cause__
+            if isinstance(error, GROUP):
+                rest += error.exceptions
+    return list(found.values())
+
+
+def hide_own_frames(error):
+    """Removes the frames of this package from an exception's traceback: the author of a
+    cell called input(), and not what it is made of."""
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    kept = [f for f in frames if not f.tb_frame.f_code.co_filename.startswith(_OWN)]
+    if len(kept) == len(frames):
+        return
+    rest = None
+    for f in reversed(kept):
+        rest = types.TracebackType(rest, f.tb_frame, f.tb_lasti, f.tb_lineno)
+    error.__traceback__ = rest
 
 
 def _shortened(text):

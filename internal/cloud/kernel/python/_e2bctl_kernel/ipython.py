@@ -1,6 +1,5 @@
 """The engine for a Python with IPython: IPython's own shell, with its output redirected."""
 import asyncio
-import builtins
 import contextlib
 import io
 import os
@@ -23,7 +22,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from . import formatters, images
-from .errors import advise, failure
+from .errors import GROUP, advise, chain, failure, hide_own_frames
 from .tasks import run_task
 
 
@@ -100,13 +99,15 @@ class Shell(InteractiveShell):
         if self.kernel.wire.forked:  # a child that the cell forked: it ends here, without a client to tell
             os._exit(1)
         advise(error)
-        chain = _chain(error)
-        if any(isinstance(e, GROUP) for e in chain):  # IPython would print those
-            self._showtraceback(etype, error, _plainly(error, frames))
+        linked = chain(error)
+        for e in linked:
+            hide_own_frames(e)
+        if any(isinstance(e, GROUP) for e in linked):  # IPython would print those
+            self._showtraceback(etype, error, _plainly(error, error.__traceback__))
             return
         # IPython takes a millisecond or more for each frame, and does not respond to
         # interrupts meanwhile.
-        self._left_out = sum(_cut(e) for e in chain)
+        self._left_out = sum(_cut(e) for e in linked)
         super().showtraceback((etype, error, error.__traceback__ or frames), *arguments, **options)
 
     def _format_exception_for_storage(self, *arguments, **options):
@@ -155,10 +156,6 @@ class Shell(InteractiveShell):
     system_piped = system_raw = system
 
 
-# Before Python 3.11 there are no groups, and nothing is an instance of ().
-GROUP = getattr(builtins, "BaseExceptionGroup", ())
-
-
 # A longer traceback is shown without its middle.
 MAX_FRAMES = 40
 
@@ -178,17 +175,6 @@ def _cut(error):
         rest = types.TracebackType(rest, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     error.__traceback__ = rest
     return left_out
-
-
-def _chain(error):
-    """Returns an exception together with its causes and contexts."""
-    found, rest = {}, [error]
-    while rest:
-        error = rest.pop()
-        if error is not None and id(error) not in found:
-            found[id(error)] = error
-            rest += error.__context__, error.__cause__
-    return list(found.values())
 
 
 def _plainly(error, frames):

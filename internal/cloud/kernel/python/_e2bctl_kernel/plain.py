@@ -8,7 +8,7 @@ import textwrap
 import traceback
 import types
 
-from .errors import advise, failure
+from .errors import advise, chain, failure, hide_own_frames
 from .tasks import run_task
 
 
@@ -96,9 +96,11 @@ class Engine:
             return dict(failure(error, traceback.format_exception_only(type(error), error)), status="error")
 
     def _traceback(self, error):
+        for e in chain(error):
+            hide_own_frames(e)
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals is not self._globals:
-            frames = frames.tb_next  # a frame of the driver
+            frames = frames.tb_next  # a frame of what the driver called to run the cell
         # One string: some clients join with a newline, others with nothing.
         return ["".join(traceback.format_exception(type(error), error, frames))]
 

@@ -59,7 +59,7 @@ class Order:
     def __init__(self, spec, files):
         self.socket, self.sandbox, *self.groups = files
         self.ranged, self.owner = spec["ranged"], spec["owner"]
-        self.cpus = spec["cpus"]
+        self.cpus, self.processors = spec["cpus"], spec["processors"]
         self.limits = [tuple(limit) for limit in spec["limits"]]
         self.keep = spec["keep"]
         self.filter = bytes.fromhex(spec["filter"])
@@ -69,9 +69,11 @@ class Order:
         self.sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
 
     def arrange(self):
-        """Joins the groups, and closes all descriptors except those that are needed."""
+        """Joins the groups, takes to the processors, and closes all descriptors except those that are needed."""
         for group in self.groups:
             os.write(group, b"0")
+        if self.processors:
+            os.sched_setaffinity(0, self.processors)
         _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
         read, write = os.pipe()
         # First move them out of the way of the numbers that they will get.
@@ -181,7 +183,7 @@ def _load():
 def _rehearse(engine):
     """Does what kernels do before their first cell, so that Python specialises the
     bytecode here: the pages changed here need not be changed again in each kernel."""
-    spec = {"ranged": True, "owner": 0, "cpus": 1, "limits": [[resource.RLIMIT_CORE, 1]], "keep": 1, "filter": "00" * 1024}
+    spec = {"ranged": True, "owner": 0, "cpus": 1, "processors": [0], "limits": [[resource.RLIMIT_CORE, 1]], "keep": 1, "filter": "00" * 1024}
     Order(json.loads(json.dumps({"kind": "kernel", "spec": spec}))["spec"], (SOCKET, SANDBOX))
     _differ()
     _forget(dict(os.environ))

@@ -32,17 +32,17 @@ const (
 	messageOverhead = 1 << 10
 )
 
-// mailbox is one client of a kernel, as the kernel sees it: it holds the messages
+// sessionBuffer is one client of a kernel, as the kernel sees it: it holds the messages
 // for the client until the client has received them. With a session_id it outlives
 // its connection: the next one with the same session_id gets, in order, everything
 // that the one before has not acknowledged. Pings serve as acknowledgements,
 // because every client answers them after it has read what came before. So a
 // message that was received but not yet acknowledged is sent again, with the same
 // msg_id.
-type mailbox struct {
+type sessionBuffer struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // empty: the mailbox ends with its connection
+	session string // empty: the buffer ends with its connection
 	own     string // this end's session in headers
 	client  *kernel.Client
 	wake    chan struct{} // holds one token when there may be something to send
@@ -56,33 +56,33 @@ type mailbox struct {
 	reader   *socket
 	changed  chan struct{} // closed when there may be space, then replaced
 	closed   bool
-	expiry   *time.Timer // drops the mailbox; runs while there is no reader
+	expiry   *time.Timer // drops the buffer; runs while there is no reader
 }
 
 var (
-	errNoMailbox = errors.New("too many connections, or closing")
+	errNoBuffer = errors.New("too many connections, or closing")
 	// errReplaced ends a connection whose client has opened another one since.
 	errReplaced = errors.New("another connection of the session has taken its place")
 )
 
-// openMailbox returns the mailbox of a session, with so as its connection. A
-// connection that the mailbox already had ends first, unless it was requested after
+// openBuffer returns the buffer of a session, with so as its connection. A
+// connection that the buffer already had ends first, unless it was requested after
 // so.
-func (s *Server) openMailbox(so *socket) (*mailbox, error) {
+func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 	for {
 		s.mu.Lock()
 		if s.closed {
 			s.mu.Unlock()
-			return nil, errNoMailbox
+			return nil, errNoBuffer
 		}
-		var b *mailbox
-		if i := slices.IndexFunc(s.mailboxes, func(b *mailbox) bool {
+		var b *sessionBuffer
+		if i := slices.IndexFunc(s.buffers, func(b *sessionBuffer) bool {
 			return so.session != "" && b.session == so.session && b.kernel == so.kernel
 		}); i >= 0 {
-			b = s.mailboxes[i]
-		} else if b = s.newMailbox(so); b == nil {
+			b = s.buffers[i]
+		} else if b = s.newBuffer(so); b == nil {
 			s.mu.Unlock()
-			return nil, errNoMailbox
+			return nil, errNoBuffer
 		}
 		s.mu.Unlock()
 		before, ok := b.attach(so)
@@ -98,23 +98,23 @@ func (s *Server) openMailbox(so *socket) (*mailbox, error) {
 		select {
 		case <-before.done:
 		case <-so.ctx.Done():
-			return nil, errNoMailbox
+			return nil, errNoBuffer
 		}
 	}
 }
 
-// newMailbox makes a mailbox. If there are too many it first drops one without a
+// newBuffer makes a buffer. If there are too many it first drops one without a
 // connection. mu is held.
-func (s *Server) newMailbox(so *socket) *mailbox {
-	if len(s.mailboxes) >= maxSockets {
-		i := slices.IndexFunc(s.mailboxes, func(b *mailbox) bool { return !b.attached() })
+func (s *Server) newBuffer(so *socket) *sessionBuffer {
+	if len(s.buffers) >= maxSockets {
+		i := slices.IndexFunc(s.buffers, func(b *sessionBuffer) bool { return !b.attached() })
 		if i < 0 {
 			return nil
 		}
-		s.work.Go(s.mailboxes[i].drop)
-		s.mailboxes = slices.Delete(s.mailboxes, i, i+1)
+		s.work.Go(s.buffers[i].drop)
+		s.buffers = slices.Delete(s.buffers, i, i+1)
 	}
-	b := &mailbox{
+	b := &sessionBuffer{
 		server: s, kernel: so.kernel, session: so.session, own: jupyter.NewID(),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
@@ -122,14 +122,14 @@ func (s *Server) newMailbox(so *socket) *mailbox {
 	b.expiry = time.AfterFunc(absence, b.drop)
 	b.client = so.kernel.Attach(b.deliver)
 	b.mu.Unlock()
-	s.mailboxes = append(s.mailboxes, b)
+	s.buffers = append(s.buffers, b)
 	return b
 }
 
 // attach makes so the connection, to which everything that is not acknowledged is
 // sent. If there already is a connection, attach returns that one instead. For a
-// mailbox that was dropped it returns nil.
-func (b *mailbox) attach(so *socket) (before *socket, ok bool) {
+// buffer that was dropped it returns nil.
+func (b *sessionBuffer) attach(so *socket) (before *socket, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.reader != nil {
@@ -141,14 +141,14 @@ func (b *mailbox) attach(so *socket) (before *socket, ok bool) {
 	return nil, true
 }
 
-func (b *mailbox) attached() bool {
+func (b *sessionBuffer) attached() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.reader != nil
 }
 
 // detach is called by the connection when it has ended.
-func (b *mailbox) detach() {
+func (b *sessionBuffer) detach() {
 	b.mu.Lock()
 	b.reader = nil
 	b.signal()
@@ -160,9 +160,9 @@ func (b *mailbox) detach() {
 	}
 }
 
-// retire ends a mailbox whose kernel is gone. Its connection still sends what is
+// retire ends a buffer whose kernel is gone. Its connection still sends what is
 // left.
-func (b *mailbox) retire() {
+func (b *sessionBuffer) retire() {
 	b.mu.Lock()
 	b.closed = true
 	reader := b.reader
@@ -175,7 +175,7 @@ func (b *mailbox) retire() {
 }
 
 // drop ends the client.
-func (b *mailbox) drop() {
+func (b *sessionBuffer) drop() {
 	b.mu.Lock()
 	b.closed, b.messages, b.sent, b.bytes = true, nil, 0, 0
 	b.signal()
@@ -185,16 +185,16 @@ func (b *mailbox) drop() {
 	s := b.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mailboxes = slices.DeleteFunc(s.mailboxes, func(o *mailbox) bool { return o == b })
+	s.buffers = slices.DeleteFunc(s.buffers, func(o *sessionBuffer) bool { return o == b })
 }
 
 // signal wakes callers that wait for space. mu is held.
-func (b *mailbox) signal() {
+func (b *sessionBuffer) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-func (b *mailbox) poke() {
+func (b *sessionBuffer) poke() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -202,7 +202,7 @@ func (b *mailbox) poke() {
 }
 
 // deliver is called by the kernel.
-func (b *mailbox) deliver(ctx context.Context, e kernel.Event) {
+func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 	m := &jupyter.Message{
 		Channel: e.Channel, Header: jupyter.NewHeader(e.Type, b.own, "username"), Content: e.Content, Buffers: e.Buffers,
 	}
@@ -247,8 +247,8 @@ func (b *mailbox) deliver(ctx context.Context, e kernel.Event) {
 
 // put adds a message if there is space, and puts its number into its msg_id, as
 // ipykernel does, so a client that resumes can check that it missed nothing. A
-// mailbox that was dropped always has space.
-func (b *mailbox) put(m *jupyter.Message, limit int) bool {
+// buffer that was dropped always has space.
+func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -269,7 +269,7 @@ func (b *mailbox) put(m *jupyter.Message, limit int) bool {
 
 // asksNoMore reports whether a msg_id is that of a question before the last one.
 // Nothing is known about other ids that clients send as the parent of an answer.
-func (b *mailbox) asksNoMore(id string) bool {
+func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return id != b.question && strings.HasPrefix(id, b.own+"_")
@@ -277,29 +277,29 @@ func (b *mailbox) asksNoMore(id string) bool {
 
 // answer adds a message that is answered without the kernel. It does not wait for a
 // client that asks and does not read.
-func (b *mailbox) answer(m *jupyter.Message) {
+func (b *sessionBuffer) answer(m *jupyter.Message) {
 	if !b.put(m, absentBytes) {
 		b.lose()
 	}
 }
 
-// lose ends a mailbox that has missed a message: no mailbox is better than one with
+// lose ends a buffer that has missed a message: no buffer is better than one with
 // a gap.
-func (b *mailbox) lose() {
+func (b *sessionBuffer) lose() {
 	b.mu.Lock()
 	b.closed = true
 	reader := b.reader
 	b.mu.Unlock()
 	if reader != nil {
 		reader.lost.Store(true)
-		reader.shut() // this also drops the mailbox
+		reader.shut() // this also drops the buffer
 		return
 	}
 	b.server.background(func(context.Context) { b.drop() }) // in the background, because the kernel is calling this and must not be called back
 }
 
 // next returns the next message to send, or nil if there is none now.
-func (b *mailbox) next() *jupyter.Message {
+func (b *sessionBuffer) next() *jupyter.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sent == len(b.messages) {
@@ -311,14 +311,14 @@ func (b *mailbox) next() *jupyter.Message {
 
 // position returns the number that follows the last message that was sent, and
 // whether any sent message is not acknowledged yet.
-func (b *mailbox) position() (number uint64, pending bool) {
+func (b *sessionBuffer) position() (number uint64, pending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.first + uint64(b.sent), b.sent > 0
 }
 
 // acknowledge removes the messages that were sent before the one with this number.
-func (b *mailbox) acknowledge(number uint64) {
+func (b *sessionBuffer) acknowledge(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if number <= b.first {

@@ -184,8 +184,8 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.mailboxes) != 0 {
-		t.Errorf("%d mailboxes are left, want none", len(p.mailboxes))
+	if len(p.buffers) != 0 {
+		t.Errorf("%d buffers are left, want none", len(p.buffers))
 	}
 }
 

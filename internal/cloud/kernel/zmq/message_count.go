@@ -4,18 +4,18 @@ package zmq
 
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 
-// census finds out how many messages of a kernel were lost. ZeroMQ silently drops
+// messageCount finds out how many messages of a kernel were lost. ZeroMQ silently drops
 // what a subscriber does not read in time. Kernels of ipykernel's family number
 // their messages, across all channels. The key is the part of the id before the
 // number.
-type census map[string]*span
+type messageCount map[string]*span
 
 type span struct{ first, last, seen int }
 
 // maxNumberings is far more than a kernel has.
 const maxNumberings = 8
 
-func (c census) note(id string) {
+func (c messageCount) note(id string) {
 	prefix, n, ok := jupyter.SplitID(id)
 	if !ok {
 		return
@@ -32,7 +32,7 @@ func (c census) note(id string) {
 }
 
 // lost counts the messages missing between the first and the last that arrived.
-func (c census) lost() (n int) {
+func (c messageCount) lost() (n int) {
 	for _, s := range c {
 		n += max(s.last-s.first+1-s.seen, 0)
 	}

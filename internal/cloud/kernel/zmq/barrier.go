@@ -10,9 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// fence sends a request that is answered only after everything before it: some
+// barrier sends a request that is answered only after everything before it: some
 // kernels report idle a moment before the last output.
-func (l *Link) fence() (hidden bool, header jupyter.Header, err error) {
+func (l *Link) barrier() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 

@@ -1,4 +1,4 @@
-package sandbox
+package transfer
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package sandbox
+package transfer
 
 import (
 	"strings"
@@ -21,10 +21,10 @@ func TestTransfers(t *testing.T) {
 			t.Errorf("download %q: %v", text, err)
 		}
 	}
-	if diff := cmp.Diff(uploads{{".", "app"}, {`C:\src`, "app"}, {"a b", "c d"}}, up, cmp.AllowUnexported(transfer{})); diff != "" {
+	if diff := cmp.Diff(uploads{{".", "app"}, {`C:\src`, "app"}, {"a b", "c d"}}, up, cmp.AllowUnexported(pair{})); diff != "" {
 		t.Errorf("uploads (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(downloads{{"app/report.xml", "out/"}, {"report", `C:\out`}}, down, cmp.AllowUnexported(transfer{})); diff != "" {
+	if diff := cmp.Diff(downloads{{"app/report.xml", "out/"}, {"report", `C:\out`}}, down, cmp.AllowUnexported(pair{})); diff != "" {
 		t.Errorf("downloads (-want +got):\n%s", diff)
 	}
 	for _, text := range []string{"", "app", ":", "app:", ":app", "a\x00:b"} {
@@ -60,7 +60,7 @@ func FuzzTransfer(f *testing.F) {
 }
 
 // checkTransfer checks that text became one transfer, with nothing lost.
-func checkTransfer(t *testing.T, text string, got []transfer) {
+func checkTransfer(t *testing.T, text string, got []pair) {
 	t.Helper()
 	if len(got) != 1 {
 		t.Fatalf("%q became %+v, want one transfer", text, got)

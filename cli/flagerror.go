@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagError says a mistake in a flag in the words of the command: the library
+// names Go's functions, and flags where a script's own were meant.
+func flagError(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		value := invalid.GetValue()
+		if value == "" || strings.ContainsAny(value, " \n") {
+			value = strconv.Quote(value)
+		}
+		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, wanted(invalid))
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.Contains(cmd.Use, "<argument>") {
+		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)
+	}
+	return err
+}
+
+// wanted returns what the flag accepts. Those of e2bctl say it themselves.
+func wanted(invalid *pflag.InvalidValueError) error {
+	if _, ok := errors.AsType[*strconv.NumError](invalid); !ok {
+		return invalid.Unwrap()
+	}
+	switch invalid.GetFlag().Value.Type() {
+	case "bool":
+		return errors.New("want true or false")
+	case "uint16":
+		return errors.New("want a number from 0 to 65535")
+	}
+	return errors.New("want a number")
+}

@@ -1,0 +1,54 @@
+package code
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+// languageOf returns the language of a file by its name, or "" for that of the
+// context: Python, where nothing else was chosen.
+func languageOf(file string) string {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".js", ".mjs", ".cjs":
+		return "javascript"
+	case ".ts", ".mts":
+		return "typescript"
+	case ".sh", ".bash":
+		return "bash"
+	case ".r":
+		return "r"
+	case ".java":
+		return "java"
+	}
+	return ""
+}
+
+// argumentsCode returns code that gives the code which follows its name and its
+// arguments, as the interpreter of the language would.
+func argumentsCode(language, name string, arguments []string) (string, error) {
+	switch strings.ToLower(language) {
+	case "", "python":
+		return "import sys\nsys.argv = [" + literals(name, arguments) + "]", nil
+	case "javascript", "js", "typescript", "ts":
+		// The first one is the program, which stays as it is.
+		return "process.argv.splice(1, process.argv.length, " + literals(name, arguments) + ")", nil
+	case "bash":
+		words := make([]string, len(arguments))
+		for i, argument := range arguments {
+			words[i] = shell.Quote(argument)
+		}
+		return "set -- " + strings.Join(words, " "), nil
+	}
+	return "", fmt.Errorf("arguments for %s are not supported, only for python, javascript, typescript and bash: pass values with -e", language)
+}
+
+// literals returns the name and the arguments as strings of JSON, which are also
+// strings of Python and JavaScript.
+func literals(name string, arguments []string) string {
+	list, _ := json.Marshal(append([]string{name}, arguments...)) // of strings: it cannot fail
+	return string(list[1 : len(list)-1])
+}

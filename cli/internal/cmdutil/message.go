@@ -1,0 +1,33 @@
+package cmdutil
+
+import "strings"
+
+// Message returns the text of err in the words of the command, printable. Errors
+// of the SDK name what a Go program would call and which package failed; whoever
+// types commands knows flags.
+func Message(err error) string {
+	words := strings.NewReplacer(
+		": api: ", ": ",
+		": sandbox: ", ": ",
+		": context deadline exceeded (Client.Timeout exceeded while awaiting headers)", ": it took too long",
+		"context deadline exceeded", "it took too long",
+		"context canceled", "it was stopped",
+		"ask for more with WithLifetime or SetLifetime", "create it with a longer --lifetime",
+		", which Contexts.Restart ends", "",
+		"WithEnvFile", "--env-file",
+		"RunCodeParams.Envs", "--env",
+		"RunCodeParams.Stdin", "input",
+		"WithInternet, WithNetwork", "--no-internet, --allow-out",
+		"network.allowOut", "--allow-out",
+		"network.denyOut", "--deny-out",
+		"needs denyOut to have", "needs --deny-out to have",
+	)
+	lines := strings.Split(words.Replace(err.Error()), "\n")
+	for i, line := range lines { // of joined errors, one each
+		for _, name := range []string{"api: ", "sandbox: ", "local: ", "cloud: "} {
+			line = strings.TrimPrefix(line, name)
+		}
+		lines[i] = line
+	}
+	return Printable(strings.Join(lines, "\n"))
+}

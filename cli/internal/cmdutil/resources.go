@@ -1,0 +1,79 @@
+package cmdutil
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// ResourceFlags are the flags for what each sandbox of a local cloud may use. A
+// cloud has the same limits for all its sandboxes, so the flags are for commands
+// that start one; on a service the template decides.
+type ResourceFlags struct {
+	memory, disk Size
+	cpus         Processors
+	pids         Count
+	all          []*pflag.Flag
+}
+
+// Add adds the flags to cmd.
+func (r *ResourceFlags) Add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	add := func(value pflag.Value, name, usage string) {
+		flags.Var(value, name, usage)
+		r.all = append(r.all, flags.Lookup(name))
+	}
+	add(&atLeast[Size]{&r.memory, 16 << 20}, "memory", "memory of a local sandbox, files included (default 2GiB)")
+	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
+	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
+	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
+}
+
+// first returns the first of the flags that is set, or "".
+func (r *ResourceFlags) first() string {
+	for _, flag := range r.all {
+		if flag.Changed {
+			return "--" + flag.Name
+		}
+	}
+	return ""
+}
+
+// Limits returns the limits; the fields that no flag sets are zero.
+func (r *ResourceFlags) Limits() local.Resources {
+	return local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
+}
+
+// Arguments returns the flags as they are set, for another e2bctl.
+func (r *ResourceFlags) Arguments() []string {
+	var arguments []string
+	for _, flag := range r.all {
+		if flag.Changed {
+			arguments = append(arguments, "--"+flag.Name, flag.Value.String())
+		}
+	}
+	return arguments
+}
+
+// atLeast is a flag value below which no sandbox starts.
+type atLeast[T Size | Count] struct {
+	to    *T
+	least T
+}
+
+func (a *atLeast[T]) value() pflag.Value { return any(a.to).(pflag.Value) }
+func (a *atLeast[T]) Type() string       { return a.value().Type() }
+func (a *atLeast[T]) String() string     { return a.value().String() }
+
+func (a *atLeast[T]) Set(value string) error {
+	if err := a.value().Set(value); err != nil {
+		return err
+	}
+	if *a.to < a.least {
+		return fmt.Errorf("a sandbox needs at least %v", any(&a.least))
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package cmdutil
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// Services are the services that a sandbox of the command line may be of. Without
+// --local and an address, a sandbox of the user's local cloud is found there, and
+// every other one is of the remote service. Each is connected to once, when it is
+// needed first. A Services is not safe for concurrent use.
+type Services struct {
+	factory       *Factory
+	where         Where // LocalRunning with --local
+	search        bool  // in the local cloud first, unless there is none
+	local, remote *Connection
+}
+
+// askLimit bounds how long the local cloud may take to say whether it has a sandbox.
+const askLimit = 5 * time.Second
+
+// Services resolves --local for a command that names sandboxes.
+func (f *Factory) Services(cmd *cobra.Command, isLocal bool) (*Services, error) {
+	w, err := f.where(cmd, isLocal, LocalRunning)
+	if err != nil {
+		return nil, err
+	}
+	named := f.hasAddress() || cmd.Flags().Changed("local") // --local=false is the service, too
+	return &Services{factory: f, where: w, search: w == remote && !named}, nil
+}
+
+// SandboxOpener resolves --local for a command that names one sandbox.
+func (f *Factory) SandboxOpener(cmd *cobra.Command, isLocal bool, id string) (Opener, error) {
+	s, err := f.Services(cmd, isLocal)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*Connection, error) {
+		conn, err := s.Of(ctx, id)
+		for _, other := range []*Connection{s.local, s.remote} {
+			if other != nil && other != conn {
+				err = errors.Join(err, other.Close())
+			}
+		}
+		return conn, err
+	}, nil
+}
+
+// Of returns the connection to the service that has the sandbox. It stays
+// connected until Close.
+func (s *Services) Of(ctx context.Context, id string) (*Connection, error) {
+	if s.where == LocalRunning {
+		return s.open(ctx, LocalRunning, &s.local)
+	}
+	isLocal := s.hasLocal(ctx, id)
+	if !isLocal {
+		conn, err := s.open(ctx, remote, &s.remote)
+		if s.local == nil || !errors.Is(err, api.ErrNoAPIKey) {
+			return conn, err
+		}
+		// Without a key it can only be one of the local cloud, which says what became
+		// of it.
+	}
+	s.factory.usesRunning = true
+	return s.local, nil
+}
+
+func (s *Services) open(ctx context.Context, w Where, conn **Connection) (*Connection, error) {
+	if *conn != nil {
+		return *conn, nil
+	}
+	opened, err := s.factory.open(ctx, w, &ResourceFlags{})
+	*conn = opened
+	return opened, err
+}
+
+// hasLocal reports whether the user's local cloud, if there is one, has the
+// sandbox.
+func (s *Services) hasLocal(ctx context.Context, id string) bool {
+	if !s.search {
+		return false
+	}
+	if _, err := s.open(ctx, LocalRunning, &s.local); err != nil {
+		s.search = false // usually there is none
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	_, err := s.local.Info(ctx, id)
+	return err == nil
+}
+
+// Close closes the connections.
+func (s *Services) Close() error {
+	var errs []error
+	for _, conn := range []*Connection{s.local, s.remote} {
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

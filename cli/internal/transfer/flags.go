@@ -1,0 +1,91 @@
+// Package transfer copies files and directories between this machine and a
+// sandbox: the --upload and --download of the commands that have a sandbox of their
+// own.
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// pair is the value of one --upload or --download.
+type pair struct{ source, target string }
+
+// uploads is a repeatable flag that accepts LOCAL:REMOTE, downloads one that
+// accepts REMOTE:LOCAL. A local path may contain colons (C:\data), a remote one
+// may not.
+type (
+	uploads   []pair
+	downloads []pair
+)
+
+// Flags are the flags that copy into a sandbox before what a command runs there,
+// and out of it afterwards.
+type Flags struct {
+	uploads   uploads
+	downloads downloads
+	maxBytes  cmdutil.Size // of each download
+	maxFiles  cmdutil.Count
+}
+
+// Add adds the flags to cmd, which runs what the flags' help calls it, such as
+// "the command".
+func (f *Flags) Add(cmd *cobra.Command, what string) {
+	f.maxBytes, f.maxFiles = sandbox.DefaultMaxBytes, sandbox.DefaultMaxFiles
+	flags := cmd.Flags()
+	flags.Var(&f.uploads, "upload", "copy into the sandbox before "+what+", repeatable")
+	flags.Var(&f.downloads, "download", "copy out of the sandbox after "+what+", repeatable")
+	flags.Var(&f.maxBytes, "max-download", "most bytes of one --download; what came until then stays")
+	flags.Var(&f.maxFiles, "max-files", "most files, directories and links of one --download")
+}
+
+func (u *uploads) Type() string     { return "LOCAL:REMOTE" }
+func (u *uploads) String() string   { return joinTransfers(*u) }
+func (d *downloads) Type() string   { return "REMOTE:LOCAL" }
+func (d *downloads) String() string { return joinTransfers(*d) }
+
+func (u *uploads) Set(value string) error {
+	t, err := parseTransfer(value, strings.LastIndexByte(value, ':'))
+	if err != nil {
+		return fmt.Errorf("want LOCAL:REMOTE, %w", err)
+	}
+	*u = append(*u, t)
+	return nil
+}
+
+func (d *downloads) Set(value string) error {
+	t, err := parseTransfer(value, strings.IndexByte(value, ':'))
+	if err != nil {
+		return fmt.Errorf("want REMOTE:LOCAL, %w", err)
+	}
+	*d = append(*d, t)
+	return nil
+}
+
+func parseTransfer(value string, colon int) (pair, error) {
+	switch {
+	case colon < 0:
+		return pair{}, errors.New("there is no colon")
+	case colon == 0:
+		return pair{}, errors.New("the source is empty")
+	case colon == len(value)-1:
+		return pair{}, errors.New("the target is empty")
+	case strings.ContainsRune(value, 0):
+		return pair{}, errors.New("a path cannot contain a NUL byte")
+	}
+	return pair{source: value[:colon], target: value[colon+1:]}, nil
+}
+
+func joinTransfers(ts []pair) string {
+	parts := make([]string, len(ts))
+	for i, t := range ts {
+		parts[i] = t.source + ":" + t.target
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// newCmdOfficial returns a hidden command that has a name of the official CLI, and
+// says what to use here instead.
+func newCmdOfficial(name string, aliases ...string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Aliases:            aliases,
+		Short:              "Say what takes the place of the official CLI's " + name,
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words := slices.DeleteFunc(slices.Clone(args), func(word string) bool { return strings.HasPrefix(word, "-") })
+			verb := ""
+			if len(words) > 0 {
+				verb = words[0]
+			}
+			return cmdutil.Usagef(cmd.Root(), "there is no e2bctl %s: %s", strings.TrimSpace(name+" "+verb), insteadOf(name, verb))
+		},
+	}
+}
+
+func newCmdOfficialSandbox(*cmdutil.Factory) *cobra.Command {
+	return newCmdOfficial("sandbox", "sbx")
+}
+
+func newCmdOfficialTemplate(*cmdutil.Factory) *cobra.Command {
+	return newCmdOfficial("template", "tpl")
+}
+
+func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("auth") }
+
+// insteadOf returns what to use instead of a command of the official CLI.
+func insteadOf(group, verb string) string {
+	switch group {
+	case "template":
+		return "templates are built with the official CLI (e2b template create); e2bctl create <template> makes a sandbox from one"
+	case "auth":
+		return "set E2B_API_KEY to your key; e2bctl doctor checks it, and --local needs none"
+	}
+	switch verb {
+	case "create", "cr", "spawn", "sp":
+		return "use e2bctl create"
+	case "list", "ls":
+		return "use e2bctl ls"
+	case "info", "in":
+		return "use e2bctl info"
+	case "exec", "ex":
+		return "use e2bctl exec"
+	case "kill", "kl":
+		return "use e2bctl kill"
+	case "connect", "cn":
+		return "use e2bctl exec -it <id> bash"
+	case "pause", "ps", "resume", "rs", "logs", "lg", "metrics", "mt", "snapshot", "snap":
+		return "use the official CLI (e2b sandbox " + verb + ") or the SDK"
+	}
+	return "its commands stand at the top: e2bctl create, exec, info, kill, ls"
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Ctrl-C at a question ends the command at once, and nothing is done.
+func TestInterruptAtAPrompt(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	create := exec.CommandContext(t.Context(), "e2bctl", "create", "--no-env-file")
+	create.Env = append(s.env(), "HOME="+t.TempDir())
+	if out, err := create.CombinedOutput(); err != nil {
+		t.Fatalf("create: %v: %s", err, out)
+	}
+
+	shown, _ := interrupted(t, create.Env, "[y/N] ", "kill", "--all", "--no-env-file")
+	if want := "i00000000000000000001"; !strings.Contains(shown, want) {
+		t.Errorf("the terminal got %q, want %s in it", shown, want)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.killed) > 0 {
+		t.Errorf("killed %v, want nothing", s.killed)
+	}
+}
+
+// Ctrl-C at a prompt for a password ends the command at once, too, and leaves a
+// terminal that shows what is typed.
+func TestInterruptAtAPassword(t *testing.T) {
+	t.Parallel()
+	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	_, terminal := interrupted(t, os.Environ(), "word? ", "code", "run", "--local", "-c", "import getpass; getpass.getpass('word? ')")
+	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Lflag&unix.ECHO == 0 {
+		t.Error("the terminal no longer shows what is typed")
+	}
+}
+
+// interrupted runs e2bctl on a terminal, presses Ctrl-C at the prompt, and returns
+// what the terminal showed.
+func interrupted(t *testing.T, env []string, prompt string, args ...string) (shown string, end *os.File) {
+	t.Helper()
+	terminal, end, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		terminal.Close()
+		end.Close()
+	})
+	cmd := exec.CommandContext(t.Context(), "e2bctl", args...)
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = end, end, end
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var screen strings.Builder
+	part := make([]byte, 4096)
+	for !strings.Contains(screen.String(), prompt) {
+		n, err := terminal.Read(part)
+		if err != nil {
+			t.Fatalf("%v after %q, want %q", err, &screen, prompt)
+		}
+		screen.Write(part[:n])
+	}
+	asked := time.Now()
+	if _, err := terminal.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if status := shellStatus(t, cmd.Wait()); status != 130 {
+		t.Errorf("status %d, want 130; the terminal got %q", status, &screen)
+	}
+	if took := time.Since(asked); took >= cleanupGrace {
+		t.Errorf("it ended after %v, want at once", took)
+	}
+	return screen.String(), end
+}

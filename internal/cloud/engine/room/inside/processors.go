@@ -1,0 +1,87 @@
+//go:build linux
+
+package inside
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// runOn makes this thread, and what it becomes, run on these processors only; none
+// means all. A sandbox can do without, and then a note says so.
+func runOn(processors []int) (notes []string) {
+	if len(processors) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, cpu := range processors {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return []string{fmt.Sprintf("programs count all processors of the machine: %v", err)}
+	}
+	return nil
+}
+
+// showProcessors makes the files in /proc and /sys that programs count processors by
+// show only these. The numbers stay what they are, because programs also ask which
+// one they run on.
+func showProcessors(processors []int) error {
+	const name, sys = "cpuinfo", "/sys/devices/system/cpu"
+	all, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name, onlyProcessors(all, processors), 0o444); err != nil {
+		return err
+	}
+	if err := showInProc(name); err != nil {
+		return err
+	}
+	numbers := make([]string, len(processors))
+	for i, cpu := range processors {
+		numbers[i] = strconv.Itoa(cpu)
+		if err := os.MkdirAll(filepath.Join("root"+sys, "cpu"+numbers[i]), 0o555); err != nil {
+			return err
+		}
+	}
+	list := []byte(strings.Join(numbers, ",") + "\n")
+	files := map[string][]byte{"online": list, "present": list}
+	// By this one, programs make tables with a place for every number.
+	possible, err := os.ReadFile(sys + "/possible")
+	switch {
+	case err == nil:
+		files["possible"] = possible
+	case !errors.Is(err, fs.ErrNotExist): // the server may run where there is no /sys
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join("root"+sys, name), text, 0o444); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onlyProcessors returns the paragraphs of cpuinfo about these processors, and those
+// about none.
+func onlyProcessors(cpuinfo []byte, processors []int) (text []byte) {
+	for paragraph := range bytes.SplitAfterSeq(cpuinfo, []byte("\n\n")) {
+		name, rest, _ := bytes.Cut(paragraph, []byte(":"))
+		number, _, _ := bytes.Cut(rest, []byte("\n"))
+		cpu, err := strconv.Atoi(string(bytes.TrimSpace(number)))
+		if err != nil || string(bytes.TrimSpace(name)) != "processor" || slices.Contains(processors, cpu) {
+			text = append(text, paragraph...)
+		}
+	}
+	return text
+}

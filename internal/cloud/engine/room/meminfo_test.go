@@ -1,0 +1,103 @@
+//go:build linux
+
+package room
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// lookAtMemory is the beginning of the programs below.
+const lookAtMemory = `
+import os, sys, time
+def memory(text=None):
+    lines = (text or open("/proc/meminfo").read()).splitlines()
+    return {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
+def until(so):
+    end = time.monotonic() + 20
+    while not so():
+        if time.monotonic() > end:
+            sys.exit("never: %s" % memory())
+`
+
+// TestMemoryInfo: /proc/meminfo shows the sandbox's limit and what it uses of it, to
+// programs that open it and to those that keep it open.
+func TestMemoryInfo(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 256 << 20}})
+	tests := []struct{ name, program, want string }{
+		{"limit", `m = memory(); print(m["MemTotal"], m["SwapTotal"], 0 < m["MemFree"] <= m["MemAvailable"] < m["MemTotal"])`, "262144 0 True\n"},
+		{"use", `
+before = memory()
+held = bytearray(os.urandom(1 << 20)) * 64
+until(lambda: memory()["AnonPages"] > before["AnonPages"] + 60000 and memory()["MemFree"] < before["MemFree"] - 60000)
+del held
+until(lambda: memory()["AnonPages"] < before["AnonPages"] + 30000)
+print("seen")`, "seen\n"},
+		{"open file", `
+kept = os.open("/proc/meminfo", os.O_RDONLY)
+read = lambda: memory(os.pread(kept, 1 << 16, 0).decode())
+before = read()
+held = bytearray(os.urandom(1 << 20)) * 64
+until(lambda: read()["AnonPages"] > before["AnonPages"] + 60000)
+print("seen")`, "seen\n"},
+		{"at most once a second", `
+times, end = set(), time.monotonic() + 2.5
+while time.monotonic() < end:
+    memory()
+    times.add(os.stat("/proc/meminfo").st_mtime_ns)
+print(2 <= len(times) <= 4 or times)`, "True\n"},
+		{"free", `
+import shutil, subprocess
+print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.which("free") else "256")`, "256\n"},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			command := fmt.Sprintf("python3 - <<'END'\n%s%s\nEND", lookAtMemory, tt.program)
+			user := []string{"root", "user"}[i%2]
+			if got := call(t, s, "/run", testRequest{Command: command, User: user}); got.Output != tt.want {
+				t.Errorf("%s: got %+v, want %q", user, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestMemoryInfoStays: nobody inside can change /proc/meminfo, or uncover the
+// machine's.
+func TestMemoryInfoStays(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 256 << 20}})
+	attempts := []string{
+		"echo 1 > /proc/meminfo", "chmod 666 /proc/meminfo", "rm -f /proc/meminfo", "touch /proc/meminfo", "truncate -s 0 /proc/meminfo",
+		"mv /etc/hostname /proc/meminfo", "umount /proc/meminfo", "umount -l /proc/meminfo", "umount -l /proc",
+		"mount --bind /etc/hostname /proc/meminfo", "mount -o remount,rw,bind /proc/meminfo", "mount -t proc proc /mnt && cat /mnt/meminfo",
+		"unshare -rm umount /proc/meminfo", "unshare -rmpf mount -t proc proc /proc", "for f in /proc/1/fd/*; do echo 1 > $f && exit 0; done; exit 1",
+		"cat /proc/[0-9]*/root/proc/meminfo | grep MemTotal | grep -v 262144",
+		`python3 -c 'import fcntl; fcntl.fcntl(open("/proc/meminfo"), fcntl.F_SETLEASE, fcntl.F_RDLCK)'`,
+		`python3 -c 'import fcntl; fcntl.fcntl(open("/proc/meminfo"), fcntl.F_SETLEASE, fcntl.F_WRLCK)'`,
+	}
+	const total = "grep MemTotal /proc/meminfo"
+	for _, user := range []string{"root", "user"} {
+		for _, attempt := range attempts {
+			got := call(t, s, "/run", testRequest{Command: "(" + attempt + ") 2>/dev/null </dev/null && echo done; " + total, User: user})
+			if want := "MemTotal:         262144 kB\n"; got.Output != want {
+				t.Errorf("%s: %s: got %+v, want %q", user, attempt, got, want)
+			}
+		}
+		// Signals and locks only make the file be written sooner or later.
+		const disturb = `python3 -c 'import fcntl, os, signal
+f = open("/proc/meminfo")
+fcntl.flock(f, fcntl.LOCK_EX)
+for _ in range(1000):
+    try: os.kill(1, signal.SIGIO)
+    except PermissionError: pass'; `
+		if got := call(t, s, "/run", testRequest{Command: disturb + total, User: user}); !strings.Contains(got.Output, " 262144 kB") {
+			t.Errorf("%s: got %+v, want the sandbox's limit", user, got)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package room
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// processors decides which processors each sandbox runs on: as many as it may use at
+// once, so that programs that count them start no more threads than get time. Control
+// groups enforce the limit, for programs may choose other processors themselves.
+type processors struct {
+	mu     sync.Mutex
+	core   map[int]string // by processor; it never changes
+	on     map[int]int    // sandboxes by processor
+	onCore map[string]int // the same, added up by core
+}
+
+// take returns n of the processors that the server may run on, or all if there are
+// no more: on the cores with the fewest sandboxes. It returns nil if the machine does
+// not tell.
+func (p *processors) take(n int) []int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
+		return nil // there are more than the set has room for
+	}
+	var all []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			all = append(all, cpu)
+		}
+	}
+	return p.choose(n, all, coreOf)
+}
+
+// choose is take with the processors that there are, and the core of each.
+func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.core == nil {
+		p.core, p.on, p.onCore = make(map[int]string), make(map[int]int), make(map[string]int)
+	}
+	for _, cpu := range all {
+		if _, known := p.core[cpu]; !known {
+			p.core[cpu] = core(cpu)
+		}
+	}
+	for len(chosen) < n && len(all) > 0 {
+		best := slices.MinFunc(all, func(a, b int) int {
+			return cmp.Or(cmp.Compare(p.onCore[p.core[a]], p.onCore[p.core[b]]), cmp.Compare(p.on[a], p.on[b]), cmp.Compare(a, b))
+		})
+		all = slices.DeleteFunc(all, func(cpu int) bool { return cpu == best })
+		chosen = append(chosen, best)
+		p.on[best]++
+		p.onCore[p.core[best]]++
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+// release gives back what take returned.
+func (p *processors) release(taken []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cpu := range taken {
+		p.on[cpu]--
+		p.onCore[p.core[cpu]]--
+	}
+}
+
+// coreOf returns the processors of the core that the processor belongs to. Those of
+// one core share what it can do.
+func coreOf(cpu int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
+	if err != nil {
+		return fmt.Sprint(cpu)
+	}
+	return string(text)
+}

@@ -1,0 +1,28 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// leasePatience is how long an open waits for the end of leases.
+const leasePatience = time.Second
+
+// openPatiently opens a file without waiting for the other end of a pipe, but waits
+// for a process that has a lease of the file to be done with it: the text of the
+// sandbox's /proc/meminfo is written then.
+func openPatiently(path string, flags int) (f *os.File, err error) {
+	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
+		f, err = os.OpenFile(path, flags, 0)
+		if !errors.Is(err, unix.EAGAIN) || waited > leasePatience {
+			return f, err
+		}
+		<-time.After(pause)
+		waited += pause
+	}
+}

@@ -1,0 +1,51 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOpenLeased: a file that another process has a lease of is opened when that
+// process is done with it.
+func TestOpenLeased(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "leased")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	opened := make(chan os.Signal, 1)
+	signal.Notify(opened, unix.SIGIO)
+	defer signal.Stop(opened)
+	_, owner := unix.FcntlInt(f.Fd(), unix.F_SETOWN, os.Getpid())
+	_, lease := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err := errors.Join(owner, lease); err != nil {
+		t.Skipf("this machine gives no lease: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		<-opened
+		_, wrote := f.WriteString("new")
+		_, released := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		done <- errors.Join(wrote, released)
+	}()
+	got, err := openRegular(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	text := make([]byte, 8)
+	if n, _ := got.Read(text); string(text[:n]) != "new" {
+		t.Errorf("got %q, want %q", text[:n], "new")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,130 @@
+package pyenv
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// kernelspecs returns the directory in which sandboxes look for the kernels of an
+// environment.
+func kernelspecs(directory string) string {
+	return filepath.Join(directory, "share", "jupyter", "kernels")
+}
+
+// WriteKernelspecs describes the Jupyter kernels of the full list, which are
+// installed in the environment in directory, where sandboxes look for them. The
+// packages' own installers write to the user's home, which
+// sandboxes do not see.
+func WriteKernelspecs(directory string) error {
+	type kernelspec struct {
+		Argv        []string          `json:"argv"`
+		DisplayName string            `json:"display_name"`
+		Language    string            `json:"language"`
+		Env         map[string]string `json:"env,omitempty"`
+	}
+	const connection = "{connection_file}"
+	for name, spec := range map[string]kernelspec{
+		"bash": {
+			Argv:        []string{venvPython(directory), "-m", "bash_kernel", "-f", connection},
+			DisplayName: "Bash", Language: "bash", Env: map[string]string{"PS1": "$"},
+		},
+		// Deno runs both JavaScript and TypeScript.
+		"deno": {
+			Argv:        []string{filepath.Join(filepath.Dir(venvPython(directory)), "deno"), "jupyter", "--kernel", "--conn", connection},
+			DisplayName: "Deno", Language: "typescript",
+		},
+	} {
+		content, err := json.MarshalIndent(spec, "", " ")
+		if err != nil {
+			return err
+		}
+		folder := filepath.Join(kernelspecs(directory), name)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return fmt.Errorf("python: make the directory of the kernel %s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "kernel.json"), content, 0o644); err != nil {
+			return fmt.Errorf("python: describe the kernel %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// copied are the names that the kernels of R and Java are installed under.
+var copied = []string{"ir", "r", "java"}
+
+// copyKernelspecs copies the user's kernels of R and Java into the environment and
+// returns their names: sandboxes see neither the user's home nor what JUPYTER_PATH
+// names, only the kernels of /usr and of the environment.
+func copyKernelspecs(directory string) ([]string, error) {
+	var names []string
+	for _, root := range userKernelspecs() {
+		for _, name := range copied {
+			from, to := filepath.Join(root, name), filepath.Join(kernelspecs(directory), name)
+			if _, err := os.Stat(filepath.Join(from, "kernel.json")); err != nil || slices.Contains(names, name) {
+				continue
+			}
+			err := os.RemoveAll(to)
+			if err == nil {
+				err = copyKernelspec(from, to)
+			}
+			if err != nil {
+				return names, fmt.Errorf("python: copy the kernel in %s: %w", from, err)
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// userKernelspecs returns the directories of kernels that sandboxes do not see.
+func userKernelspecs() []string {
+	data := append(filepath.SplitList(os.Getenv("JUPYTER_PATH")), os.Getenv("JUPYTER_DATA_DIR"))
+	if home, err := os.UserHomeDir(); err == nil {
+		data = append(data, filepath.Join(home, ".local", "share", "jupyter"))
+	}
+	var directories []string
+	for _, path := range data {
+		if filepath.IsAbs(path) {
+			directories = append(directories, filepath.Join(path, "kernels"))
+		}
+	}
+	return directories
+}
+
+// copyKernelspec copies the regular files of a kernel's directory. Its kernel.json
+// may name the directory, as that of Java names the archive in it.
+func copyKernelspec(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case entry.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if name == "kernel.json" {
+			if !json.Valid(content) {
+				return errors.New("kernel.json is not JSON")
+			}
+			content = bytes.ReplaceAll(content, []byte(from+"/"), []byte(to+"/"))
+		}
+		return os.WriteFile(target, content, 0o644)
+	})
+}

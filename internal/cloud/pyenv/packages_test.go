@@ -1,0 +1,233 @@
+package pyenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// service is what the service's template has, as its list of packages says.
+const service = `aiohttp 3.14.3, beautifulsoup4 4.15.0, bokeh 3.9.1, e2b-charts 1.0.0, gensim 4.4.0, imageio 2.37.3, ipykernel 6.31.0,
+ipython 9.15.0, joblib 1.5.3, jupyter-server 2.20.0, kaleido 1.3.0, librosa 0.11.0, matplotlib 3.10.9, nltk 3.10.0, numba 0.66.0,
+numpy 2.3.5, opencv-python 4.11.0.86, openpyxl 3.1.5, orjson 3.11.9, pandas 2.2.3, pillow 12.3.0, plotly 6.0.1, pytest 9.0.3,
+python-docx 1.1.2, pytz 2025.2, requests 2.33.0, scikit-image 0.25.2, scikit-learn 1.6.1, scipy 1.17.1, seaborn 0.13.2,
+soundfile 0.13.1, spacy 3.8.14, sympy 1.14.0, textblob 0.19.0, tornado 6.5.7, urllib3 2.7.0, xarray 2025.4.0, xlrd 2.0.2`
+
+// unavailable lists what no release of is for a version of Python.
+var unavailable = map[string]string{"e2b-charts": "3.9", "gensim": "3.14"}
+
+// TestFullList checks that the full list has the service's versions for Python 3.11
+// to 3.13, and some version for the others.
+func TestFullList(t *testing.T) {
+	t.Parallel()
+	first, last := full.minors()
+	for minor := first; minor <= last; minor++ {
+		python := fmt.Sprintf("3.%d", minor)
+		versions := full.versions(t, minor)
+		for item := range strings.SplitSeq(strings.ReplaceAll(service, "\n", " "), ", ") {
+			name, want, _ := strings.Cut(item, " ")
+			switch got := versions[name]; {
+			case got == "" && unavailable[name] != python:
+				t.Errorf("Python %s: no %s", python, name)
+			case minor >= 11 && minor <= 13 && got != want:
+				t.Errorf("Python %s: got %s %s, want %s", python, name, got, want)
+			}
+		}
+		// For 3.11 matplotlib removed boxplot(labels=), which models write.
+		if got := versions["matplotlib"]; !strings.HasPrefix(got, "3.10.") && !strings.HasPrefix(got, "3.9.") {
+			t.Errorf("Python %s: got matplotlib %s, want 3.10 or older", python, got)
+		}
+		for _, kernel := range []string{"bash-kernel", "deno"} {
+			if versions[kernel] == "" {
+				t.Errorf("Python %s: no %s", python, kernel)
+			}
+		}
+	}
+}
+
+// TestFullListResolves asks pip and the index whether the full list is complete and
+// can be installed here, without installing it.
+func TestFullListResolves(t *testing.T) {
+	env, err := Find(t.Context())
+	if err != nil || env.Level != Venv {
+		skip(t, "the pip of the prepared environment is needed")
+	}
+	if testing.Short() {
+		t.Skip("it asks the index for every package")
+	}
+	directory := t.TempDir()
+	name, log := filepath.Join(directory, "full.txt"), filepath.Join(directory, "pip.log")
+	if err := os.WriteFile(name, []byte(full), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	pip := exec.CommandContext(ctx, env.Python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--no-input",
+		"--disable-pip-version-check", "--log="+log, "--require-hashes", "--only-binary=:all:", "-r", name)
+	if output, err := pip.CombinedOutput(); err != nil {
+		if err := unreadIndex(log); err != nil {
+			skip(t, "%v", err)
+		}
+		t.Errorf("pip: %v\n%s", err, output)
+	}
+}
+
+// skip skips the test, or fails it in CI.
+func skip(t *testing.T, format string, arguments ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, arguments...)
+	}
+	t.Skipf(format, arguments...)
+}
+
+func TestPackagesAreChosen(t *testing.T) {
+	cache, _ := pretend(t, `echo "$@" >>"$PIP_RUNS"`)
+	ensure := func(p Packages) *Env {
+		t.Helper()
+		env, err := EnsurePackages(t.Context(), nil, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return env
+	}
+	found := func(step string, want *Env) {
+		t.Helper()
+		for name, get := range map[string]func() (*Env, error){
+			"Find": func() (*Env, error) { return Find(t.Context()) }, "Ensure": func() (*Env, error) { return Ensure(t.Context(), nil) },
+		} {
+			if got, err := get(); err != nil || got.Python != want.Python || got.Note != "" {
+				t.Errorf("%s: %s = %+v, %v; want %+v", step, name, got, err, want)
+			}
+		}
+	}
+	short, err := Ensure(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := ensure(Packages{Full: true})
+	if full.Python == short.Python || full.Level != Venv {
+		t.Errorf("full: got %+v, want another environment than %+v", full, short)
+	}
+	found("after --full", full)
+	for _, kernel := range []string{"bash", "deno"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(full.Python)), "share/jupyter/kernels", kernel, "kernel.json")); err != nil {
+			t.Errorf("the kernel %s: %v", kernel, err)
+		}
+	}
+	list := filepath.Join(cache, "mine.txt")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(list, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("humanize==4.*\n")
+	mine := ensure(Packages{File: list})
+	found("after --packages", mine)
+	runs, err := os.ReadFile(os.Getenv("PIP_RUNS"))
+	if err != nil || !strings.HasSuffix(string(runs), "-r "+list+"\n") {
+		t.Errorf("pip ran %q, %v; want the file of the user last", runs, err)
+	}
+	// The file counts again when Ensure is called, not before.
+	write("humanize==3.*\n")
+	if env, err := Find(t.Context()); err != nil || env.Python != mine.Python {
+		t.Errorf("Find after the file changed: got %+v, %v; want %+v", env, err, mine)
+	}
+	changed, err := Ensure(t.Context(), nil)
+	if err != nil || changed.Python == mine.Python {
+		t.Errorf("Ensure after the file changed: got %+v, %v; want another environment", changed, err)
+	}
+	if err := os.Remove(list); err != nil {
+		t.Fatal(err)
+	}
+	found("after the file went", changed)
+	// What was chosen may not be there, as after an update of this program.
+	if err := os.Remove(filepath.Join(filepath.Dir(filepath.Dir(changed.Python)), marker)); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := Find(t.Context()); err != nil || env.Python != short.Python || !strings.Contains(env.Note, "run `e2bctl local setup --packages "+list) {
+		t.Errorf("Find without what was chosen: got %+v, %v; want %s and what to run", env, err, short.Python)
+	}
+	ensure(Packages{})
+	found("after --full=false", short)
+}
+
+func TestPackagesAreRefused(t *testing.T) {
+	cache, _ := pretend(t, "")
+	empty := filepath.Join(cache, "empty.txt")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(empty, []byte("\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		variable string
+		packages Packages
+		want     string
+	}{
+		{"", Packages{File: empty}, empty + " has no packages"},
+		{"", Packages{File: empty + "x"}, "no such file"},
+		{"/opt/python3", Packages{Full: true}, "unset " + Variable},
+	}
+	for _, test := range tests {
+		t.Setenv(Variable, test.variable)
+		if env, err := EnsurePackages(t.Context(), nil, test.packages); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("EnsurePackages(%+v) = %+v, %v; want an error with %q", test.packages, env, err, test.want)
+		}
+	}
+	if made := environments(t, cache); len(made) != 0 {
+		t.Errorf("got the environments %q, want none", made)
+	}
+	t.Setenv(Variable, "")
+	directory := filepath.Join(cache, "e2bctl", "python")
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, chosen), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := Find(t.Context()); err == nil || !strings.Contains(err.Error(), chosen+": unexpected end of JSON input; remove it") {
+		t.Errorf("Find with half a choice = %+v, %v; want an error that names the file", env, err)
+	}
+}
+
+// TestKernelsAreCopied checks that a sandbox gets the kernels of R and Java that the
+// user has, with the paths in them.
+func TestKernelsAreCopied(t *testing.T) {
+	cache, _ := pretend(t, "")
+	home := filepath.Join(cache, "home")
+	t.Setenv("HOME", home)
+	java := filepath.Join(home, ".local/share/jupyter/kernels/java")
+	if err := os.MkdirAll(java, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"kernel.json": `{"argv": ["java", "-jar", "` + java + `/ijava.jar", "{connection_file}"], "language": "java"}`,
+		"ijava.jar":   "PK",
+	} {
+		if err := os.WriteFile(filepath.Join(java, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // a kernel may have changed since
+		env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := filepath.Join(kernelspecs(filepath.Dir(filepath.Dir(env.Python))), "java")
+		want := `{"argv": ["java", "-jar", "` + copied + `/ijava.jar", "{connection_file}"], "language": "java"}`
+		if got, err := os.ReadFile(filepath.Join(copied, "kernel.json")); err != nil || string(got) != want {
+			t.Errorf("kernel.json: got %s, %v; want %s", got, err, want)
+		}
+		if got, err := os.ReadFile(filepath.Join(copied, "ijava.jar")); err != nil || string(got) != "PK" {
+			t.Errorf("ijava.jar: got %q, %v; want %q", got, err, "PK")
+		}
+	}
+}
