@@ -60,7 +60,7 @@ func procField(pid, file, name string) (int64, error) {
 // family returns the processes that this one started, directly or through
 // others, and those of them that are the first of a sandbox: pid 1 in a
 // namespace of the room's.
-func family() (all, agents []string, err error) {
+func family() (all, daemons []string, err error) {
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
 		return nil, nil, err
@@ -91,18 +91,18 @@ func family() (all, agents []string, err error) {
 		if above == self {
 			all = append(all, pid)
 			if first[pid] {
-				agents = append(agents, pid)
+				daemons = append(daemons, pid)
 			}
 		}
 	}
-	return all, agents, nil
+	return all, daemons, nil
 }
 
-// agentPeak returns the most memory that the first process of any sandbox has
+// envdPeak returns the most memory that the first process of any sandbox has
 // had resident.
-func agentPeak() (most int64, err error) {
-	_, agents, err := family()
-	for _, pid := range agents {
+func envdPeak() (most int64, err error) {
+	_, daemons, err := family()
+	for _, pid := range daemons {
 		n, readErr := peak(pid)
 		most, err = max(most, n), errors.Join(err, readErr)
 	}

@@ -109,18 +109,18 @@ func (b *bench) idle(ctx context.Context, _ int) (result, error) {
 		return result{}, errors.Join(err, closeAll(sandboxes))
 	}
 	var owns, shares int64
-	_, agents, err := family()
-	for _, pid := range agents {
+	_, daemons, err := family()
+	for _, pid := range daemons {
 		own, share, readErr := usage(pid)
 		owns, shares, err = owns+own, shares+share, errors.Join(err, readErr)
 	}
-	if err = errors.Join(err, closeAll(sandboxes)); err == nil && len(agents) == 0 {
+	if err = errors.Join(err, closeAll(sandboxes)); err == nil && len(daemons) == 0 {
 		err = errors.New("this isolation has no first process of a sandbox")
 	}
 	if err != nil {
 		return result{}, err
 	}
-	n := int64(len(agents))
+	n := int64(len(daemons))
 	return result{size: owns / n, notes: []string{fmt.Sprintf("%.1f MB with its share of what all use", float64(shares/n)/1e6)}}, nil
 }
 

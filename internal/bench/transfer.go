@@ -24,9 +24,9 @@ func (b *bench) transfer(do call) measurement {
 			if r, err = repeat(ctx, runs, whole(func(ctx context.Context) error { return do(ctx, sb) })); err != nil {
 				return err
 			}
-			most, err := agentPeak()
+			most, err := envdPeak()
 			if most > 0 {
-				r.notes = append(r.notes, fmt.Sprintf("agent %d MB", most/1e6))
+				r.notes = append(r.notes, fmt.Sprintf("envd %d MB", most/1e6))
 			}
 			return err
 		})

@@ -48,7 +48,7 @@ type Options struct {
 	Key          string           // API key; "": a new one
 	Dir          string           // private directory that holds the instances; "": one of this user's
 	Isolation    engine.Isolation // "": the best this machine supports
-	Agent        string           // program to run as agent; "": this one
+	Binary       string           // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env       // what kernels run; nil: search for one
 	Limits       engine.Limits    // of each sandbox; zero fields: defaults
 	MaxSandboxes int              // at once; 0 is lifecycle.DefaultMaxSandboxes
@@ -124,7 +124,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, listener.Close)
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Agent: o.Agent, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
+		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)

@@ -7,7 +7,7 @@
 //   - edge is the single entry point: it decides whether a request is for the API
 //     or for a port of a sandbox, and forwards it there;
 //   - engine/room isolates the sandboxes, and network is their egress path;
-//   - reexec makes this program's binary the agent inside a sandbox, where envd,
+//   - reexec makes this program's binary pid 1 of a sandbox, where envd,
 //     interpreter and kernel answer;
 //   - pyenv finds what the kernels run; requestlog remembers which requests were
 //     made.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestHelloFirst: a re-executed process says hello before nearly all of its packages
-// are initialised, and takes its role before those are that only an agent needs.
+// are initialised, and takes its role before those are that only an envd needs.
 func TestHelloFirst(t *testing.T) {
 	t.Parallel()
 	server, child, err := wire.Pair(wire.MaxMessage)

@@ -19,7 +19,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Authority:    s.authority,
 		Key:          string(s.key),
 		Isolation:    engine.Isolation(s.isolation),
-		Agent:        s.binary,
+		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// badness makes the kernel choose a child before the agent when the sandbox runs out of
+// badness makes the kernel choose a child before envd when the sandbox runs out of
 // memory. It is the value that the service sets for its processes.
 const badness = 100
 

@@ -43,7 +43,7 @@ type SandboxOptions struct {
 	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is passed to the agent unchanged; at most 1 MiB of JSON.
+	// Config is passed to envd unchanged; at most 1 MiB of JSON.
 	Config json.RawMessage
 	// Egress connects the sandbox to the outside; nil means that there is no egress
 	// path, and that none can be set later.

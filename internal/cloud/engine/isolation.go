@@ -31,7 +31,7 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrClosed: the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
-	// ErrOutOfMemory: the agent was killed because the sandbox reached its memory limit.
+	// ErrOutOfMemory: envd was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
 	// ErrProcessesLeft: not all processes could be ended, because there are no
 	// namespaces and no control groups that would end them.

@@ -24,13 +24,13 @@ import (
 // requireToken refuses requests without the sandbox's token. The error is plain
 // JSON on every route, including Connect's. It leaves /files alone, where a
 // signature may replace the token.
-func (a *Agent) requireToken(next http.Handler) http.Handler {
-	if a.token == "" {
+func (s *Server) requireToken(next http.Handler) http.Handler {
+	if s.token == "" {
 		return next
 	}
 	exempt := map[string]bool{"GET /health": true, "GET /files": true, "POST /files": true}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !exempt[r.Method+" "+r.URL.Path] && !equal(r.Header.Get(protocol.HeaderAccess), a.token) {
+		if !exempt[r.Method+" "+r.URL.Path] && !equal(r.Header.Get(protocol.HeaderAccess), s.token) {
 			writeError(w, http.StatusUnauthorized,
 				"unauthorized access, please provide a valid access token or method signing if supported")
 			return
@@ -43,7 +43,7 @@ type userKey struct{}
 
 // resolveUser puts the user named in a Basic header into the context and ignores
 // the password. An unknown user name is refused on every route, before routing.
-func (a *Agent) resolveUser(next http.Handler) http.Handler {
+func (s *Server) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, ok := r.BasicAuth()
@@ -51,7 +51,7 @@ func (a *Agent) resolveUser(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		user, err := a.users.named(name)
+		user, err := s.users.named(name)
 		if err != nil {
 			_ = writer.Write(w, r, connect.NewError(connect.CodeUnauthenticated,
 				fmt.Errorf("invalid username: '%s'", bounded(name))))
@@ -62,11 +62,11 @@ func (a *Agent) resolveUser(next http.Handler) http.Handler {
 }
 
 // userOf returns the user an RPC runs as.
-func (a *Agent) userOf(ctx context.Context) *User {
+func (s *Server) userOf(ctx context.Context) *User {
 	if user, ok := ctx.Value(userKey{}).(*User); ok {
 		return user
 	}
-	return a.users.fallback
+	return s.users.fallback
 }
 
 // Operations that a signature can allow. The word is part of what is signed.
@@ -77,12 +77,12 @@ const (
 
 // authorizeFile checks a request to /files by its token or, failing that, by a
 // signature of the literal query values.
-func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation string) error {
-	if a.token == "" {
+func (s *Server) authorizeFile(r *http.Request, query url.Values, operation string) error {
+	if s.token == "" {
 		return nil
 	}
 	if token := r.Header.Get(protocol.HeaderAccess); token != "" {
-		if !equal(token, a.token) {
+		if !equal(token, s.token) {
 			return errors.New("access token present in header but does not match")
 		}
 		return nil
@@ -91,7 +91,7 @@ func (a *Agent) authorizeFile(r *http.Request, query url.Values, operation strin
 		return errors.New("missing signature query parameter")
 	}
 	expiration := query.Get("signature_expiration")
-	want := signature(query.Get("path"), operation, query.Get("username"), a.token, expiration)
+	want := signature(query.Get("path"), operation, query.Get("username"), s.token, expiration)
 	// The newest Python SDK pads its base64; older versions and other SDKs do not.
 	if !equal(strings.TrimRight(query.Get("signature"), "="), want) {
 		return errors.New("invalid signature")

@@ -77,7 +77,7 @@ func TestInputIsBounded(t *testing.T) {
 	}
 	var first sync.WaitGroup
 	first.Go(func() { _ = send(2 * maxWaiting) }) // a single message may be of any size
-	r, err := d.agent.processes.find(byPid(pid))
+	r, err := d.server.processes.find(byPid(pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,14 +23,14 @@ type composeRequest struct {
 
 // compose answers POST /files/compose: it joins the sources into one file and
 // removes them.
-func (a *Agent) compose(w http.ResponseWriter, r *http.Request) {
+func (s *Server) compose(w http.ResponseWriter, r *http.Request) {
 	const maxRequest = 1 << 20
 	var req composeRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&req); err != nil {
 		writeError(w, http.StatusBadRequest, fmt.Sprintf("error decoding request: %v", err))
 		return
 	}
-	destination, err := a.composeFiles(&req)
+	destination, err := s.composeFiles(&req)
 	if err == nil {
 		writeAnswer(w, written{Name: filepath.Base(destination), Path: destination, Type: "file"})
 		return
@@ -45,8 +45,8 @@ func (a *Agent) compose(w http.ResponseWriter, r *http.Request) {
 	writeError(w, status, err.Error())
 }
 
-func (a *Agent) composeFiles(req *composeRequest) (string, error) {
-	user, err := a.users.lookup(req.Username)
+func (s *Server) composeFiles(req *composeRequest) (string, error) {
+	user, err := s.users.lookup(req.Username)
 	if err != nil {
 		return "", &uploadError{http.StatusUnauthorized, err}
 	}
@@ -56,13 +56,13 @@ func (a *Agent) composeFiles(req *composeRequest) (string, error) {
 	if req.Destination == "" {
 		return "", refuse(http.StatusBadRequest, "destination is required")
 	}
-	destination, err := a.paths.resolve(req.Destination, user)
+	destination, err := s.paths.resolve(req.Destination, user)
 	if err != nil {
 		return "", &uploadError{http.StatusBadRequest, err}
 	}
 	sources := make([]string, len(req.SourcePaths))
 	for i, path := range req.SourcePaths {
-		if sources[i], err = a.paths.resolve(path, user); err != nil {
+		if sources[i], err = s.paths.resolve(path, user); err != nil {
 			return "", &uploadError{http.StatusBadRequest, err}
 		}
 		if filepath.Clean(sources[i]) == filepath.Clean(destination) {

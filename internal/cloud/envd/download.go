@@ -29,7 +29,7 @@ type fileTarget struct {
 
 // fileTarget checks what uploads and downloads have in common, and writes the
 // error answer if something is wrong.
-func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
+func (s *Server) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
 	for _, name := range []string{"path", "username", "signature", "signature_expiration"} {
 		if len(query[name]) > 1 {
@@ -43,11 +43,11 @@ func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation str
 			return nil, false
 		}
 	}
-	if err := a.authorizeFile(r, query, operation); err != nil {
+	if err := s.authorizeFile(r, query, operation); err != nil {
 		writeError(w, http.StatusUnauthorized, err.Error())
 		return nil, false
 	}
-	user, err := a.users.lookup(query.Get("username"))
+	user, err := s.users.lookup(query.Get("username"))
 	if err != nil {
 		writeError(w, http.StatusUnauthorized, err.Error())
 		return nil, false
@@ -56,12 +56,12 @@ func (a *Agent) fileTarget(w http.ResponseWriter, r *http.Request, operation str
 }
 
 // download answers GET /files.
-func (a *Agent) download(w http.ResponseWriter, r *http.Request) {
-	target, ok := a.fileTarget(w, r, signedRead)
+func (s *Server) download(w http.ResponseWriter, r *http.Request) {
+	target, ok := s.fileTarget(w, r, signedRead)
 	if !ok {
 		return
 	}
-	path, err := a.paths.resolve(target.query.Get("path"), target.user)
+	path, err := s.paths.resolve(target.query.Get("path"), target.user)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return

@@ -17,7 +17,7 @@ import (
 
 // entry describes what is at path. For a symbolic link, type and mode are those of
 // its target and the rest is the link's own; a broken link has no type.
-func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
+func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -30,8 +30,8 @@ func (a *Agent) entry(path string) (*filesystem.EntryInfo, error) {
 		ModifiedTime: timestamppb.New(info.ModTime()),
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		entry.Owner = text(a.users.owner(stat.Uid))
-		entry.Group = text(a.users.ownerGroup(stat.Gid))
+		entry.Owner = text(s.users.owner(stat.Uid))
+		entry.Group = text(s.users.ownerGroup(stat.Gid))
 	}
 	if info.Mode()&fs.ModeSymlink == 0 {
 		entry.Type, entry.Mode = typeOf(info), uint32(info.Mode().Perm())
@@ -55,8 +55,8 @@ func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // entryIfAny is entry for a path that may have gone since it was seen: in that case
 // it returns nil.
-func (a *Agent) entryIfAny(path string) *filesystem.EntryInfo {
-	entry, err := a.entry(path)
+func (s *Server) entryIfAny(path string) *filesystem.EntryInfo {
+	entry, err := s.entry(path)
 	if err != nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 // maxMessage bounds one Connect request. The largest is a SendInput.
 const maxMessage = 32 << 20
 
-// Options says what an [Agent] serves.
+// Options says what an [Server] serves.
 type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
@@ -53,8 +53,8 @@ type Options struct {
 	Logger *slog.Logger // nil: no log
 }
 
-// Agent serves one sandbox. It is safe for concurrent use.
-type Agent struct {
+// Server serves one sandbox. It is safe for concurrent use.
+type Server struct {
 	users     *users
 	paths     paths
 	token     string
@@ -69,9 +69,9 @@ type Agent struct {
 	logger    *slog.Logger
 }
 
-// New checks o and returns an agent that runs nothing yet. [Agent.Close] ends
+// New checks o and returns an envd that runs nothing yet. [Server.Close] ends
 // everything it will have started.
-func New(o Options) (*Agent, error) {
+func New(o Options) (*Server, error) {
 	users, err := newUsers(o.Users, o.DefaultUser)
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
@@ -92,7 +92,7 @@ func New(o Options) (*Agent, error) {
 	if open == nil {
 		open = func(context.Context) (controller, tty *os.File, err error) { return pty.Open() }
 	}
-	return &Agent{
+	return &Server{
 		users:     users,
 		paths:     paths{workdir: o.DefaultWorkdir},
 		token:     o.Token,
@@ -110,38 +110,38 @@ func New(o Options) (*Agent, error) {
 
 // Handler serves port 49983. Its server should have neither a read nor a write
 // timeout: streams last as long as a process does.
-func (a *Agent) Handler() http.Handler {
+func (s *Server) Handler() http.Handler {
 	r := newRouter()
-	r.handle(http.MethodGet, "/health", a.serveHealth)
-	r.handle(http.MethodGet, "/metrics", a.serveMetrics)
-	r.handle(http.MethodGet, "/envs", a.serveEnvs)
-	r.handle(http.MethodGet, "/files", a.download)
-	r.handle(http.MethodPost, "/files", a.upload)
-	r.handle(http.MethodPost, "/files/compose", a.compose)
+	r.handle(http.MethodGet, "/health", s.serveHealth)
+	r.handle(http.MethodGet, "/metrics", s.serveMetrics)
+	r.handle(http.MethodGet, "/envs", s.serveEnvs)
+	r.handle(http.MethodGet, "/files", s.download)
+	r.handle(http.MethodPost, "/files", s.upload)
+	r.handle(http.MethodPost, "/files/compose", s.compose)
 
 	// Replies are compressed when a client asks for it, however small they are. It
 	// costs more than it saves, so this module's own client does not ask.
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(cutMessages{})}
-	r.mount(processconnect.NewProcessHandler(&processService{a}, options...))
-	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{a},
+	r.mount(processconnect.NewProcessHandler(&processService{s}, options...))
+	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{s},
 		append(options, connect.WithInterceptors(legacyClients{}))...))
 
-	return allowCrossOrigin(boundRequests(a.requireToken(a.resolveUser(r))))
+	return allowCrossOrigin(boundRequests(s.requireToken(s.resolveUser(r))))
 }
 
 // Close kills every process, ends every stream and waits for them. It is
 // idempotent; later requests are refused as unavailable.
-func (a *Agent) Close() error {
-	return errors.Join(a.processes.close(), a.watchers.close())
+func (s *Server) Close() error {
+	return errors.Join(s.processes.close(), s.watchers.close())
 }
 
-func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "")
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (a *Agent) serveEnvs(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveEnvs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	writeAnswer(w, a.envs)
+	writeAnswer(w, s.envs)
 }

@@ -20,15 +20,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// daemon is an agent that serves requests.
+// daemon is an envd that serves requests.
 type daemon struct {
-	agent *Agent
-	url   string
-	home  string
-	http  *http.Client
+	server *Server
+	url    string
+	home   string
+	http   *http.Client
 }
 
-// serve starts an agent with one user, "me", who is the user running the test.
+// serve starts an envd with one user, "me", who is the user running the test.
 func serve(t *testing.T, change ...func(*Options)) *daemon {
 	t.Helper()
 	home := t.TempDir()
@@ -52,7 +52,7 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 		transport.CloseIdleConnections()
 		server.Close()
 	})
-	return &daemon{agent: a, url: server.URL, home: home, http: &http.Client{Transport: transport}}
+	return &daemon{server: a, url: server.URL, home: home, http: &http.Client{Transport: transport}}
 }
 
 func (d *daemon) processes(options ...connect.ClientOption) processconnect.ProcessClient {

@@ -13,27 +13,27 @@ import (
 // PATH, HOME, USER and LOGNAME, overridden by the sandbox's variables,
 // overridden by extra. Nothing is inherited. An empty user means the default
 // user. It fails for an unknown user and for a variable that is not valid.
-func (a *Agent) Environ(user string, extra map[string]string) ([]string, error) {
-	u, err := a.users.lookup(user)
+func (s *Server) Environ(user string, extra map[string]string) ([]string, error) {
+	u, err := s.users.lookup(user)
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
 	}
-	env, err := a.environ(u, extra)
+	env, err := s.environ(u, extra)
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
 	}
 	return env, nil
 }
 
-func (a *Agent) environ(user *User, extra map[string]string) ([]string, error) {
+func (s *Server) environ(user *User, extra map[string]string) ([]string, error) {
 	if err := checkEnvironment(extra); err != nil {
 		return nil, err
 	}
 	env := map[string]string{"HOME": user.Home, "USER": user.Name, "LOGNAME": user.Name}
-	if a.path != "" {
-		env["PATH"] = a.path
+	if s.path != "" {
+		env["PATH"] = s.path
 	}
-	maps.Copy(env, a.envs)
+	maps.Copy(env, s.envs)
 	maps.Copy(env, extra)
 	list := make([]string, 0, len(env))
 	for key, value := range env {

@@ -25,10 +25,10 @@ const maxEntries = 100_000
 var errTooManyEntries = fmt.Errorf("too many entries: the bound is %d: list with less depth", maxEntries)
 
 // filesystemService implements filesystem.Filesystem.
-type filesystemService struct{ agent *Agent }
+type filesystemService struct{ server *Server }
 
 func (s *filesystemService) resolve(ctx context.Context, path string) (string, error) {
-	resolved, err := s.agent.paths.resolve(path, s.agent.userOf(ctx))
+	resolved, err := s.server.paths.resolve(path, s.server.userOf(ctx))
 	if err != nil {
 		return "", connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -37,7 +37,7 @@ func (s *filesystemService) resolve(ctx context.Context, path string) (string, e
 
 // entry describes what is at path now.
 func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
-	entry, err := s.agent.entry(path)
+	entry, err := s.server.entry(path)
 	if isMissing(err) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("file not found: %w", err))
 	}
@@ -76,7 +76,7 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[fi
 		}
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path already exists but it is not a directory: %s", path))
 	}
-	if err := makeDirs(path, s.agent.userOf(ctx)); err != nil {
+	if err := makeDirs(path, s.server.userOf(ctx)); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error creating directory: %w", err))
 	}
 	entry, err := s.entry(path)
@@ -99,7 +99,7 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	if _, err := os.Lstat(source); isMissing(err) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("source file not found: %w", err))
 	}
-	if err := makeDirs(filepath.Dir(destination), s.agent.userOf(ctx)); err != nil {
+	if err := makeDirs(filepath.Dir(destination), s.server.userOf(ctx)); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error ensuring directories: %w", err))
 	}
 	if err := os.Rename(source, destination); err != nil {
@@ -138,7 +138,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error reading directory: %w", err))
 	}
-	l := listing{agent: s.agent}
+	l := listing{server: s.server}
 	if err := l.add(ctx, root, path, found, max(1, req.Msg.GetDepth())); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[fi
 }
 
 type listing struct {
-	agent   *Agent
+	server  *Server
 	entries []*filesystem.EntryInfo
 }
 
@@ -161,7 +161,7 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 			return connect.NewError(connect.CodeResourceExhausted, errTooManyEntries)
 		}
 		at, name := filepath.Join(dir, d.Name()), filepath.Join(path, d.Name())
-		entry := l.agent.entryIfAny(at)
+		entry := l.server.entryIfAny(at)
 		if entry == nil {
 			continue
 		}

@@ -29,9 +29,9 @@ func TestStat(t *testing.T) {
 	if err := errors.Join(os.Symlink("file", d.home+"/link"), os.Symlink("none", d.home+"/broken"), unix.Mkfifo(d.home+"/pipe", 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	// Other groups with the same number may come first in the names: ask what the agent
+	// Other groups with the same number may come first in the names: ask what envd
 	// says.
-	group := d.agent.users.ownerGroup(uint32(os.Getgid()))
+	group := d.server.users.ownerGroup(uint32(os.Getgid()))
 	for _, want := range []*filesystem.EntryInfo{
 		{Name: "file", Type: isFile, Path: "file", Size: 4, Mode: 0o644, Permissions: "-rw-r--r--"},
 		{Name: "link", Type: isFile, Path: "link", Size: 4, Mode: 0o644, Permissions: "Lrwxrwxrwx", SymlinkTarget: proto.String("file")},

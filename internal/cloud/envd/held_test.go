@@ -77,14 +77,14 @@ func TestOutputHeld(t *testing.T) {
 			if answer := through(t, d.home); answer != "alive\n" {
 				t.Errorf("the child is %q, want that it lives", answer)
 			}
-			if err := d.agent.Close(); err != nil {
+			if err := d.server.Close(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestOutputHeldByDetached: neither the end of a command nor that of the agent waits
+// TestOutputHeldByDetached: neither the end of a command nor that of envd waits
 // for a process that has left the group.
 func TestOutputHeldByDetached(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestOutputHeldByDetached(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
 	ended := make(chan error, 1)
-	go func() { ended <- d.agent.Close() }()
+	go func() { ended <- d.server.Close() }()
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -115,7 +115,7 @@ func TestOutputHeldCounts(t *testing.T) {
 	d := serve(t)
 	s, _ := d.begin(t, connect.NewRequest(shell(`mkfifo go answer; (read word <go; echo done >answer) & exit 0`)))
 	heldEnd(t, s)
-	ps := d.agent.processes
+	ps := d.server.processes
 	open := func() int {
 		ps.mu.Lock()
 		defer ps.mu.Unlock()

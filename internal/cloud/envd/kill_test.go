@@ -16,7 +16,7 @@ import (
 func TestKillAnswersAtTheEnd(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	d.agent.processes.grace = time.Minute // only the kill ends the wait for held output
+	d.server.processes.grace = time.Minute // only the kill ends the wait for held output
 	for name, script := range map[string]string{
 		"quiet":  `exec sleep 600`,
 		"unread": `exec yes`,

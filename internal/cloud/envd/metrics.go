@@ -61,8 +61,8 @@ func newMetrics(o *Options) *metrics {
 	return m
 }
 
-func (a *Agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	sample, err := a.metrics.sample()
+func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+	sample, err := s.metrics.sample()
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
 		return

@@ -109,7 +109,7 @@ func TestPolledTooMuch(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	poll := d.poll(t)
-	d.agent.watchers.kept.Store(maxKept)
+	d.server.watchers.kept.Store(maxKept)
 	put(t, d.home+"/file", "")
 	await(t, "the error", func() bool {
 		_, err := poll()

@@ -179,7 +179,7 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// lookPath searches the PATH of the process, not of the agent. It returns "" if there
+// lookPath searches the PATH of the process, not of envd. It returns "" if there
 // is nothing to execute.
 func (l *launch) lookPath(name string) string {
 	if strings.Contains(name, "/") {

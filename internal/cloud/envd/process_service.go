@@ -26,11 +26,11 @@ var (
 )
 
 // processService implements process.Process.
-type processService struct{ agent *Agent }
+type processService struct{ server *Server }
 
 // List lists the running processes in order of pid.
 func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
-	return connect.NewResponse(&process.ListResponse{Processes: s.agent.processes.list()}), nil
+	return connect.NewResponse(&process.ListResponse{Processes: s.server.processes.list()}), nil
 }
 
 // Start starts a process and streams its output. The process outlives the stream, but
@@ -40,7 +40,7 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	if err != nil {
 		return err
 	}
-	r, first, err := s.agent.processes.start(l)
+	r, first, err := s.server.processes.start(l)
 	if err != nil {
 		return startFailure(err)
 	}
@@ -55,7 +55,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
 	}
-	if r, err := s.agent.processes.find(req.Msg.GetProcess()); err == nil {
+	if r, err := s.server.processes.find(req.Msg.GetProcess()); err == nil {
 		subscriber, err := r.output.subscribe()
 		if err != nil {
 			return connect.NewError(connect.CodeResourceExhausted, err)
@@ -64,7 +64,7 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 			return follow(ctx, r, subscriber, req.Header(), stream.ResponseTrailer(), send)
 		}
 	}
-	old, err := s.agent.processes.findRetired(req.Msg.GetProcess())
+	old, err := s.server.processes.findRetired(req.Msg.GetProcess())
 	if err != nil {
 		return selectFailure(err)
 	}
@@ -79,12 +79,12 @@ func (s *processService) launch(ctx context.Context, msg *process.StartRequest) 
 	if n := len(msg.GetTag()); n > maxTag {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("tag of %d bytes: the bound is %d", n, maxTag))
 	}
-	user := s.agent.userOf(ctx)
-	env, err := s.agent.environ(user, msg.GetProcess().GetEnvs())
+	user := s.server.userOf(ctx)
+	env, err := s.server.environ(user, msg.GetProcess().GetEnvs())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	dir, err := s.agent.paths.resolve(msg.GetProcess().GetCwd(), user)
+	dir, err := s.server.paths.resolve(msg.GetProcess().GetCwd(), user)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -102,7 +102,7 @@ func (s *processService) launch(ctx context.Context, msg *process.StartRequest) 
 		dir:      dir,
 		stdin:    msg.Stdin == nil || msg.GetStdin(),
 		pty:      msg.GetPty(),
-		terminal: func() (controller, tty *os.File, err error) { return s.agent.terminal(ctx) },
+		terminal: func() (controller, tty *os.File, err error) { return s.server.terminal(ctx) },
 		deadline: deadline,
 	}, nil
 }
@@ -222,7 +222,7 @@ func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 
 // Update resizes a terminal.
 func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}
@@ -239,7 +239,7 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 
 // SendInput writes to a process and returns when the input was accepted.
 func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}
@@ -257,7 +257,7 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 		switch event := stream.Msg().GetEvent().(type) {
 		case *process.StreamInputRequest_Start:
 			var err error
-			if r, err = s.agent.processes.find(event.Start.GetProcess()); err != nil {
+			if r, err = s.server.processes.find(event.Start.GetProcess()); err != nil {
 				return nil, selectFailure(err)
 			}
 		case *process.StreamInputRequest_Data:
@@ -315,13 +315,13 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 // SendSignal signals the process and what it started. A SIGKILL is answered once the
 // process has gone.
 func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}
 	switch req.Msg.GetSignal() {
 	case process.Signal_SIGNAL_SIGKILL:
-		err = s.agent.processes.kill(ctx, r)
+		err = s.server.processes.kill(ctx, r)
 	case process.Signal_SIGNAL_SIGTERM:
 		err = r.signal(unix.SIGTERM)
 	default:
@@ -335,7 +335,7 @@ func (s *processService) SendSignal(ctx context.Context, req *connect.Request[pr
 
 // CloseStdin closes a process's standard input. Calling it again does no harm.
 func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
-	r, err := s.agent.processes.find(req.Msg.GetProcess())
+	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, selectFailure(err)
 	}

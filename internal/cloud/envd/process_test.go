@@ -482,7 +482,7 @@ func TestDisconnect(t *testing.T) {
 	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read x; echo got $x"}}, Tag: proto.String("waiting"),
 	}))
-	r, err := d.agent.processes.find(byPid(pid))
+	r, err := d.server.processes.find(byPid(pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,13 +541,13 @@ func TestKeepaliveInterval(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything closes the agent while a process runs whose output nobody
+// TestCloseEndsEverything closes envd while a process runs whose output nobody
 // reads.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	_, pid := d.begin(t, connect.NewRequest(shell(`while :; do echo yes yes yes yes yes yes yes; done`)))
-	if err := d.agent.Close(); err != nil {
+	if err := d.server.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if state := stateOf(int(pid)); state != "" {
@@ -600,7 +600,7 @@ func TestSlowReader(t *testing.T) {
 	const size = 64 << 20
 	marker := d.home + "/written"
 	s, pid := d.begin(t, connect.NewRequest(shell(fmt.Sprintf(`head -c %d /dev/zero; echo >%s`, size, marker))))
-	r, err := d.agent.processes.find(byPid(pid))
+	r, err := d.server.processes.find(byPid(pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -769,7 +769,7 @@ func TestCredential(t *testing.T) {
 func TestProcessesAreBounded(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	ps := d.agent.processes
+	ps := d.server.processes
 	ps.mu.Lock()
 	ps.starting += maxProcesses
 	ps.mu.Unlock()

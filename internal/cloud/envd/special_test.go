@@ -80,7 +80,7 @@ func TestUploadToPipe(t *testing.T) {
 func TestUploadToDevice(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	if err := d.agent.roomFor("/dev/null", 1<<60); err != nil {
+	if err := d.server.roomFor("/dev/null", 1<<60); err != nil {
 		t.Error(err)
 	}
 	res, answer := d.do(t, "POST", "/files?path=/dev/null", strings.Repeat("x", 2*block), "Content-Type", "application/octet-stream")
@@ -93,7 +93,7 @@ func TestUploadToDevice(t *testing.T) {
 	}
 }
 
-// TestPipesInTheWay: the agent does not block on a pipe or a device where it looks for a
+// TestPipesInTheWay: envd does not block on a pipe or a device where it looks for a
 // file or a directory.
 func TestPipesInTheWay(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestPipesInTheWay(t *testing.T) {
 			t.Errorf("%s opened it", name)
 		}
 	}
-	d.agent.users.passwd.file = pipe
+	d.server.users.passwd.file = pipe
 	put(t, d.home+"/x", "x")
 	stat, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "x"}))
 	if err != nil || stat.Msg.GetEntry().GetName() != "x" {

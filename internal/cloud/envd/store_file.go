@@ -53,7 +53,7 @@ func (c *received) writeTo(w io.Writer) error {
 // to be complete remains, as a whole.
 //
 // A pipe or a device receives the body as it arrives, and keeps its owner.
-func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
 	}
@@ -71,7 +71,7 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 		return copyBody(w, body, head)
 	}
 
-	kept, err := a.create(path, user, metadata, func(f *os.File) error { return write(f) })
+	kept, err := s.create(path, user, metadata, func(f *os.File) error { return write(f) })
 	if !errors.Is(err, errTaken) {
 		return kept, err
 	}
@@ -85,7 +85,7 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 	f.Close()
 	c := &received{head: head[:n], size: int64(n)}
 	if !whole {
-		if c.rest, err = nameless(a.scratch); err != nil {
+		if c.rest, err = nameless(s.scratch); err != nil {
 			return nil, err
 		}
 		defer c.rest.Close()
@@ -96,15 +96,15 @@ func (a *Agent) storeFile(path string, body io.Reader, user *User, metadata map[
 			return nil, err
 		}
 	}
-	return a.overwrite(path, c, user, metadata)
+	return s.overwrite(path, c, user, metadata)
 }
 
 // errTaken is returned by create if there is already something at path.
 var errTaken = errors.New("there is a file already")
 
 // create makes a new file with the content that write writes.
-func (a *Agent) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
-	f, node, err := a.commits.create(path)
+func (s *Server) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
+	f, node, err := s.commits.create(path)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, errTaken
 	}
@@ -116,14 +116,14 @@ func (a *Agent) create(path string, user *User, metadata map[string]string, writ
 		err = write(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, a.commits.discard(path, node))
+		return nil, errors.Join(err, s.commits.discard(path, node))
 	}
-	a.commits.finish(node)
+	s.commits.finish(node)
 	return kept, nil
 }
 
 // overwrite makes c the content of the file at path.
-func (a *Agent) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+func (s *Server) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	const tries = 16 // each one lost to a faster upload
 	for range tries {
 		f, info, err := openExisting(path)
@@ -133,16 +133,16 @@ func (a *Agent) overwrite(path string, c *received, user *User, metadata map[str
 		if !info.Mode().IsRegular() {
 			return nil, errors.Join(c.writeTo(patient{f, patience}), f.Close())
 		}
-		superseded, err := a.commits.supersede(path, inodeOf(info))
+		superseded, err := s.commits.supersede(path, inodeOf(info))
 		if err == nil && !superseded {
-			kept, err := a.replace(f, c, user, metadata)
+			kept, err := s.replace(f, c, user, metadata)
 			return kept, errors.Join(err, f.Close())
 		}
 		f.Close()
 		if err != nil {
 			return nil, err
 		}
-		kept, err := a.create(path, user, metadata, func(f *os.File) error { return c.writeTo(f) })
+		kept, err := s.create(path, user, metadata, func(f *os.File) error { return c.writeTo(f) })
 		if !errors.Is(err, errTaken) {
 			return kept, err
 		}
@@ -171,12 +171,12 @@ func openExisting(path string) (*os.File, fs.FileInfo, error) {
 }
 
 // replace overwrites the content of f with c.
-func (a *Agent) replace(f *os.File, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+func (s *Server) replace(f *os.File, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	turn := a.commits.turn(inodeOf(info))
+	turn := s.commits.turn(inodeOf(info))
 	turn.Lock()
 	defer turn.Unlock()
 	if info, err = f.Stat(); err != nil { // the previous writer may have changed the size

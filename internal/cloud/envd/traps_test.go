@@ -32,7 +32,7 @@ func TestProcessTraps(t *testing.T) {
 	t.Run("3 the end waits for who inherited the output", func(t *testing.T) {
 		t.Parallel()
 		d := serve(t)
-		d.agent.processes.grace = time.Minute // unlike the service, which waits for ever
+		d.server.processes.grace = time.Minute // unlike the service, which waits for ever
 		r := d.run(t, shell(`mkfifo release; (read x <release; echo late) & echo >release; exit 0`))
 		if r.stdout != "late\n" || r.end.GetExitCode() != 0 {
 			t.Errorf("got %+v, want stdout %q and exit code 0", r, "late\n")
@@ -279,13 +279,13 @@ func TestVanishedClients(t *testing.T) {
 		}
 		var r *running
 		await(t, name+": the process", func() bool {
-			r, err = d.agent.processes.find(byTag("vanished"))
+			r, err = d.server.processes.find(byTag("vanished"))
 			return err == nil
 		})
 		await(t, name+": the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 		d.kill(t, r.pid, process.Signal_SIGNAL_SIGKILL)
 		await(t, name+": the end of the process", func() bool {
-			_, err := d.agent.processes.find(byTag("vanished"))
+			_, err := d.server.processes.find(byTag("vanished"))
 			return err != nil
 		})
 	}
@@ -378,7 +378,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "while :; do echo more more more more; done"}},
 		Pty:     &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}},
 	}))
-	r, err := d.agent.processes.find(byPid(pid))
+	r, err := d.server.processes.find(byPid(pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,12 +39,12 @@ func refuse(status int, format string, args ...any) error {
 }
 
 // upload answers POST /files.
-func (a *Agent) upload(w http.ResponseWriter, r *http.Request) {
-	target, ok := a.fileTarget(w, r, signedWrite)
+func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
+	target, ok := s.fileTarget(w, r, signedWrite)
 	if !ok {
 		return
 	}
-	files, err := a.receive(r, target)
+	files, err := s.receive(r, target)
 	if err != nil {
 		status := http.StatusInternalServerError
 		message := err.Error()
@@ -69,7 +69,7 @@ func (a *Agent) upload(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-func (a *Agent) receive(r *http.Request, target *fileTarget) ([]written, error) {
+func (s *Server) receive(r *http.Request, target *fileTarget) ([]written, error) {
 	metadata, err := parseMetadata(r.Header)
 	if err != nil {
 		return nil, &uploadError{http.StatusBadRequest, err}
@@ -85,12 +85,12 @@ func (a *Agent) receive(r *http.Request, target *fileTarget) ([]written, error) 
 	kind, parameters, err := mime.ParseMediaType(contentType)
 	switch {
 	case err == nil && strings.HasPrefix(kind, "multipart/"):
-		return a.receiveForm(body, parameters["boundary"], target, metadata)
+		return s.receiveForm(body, parameters["boundary"], target, metadata)
 	case err == nil && kind == "application/octet-stream":
 		if target.query.Get("path") == "" {
 			return nil, refuse(http.StatusBadRequest, "path query parameter is required for application/octet-stream uploads")
 		}
-		file, err := a.receiveFile(body, target, target.query.Get("path"), metadata)
+		file, err := s.receiveFile(body, target, target.query.Get("path"), metadata)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (a *Agent) receive(r *http.Request, target *fileTarget) ([]written, error) 
 		"unsupported content type: %s, expected multipart/form-data or application/octet-stream", bounded(contentType))
 }
 
-func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget, metadata map[string]string) ([]written, error) {
+func (s *Server) receiveForm(body io.Reader, boundary string, target *fileTarget, metadata map[string]string) ([]written, error) {
 	if boundary == "" {
 		return nil, fmt.Errorf("error parsing multipart form: %w", http.ErrMissingBoundary)
 	}
@@ -128,7 +128,7 @@ func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget,
 			return nil, refuse(http.StatusBadRequest,
 				"you cannot upload multiple files to the same path '%s', only the first upload was successful", bounded(files[0].Path))
 		}
-		file, err := a.receiveFile(part, target, name, metadata)
+		file, err := s.receiveFile(part, target, name, metadata)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (a *Agent) receiveForm(body io.Reader, boundary string, target *fileTarget,
 // roomFor refuses an upload for which the disk has no room before it fills the
 // disk. Whether the last block fits is left to the write itself, because a
 // length may be that of a form around the file.
-func (a *Agent) roomFor(path string, length int64) error {
+func (s *Server) roomFor(path string, length int64) error {
 	if length <= block {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (a *Agent) roomFor(path string, length int64) error {
 		if !info.Mode().IsRegular() {
 			return nil // a device keeps nothing, and others are refused
 		}
-		dir = a.scratch
+		dir = s.scratch
 	}
 	var disk unix.Statfs_t
 	for isMissing(unix.Statfs(dir, &disk)) && dir != "/" {
@@ -170,18 +170,18 @@ func wholeFileName(part *multipart.Part) string {
 	return parameters["filename"]
 }
 
-func (a *Agent) receiveFile(body io.Reader, target *fileTarget, path string, metadata map[string]string) (written, error) {
-	resolved, err := a.paths.resolve(path, target.user)
+func (s *Server) receiveFile(body io.Reader, target *fileTarget, path string, metadata map[string]string) (written, error) {
+	resolved, err := s.paths.resolve(path, target.user)
 	if err != nil {
 		return written{}, &uploadError{http.StatusBadRequest, err}
 	}
 	// The first file of a form may be as long as the form.
 	length := target.length
 	target.length = 0
-	if err := a.roomFor(resolved, length); err != nil {
+	if err := s.roomFor(resolved, length); err != nil {
 		return written{}, err
 	}
-	kept, err := a.storeFile(resolved, body, target.user, metadata)
+	kept, err := s.storeFile(resolved, body, target.user, metadata)
 	if err != nil {
 		return written{}, err
 	}

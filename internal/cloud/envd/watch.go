@@ -28,7 +28,7 @@ const (
 
 // watch follows the changes below one directory.
 type watch struct {
-	agent     *Agent
+	server    *Server
 	notify    *inotify
 	root      string // without symbolic links: the prefix of events' paths
 	asked     string // the path in the request: the prefix of entries' paths
@@ -57,7 +57,7 @@ type watchRequest interface {
 }
 
 // newWatch starts to watch. Its errors are Connect errors.
-func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
+func (s *Server) newWatch(path string, req watchRequest) (*watch, error) {
 	root, err := directory(path)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (a *Agent) newWatch(path string, req watchRequest) (*watch, error) {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("error creating watcher: %w", err))
 	}
 	w := &watch{
-		agent:     a,
+		server:    s,
 		notify:    notify,
 		root:      root,
 		asked:     path,
@@ -293,7 +293,7 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	}
 	event := &filesystem.FilesystemEvent{Name: text(name), Type: kind}
 	if w.entries && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
-		event.Entry = w.agent.entryIfAny(filepath.Join(w.asked, name))
+		event.Entry = w.server.entryIfAny(filepath.Join(w.asked, name))
 	}
 	return event
 }

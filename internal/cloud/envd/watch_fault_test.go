@@ -101,7 +101,7 @@ func TestWatchedDirectoryRemoved(t *testing.T) {
 		w.Close()
 	}
 	await(t, "the end of the watches", func() bool {
-		ws := d.agent.watchers
+		ws := d.server.watchers
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		return ws.count == 0
@@ -153,7 +153,7 @@ func TestAbandonedWatcher(t *testing.T) {
 	if err != nil {
 		t.Skipf("the machine's own bound is lower: %v", err)
 	}
-	ws := d.agent.watchers
+	ws := d.server.watchers
 	ws.mu.Lock()
 	ws.count += maxWatchers - 1
 	p := ws.polled[id]

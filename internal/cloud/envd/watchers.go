@@ -166,12 +166,12 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	if err != nil {
 		return err
 	}
-	ws := s.agent.watchers
+	ws := s.server.watchers
 	if err := ws.enter(); err != nil {
 		return err
 	}
 	defer ws.leave()
-	w, err := s.agent.newWatch(path, req.Msg)
+	w, err := s.server.newWatch(path, req.Msg)
 	if err != nil {
 		return err
 	}
@@ -193,11 +193,11 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 	if err != nil {
 		return nil, err
 	}
-	ws := s.agent.watchers
+	ws := s.server.watchers
 	if err := ws.enter(); err != nil {
 		return nil, err
 	}
-	w, err := s.agent.newWatch(path, req.Msg)
+	w, err := s.server.newWatch(path, req.Msg)
 	if err != nil {
 		ws.leave()
 		return nil, err
@@ -272,7 +272,7 @@ func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 // the last call and before this one.
 func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
 	id := req.Msg.GetWatcherId()
-	ws := s.agent.watchers
+	ws := s.server.watchers
 	ws.mu.Lock()
 	p, ok := ws.polled[id]
 	ws.mu.Unlock()
@@ -292,7 +292,7 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 // RemoveWatcher ends a watcher and drops its events.
 func (s *filesystemService) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
 	id := req.Msg.GetWatcherId()
-	ws := s.agent.watchers
+	ws := s.server.watchers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if _, ok := ws.polled[id]; !ok {

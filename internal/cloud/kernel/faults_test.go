@@ -130,7 +130,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// Code that breaks what the driver needs to hear the agent ends the kernel; the
+// Code that breaks what the driver needs to hear envd ends the kernel; the
 // kernel does not hang.
 func TestDriverThatHearsNothing(t *testing.T) {
 	t.Parallel()

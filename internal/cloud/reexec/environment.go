@@ -55,7 +55,7 @@ func defaults(created map[string]string) map[string]string {
 }
 
 // mark writes the files by which programs recognize that they are in a sandbox,
-// and in which one: root is the sandbox's root directory, run the agent's own.
+// and in which one: root is the sandbox's root directory, run envd's own.
 func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err

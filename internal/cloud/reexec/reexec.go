@@ -33,7 +33,7 @@ const (
 
 func init() { inside.Serve(serve) }
 
-// serve runs the agent of a sandbox. When it returns, the sandbox ends with every
+// serve runs the envd of a sandbox. When it returns, the sandbox ends with every
 // process and file in it, so nothing is closed here.
 func serve(ctx context.Context, g *inside.Guest) error {
 	var config guest.Config

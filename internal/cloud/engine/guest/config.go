@@ -1,6 +1,6 @@
 package guest
 
-// Config is what the server passes to the agent of a sandbox when it starts it.
+// Config is what the server passes to the envd of a sandbox when it starts it.
 type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`

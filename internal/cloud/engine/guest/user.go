@@ -10,6 +10,6 @@ type User struct {
 	UID, GID    uint32
 	Home, Shell string
 	// Credential is the identity that processes of the user run with; nil keeps the
-	// agent's own id, where a sandbox has only one.
+	// envd's own id, where a sandbox has only one.
 	Credential *syscall.Credential
 }

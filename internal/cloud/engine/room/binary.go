@@ -34,7 +34,7 @@ func openBinary(path, dir string) (*os.File, error) {
 		return f, nil
 	}
 	defer f.Close()
-	name := filepath.Join(dir, "agent")
+	name := filepath.Join(dir, "envd")
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return nil, err
@@ -46,10 +46,10 @@ func openBinary(path, dir string) (*os.File, error) {
 	return os.Open(name)
 }
 
-// notAnAgent explains why the handshake with the first binary failed.
-func notAnAgent(err error) error {
+// notOurs explains why the handshake with the first binary failed.
+func notOurs(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, wire.ErrPeerEnded) {
-		return fmt.Errorf("the binary did not become an agent, name one that does, e2bctl itself, with local.WithBinary(path): %w", err)
+		return fmt.Errorf("the binary did not become an envd, name one that does, e2bctl itself, with local.WithBinary(path): %w", err)
 	}
 	return err
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// agentThreads is how many more threads than its allowed processes the group of a
-// sandbox may have. They are for the agent, which dies if it cannot start a thread.
-const agentThreads = 128
+// envdThreads is how many more threads than its allowed processes the group of a
+// sandbox may have. They are for envd, which dies if it cannot start a thread.
+const envdThreads = 128
 
-var errBootTimeout = fmt.Errorf("the agent was not ready within %v", bootTimeout)
+var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
 
 type spawned struct {
 	pidfd *os.File
@@ -38,7 +38,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
 	if s, started := r.takeWarm(ctx, limits); s != nil {
-		err := s.begin(ctx, o, wire.RoleAgent)
+		err := s.begin(ctx, o, wire.RoleEnvd)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
@@ -57,11 +57,11 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(ctx, o, wire.RoleAgent)
+	return s, s.begin(ctx, o, wire.RoleEnvd)
 }
 
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
-// and with its agent started and waiting for its configuration.
+// and with its envd started and waiting for its configuration.
 func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
 	s := &Sandbox{
 		room:     r,
@@ -92,11 +92,11 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 }
 
 // begin turns a prepared sandbox into the one that o describes, and returns when
-// its agent is ready. If it fails the sandbox is closed.
+// its envd is ready. If it fails the sandbox is closed.
 func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
-	if err == nil && as == wire.RoleAgent {
+	if err == nil && as == wire.RoleEnvd {
 		err = s.open(ctx)
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Ro
 	return nil
 }
 
-// open begins to serve the agent, unless the sandbox is being ended, which can
+// open begins to serve envd, unless the sandbox is being ended, which can
 // happen at any time.
 func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
@@ -138,12 +138,12 @@ func checkID(id string) error {
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	agent, fd3, err := wire.Pair(wire.MaxAgentMessage)
+	envd, fd3, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
 		s.gone()
 		return err
 	}
-	s.agent = agent
+	s.envd = envd
 	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
 	if s.room.level != engine.Full {
 		p, err := s.makeRoot()
@@ -205,10 +205,10 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if refused != nil {
 		return fmt.Errorf("limit: %w", refused)
 	}
-	if err := s.agent.Send(wire.Message{Kind: wire.KindGo}); err != nil {
+	if err := s.envd.Send(wire.Message{Kind: wire.KindGo}); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
-	if err := s.agent.AwaitHello(ctx); err != nil {
+	if err := s.envd.AwaitHello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
 	return nil
@@ -218,15 +218,15 @@ func (s *Sandbox) boot(ctx context.Context) error {
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
 	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
-		limits.Processes += agentThreads
+		limits.Processes += envdThreads
 	}
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
-	defer s.agent.Deadline(ctx, bootTimeout)()
-	built, sockets, err := s.agent.Expect(wire.KindReady, exitSockets)
+	defer s.envd.Deadline(ctx, bootTimeout)()
+	built, sockets, err := s.envd.Expect(wire.KindReady, exitSockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
@@ -254,9 +254,9 @@ func (s *Sandbox) causeOfDeath() error {
 		return engine.ErrOutOfMemory
 	}
 	if s.status.Signaled() {
-		return fmt.Errorf("the agent was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
+		return fmt.Errorf("envd was ended by signal %d (%v)", int(s.status.Signal()), s.status.Signal())
 	}
-	return fmt.Errorf("the agent exited with status %d", s.status.ExitStatus())
+	return fmt.Errorf("envd exited with status %d", s.status.ExitStatus())
 }
 
 func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
@@ -304,7 +304,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		}
 		mounts, spec.Private = append(mounts, list), true
 	}
-	if err := s.agent.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
+	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// configure names the sandbox and starts its agent.
+// configure names the sandbox and starts its envd.
 func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
@@ -40,12 +40,12 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 			return err
 		}
 	}
-	spec := wire.AgentSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
-	if err := s.agent.Assign(ctx, as, spec, files...); err != nil {
+	spec := wire.EnvdSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
+	if err := s.envd.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
-	if err := s.agent.AwaitReady(ctx, bootTimeout); err != nil {
-		return s.explain(ctx, "start the agent", err)
+	if err := s.envd.AwaitReady(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "start envd", err)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@
 //   - the room is the supervisor of all sandboxes: pid 1 of the namespaces that
 //     contain everything else. It dies with the server, and the kernel then ends
 //     everything in it;
-//   - the agent is pid 1 of one sandbox. It starts twice: first it builds the
+//   - envd is pid 1 of one sandbox. It starts twice: first it builds the
 //     sandbox (mounts, users, limits), then it executes itself again with the
 //     restrictions in force, so that they apply to every one of its threads.
 //
@@ -20,14 +20,14 @@
 // system that every sandbox begins with, without a network and without
 // capabilities, and runs no user code. A process that it forks joins the groups and
 // the namespaces of a sandbox, becomes like every other process there, and only
-// then talks to the agent. Kernels of one zygote share hash seeds and addresses. If
+// then talks to envd. Kernels of one zygote share hash seeds and addresses. If
 // the machine has nothing to load, and until the zygote is warm, kernels start
 // cold.
 //
-// On a machine that refuses namespaces the agent starts in place, restricted by
+// On a machine that refuses namespaces envd starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
 // processes. The room is then a process of the host that ends processes that
-// outlive their agent. A guard, which started the room, ends processes that outlive
+// outlive their envd. A guard, which started the room, ends processes that outlive
 // the room. [engine.Report] says what is weaker. If processes could not be ended,
 // Close returns the error [engine.ErrProcessesLeft].
 //
@@ -37,10 +37,10 @@
 // queries over UDP, and passes these sockets to the server. The outside consists
 // only of what [engine.SandboxOptions].Egress allows. This is the only time that
 // the server receives descriptors from a sandbox, and none of the sandbox's code
-// has run by then: the process that later becomes the agent still runs only the
+// has run by then: the process that later becomes envd still runs only the
 // server's own program. After that nobody inside may change routes or rules, and a
 // process that could would only cut the sandbox off. If the kernel lacks nftables
-// or its tproxy, only the agent's proxy leads out, and [engine.Report] says so.
+// or its tproxy, only envd's proxy leads out, and [engine.Report] says so.
 // Which of the two applies is found out by making one connection at the start.
 //
 // Root of a sandbox with a range of ids owns, in the trees shown from the host,
@@ -63,18 +63,18 @@
 // /proc/cpuinfo and what /sys has about processors show only these. A program may
 // choose others: the limit is enforced by the control group.
 //
-// A sandbox's /proc/meminfo is a file of its own: the agent writes it, and keeps the
-// only descriptor that can. The agent has a lease of the file, so an open waits until
+// A sandbox's /proc/meminfo is a file of its own: envd writes it, and keeps the
+// only descriptor that can. Envd has a lease of the file, so an open waits until
 // the text is new, and while nobody opens it nothing is done. An open with O_NONBLOCK
 // may have to be tried again, as for any file with a lease.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
-// each child. The server treats the agent as hijacked: once the agent runs, the
+// each child. The server treats envd as hijacked: once envd runs, the
 // server never receives a descriptor from it, follows no path that it names, and
 // ends a sandbox that breaks the protocol.
 //
 // The table of TestEscape lists what no code in a sandbox may do. Ending its own
-// sandbox is not in the table: root inside can starve the agent, which has the same
+// sandbox is not in the table: root inside can starve envd, which has the same
 // id.
 //
 // The kernel counts inotify instances and watches, POSIX message queues and timers,

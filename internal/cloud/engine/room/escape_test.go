@@ -45,7 +45,7 @@ func TestUserMap(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	newSandbox(t, r, engine.SandboxOptions{})
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", agentPID(r)))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", envdPID(r)))
 	if err != nil {
 		t.Fatal(err)
 	}

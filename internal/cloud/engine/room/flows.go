@@ -16,13 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// serve answers the agent until it ends. Nothing that the agent says is trusted.
+// serve answers envd until it ends. Nothing that envd says is trusted.
 func (s *Sandbox) serve() {
 	for {
-		m, _, err := s.agent.Receive(0)
+		m, _, err := s.envd.Receive(0)
 		failed := err == nil && m.Kind == wire.KindFailed
 		if failed {
-			err = fmt.Errorf("the agent ended: %.*s", wire.MaxErrorText, m.Error)
+			err = fmt.Errorf("envd ended: %.*s", wire.MaxErrorText, m.Error)
 		}
 		if err == nil {
 			err = s.answer(m)
@@ -32,7 +32,7 @@ func (s *Sandbox) serve() {
 		}
 		if failed || errors.Is(err, wire.ErrProtocol) {
 			s.fail(err)
-			s.room.killProcess(s) // the agent may say that it ended, and go on
+			s.room.killProcess(s) // envd may say that it ended, and go on
 		}
 		<-s.exited
 		s.fail(s.causeOfDeath())
@@ -64,15 +64,15 @@ func (s *Sandbox) answer(m wire.Message) error {
 	return nil
 }
 
-// refuse answers a request of the agent that is not granted. If the agent does not
-// read the answer, only the agent is harmed.
+// refuse answers a request of envd that is not granted. If envd does not
+// read the answer, only envd is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
-	_ = s.agent.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	_ = s.envd.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
 	return nil
 }
 
-// carry dials on behalf of the agent and copies until both directions have ended.
+// carry dials on behalf of envd and copies until both directions have ended.
 func (s *Sandbox) carry(m wire.Message) {
 	defer s.room.flows.release(&s.carried)
 	connected := sync.OnceFunc(func() { <-s.dialling })
@@ -94,7 +94,7 @@ func (s *Sandbox) carry(m wire.Message) {
 		_ = s.refuse(m.ID, err)
 		return
 	}
-	err = s.agent.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
+	err = s.envd.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
 	theirs.Close()
 	if err != nil {
 		conn.Close()
@@ -143,7 +143,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, err
 	}
 	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
-	err = s.agent.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
+	err = s.envd.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
 	theirs.Close()
 	if err == nil {
 		err = readStatus(ctx, conn)
@@ -158,19 +158,19 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	return st, nil
 }
 
-// whyUnanswered distinguishes an agent that is ending, whose sockets close before
+// whyUnanswered distinguishes an envd that is ending, whose sockets close before
 // the room reports it, from one that does not answer.
 func (s *Sandbox) whyUnanswered(err error) error {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("the agent did not answer: %w", err)
+		return fmt.Errorf("envd did not answer: %w", err)
 	}
 	select {
 	case <-s.exited:
 		return engine.ErrGone
 	case <-patience.C:
-		return fmt.Errorf("the agent did not answer: %w", err)
+		return fmt.Errorf("envd did not answer: %w", err)
 	}
 }
 

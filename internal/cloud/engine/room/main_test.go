@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testRequest is what a test asks the agent to do.
+// testRequest is what a test asks envd to do.
 type testRequest struct {
 	Command string // for /bin/sh -c
 	User    string
@@ -57,7 +57,7 @@ type testResponse struct {
 	Error  string
 }
 
-// serveTests is the agent of the tests: commands on port 49983.
+// serveTests is the envd of the tests: commands on port 49983.
 func serveTests(ctx context.Context, g *inside.Guest) error {
 	l, err := g.Listen(49983)
 	if err != nil {
@@ -131,8 +131,8 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 
 var eaten [][]byte
 
-// say sends a message that an agent never sends over the control connection of this
-// process, which it finds as code that took an agent over would.
+// say sends a message that an envd never sends over the control connection of this
+// process, which it finds as code that took an envd over would.
 func say(m wire.Message) error {
 	for fd := hello.ControlFD; fd < 64; fd++ {
 		if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && typ == unix.SOCK_SEQPACKET {
@@ -189,7 +189,7 @@ func runTest(ctx context.Context, g *inside.Guest, q testRequest) testResponse {
 	return a
 }
 
-// call sends a request to the test agent of a sandbox.
+// call sends a request to the test envd of a sandbox.
 func call(t testing.TB, s *Sandbox, path string, q testRequest) testResponse {
 	t.Helper()
 	transport := &http.Transport{
@@ -285,7 +285,7 @@ type left struct {
 	Dir    string
 	Roots  string
 	Groups []string
-	Pids   []int // keeper, room, agent and zygote, with what it forked
+	Pids   []int // keeper, room, envd and zygote, with what it forked
 }
 
 // serveUntilKilled is a server for the tests that kill one.
@@ -326,8 +326,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// agentPID returns the first child of the room, as the host numbers it.
-func agentPID(r *Room) int {
+// envdPID returns the first child of the room, as the host numbers it.
+func envdPID(r *Room) int {
 	if children, err := orphan.ChildrenOf(r.room.Cmd.Process.Pid); err == nil && len(children) > 0 {
 		return children[0]
 	}

@@ -72,7 +72,7 @@ func roomPID(t testing.TB, r *Room) int {
 }
 
 // TestChain: processes that start others faster than anything could list them end
-// with their sandbox, whether it is closed or its agent was killed; other sandboxes
+// with their sandbox, whether it is closed or its envd was killed; other sandboxes
 // start meanwhile.
 func TestChain(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestChain(t *testing.T) {
 						t.Fatal(err)
 					}
 					fmt.Fprint(conn, "POST /run HTTP/1.0\r\nContent-Length: 30\r\n\r\n"+`{"Command":"kill -KILL $PPID"}`)
-					_, _ = io.Copy(io.Discard, conn) // until the agent is gone
+					_, _ = io.Copy(io.Discard, conn) // until envd is gone
 					conn.Close()
 					if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "meanwhile"}), "echo alive"); got.Output != "alive\n" {
 						t.Errorf("%+v", got)

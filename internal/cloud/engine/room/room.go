@@ -34,9 +34,9 @@ type Options struct {
 	// keeper removes it when the server ends. Files named survey-* beside it are
 	// kept for the next start.
 	Dir string
-	// Agent is the binary to re-execute; "" means this program. It must import
+	// Binary is the program to re-execute; "" means this program. It must import
 	// package reexec.
-	Agent string
+	Binary string
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
 	Isolation engine.Isolation
@@ -52,7 +52,7 @@ type Options struct {
 	Processes int64
 	// Warm are the limits of one more sandbox that is kept ready in the background
 	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
-	// memory of an idle agent.
+	// memory of an idle envd.
 	Warm *engine.Limits
 	// Zygote is the configuration of the process that kernels are forked from: its
 	// Python and System. The process is made in the background, and only with Full
@@ -109,7 +109,7 @@ type Room struct {
 // maxSaid bounds what is kept of the room's stderr.
 const maxSaid = 4 << 10
 
-// logStderr logs what the room and the agents write to stderr, which is what a Go
+// logStderr logs what the room and the envds write to stderr, which is what a Go
 // program prints when it panics. It keeps the first lines, which have the reason.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Bounds of one sandbox, enforced by the server; those that its agent keeps too are
+// Bounds of one sandbox, enforced by the server; those that its envd keeps too are
 // in package wire.
 const (
 	maxEgress    = 320     // connections out of it, including those its proxy carries
@@ -38,7 +38,7 @@ type Sandbox struct {
 	cpus    []int // the processors that it runs on
 	group   *cgroup.Group
 	root    *place.Root // without namespaces
-	agent   *wire.Conn
+	envd    *wire.Conn
 	pidfd   *os.File // of the first process; nil before it has started
 	notes   []string
 	hidden  []string // trees that are not shown to it
@@ -53,7 +53,7 @@ type Sandbox struct {
 	streams  chan struct{} // one for each open stream
 	dialling chan struct{} // one for each connection out that is not established yet
 	carried  flowCount     // the connections out of it
-	exit     *exit         // nil: the only way out is the agent's proxy
+	exit     *exit         // nil: the only way out is envd's proxy
 	noExit   string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
 	change   func(engine.Egress) // sets egress
@@ -80,7 +80,7 @@ const (
 	forProbe         // made to be thrown away
 )
 
-// NewSandbox starts a sandbox and returns when its agent is ready. ctx bounds only
+// NewSandbox starts a sandbox and returns when its envd is ready. ctx bounds only
 // the start.
 func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbox, error) {
 	s, err := r.newSandbox(ctx, o)
@@ -146,7 +146,7 @@ func (r *Room) killProcess(s *Sandbox) {
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns why the sandbox ended: nil before its end, then [engine.ErrClosed],
-// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how the agent ended.
+// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how envd ended.
 func (s *Sandbox) Err() error {
 	select {
 	case <-s.done:
@@ -183,8 +183,8 @@ func (s *Sandbox) end() error {
 	}
 	s.room.killProcess(s)
 	<-s.exited
-	if s.agent != nil {
-		s.agent.Close()
+	if s.envd != nil {
+		s.envd.Close()
 	}
 	s.exit.close()
 	s.flows.Wait()

@@ -147,9 +147,9 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 		if err != nil || !strings.HasSuffix(string(data), s.options.ID) {
 			t.Errorf("%s answered %q, %v", s.options.ID, data, err)
 		}
-		// The agent's own ports are there on the loopback as well.
+		// Envd's own ports are there on the loopback as well.
 		if got := sh(t, s, "bash -c 'exec 5<>/dev/tcp/127.0.0.1/49983; printf \"GET /config HTTP/1.0\\r\\n\\r\\n\" >&5; cat <&5'"); !strings.Contains(got.Output, "200 OK") {
-			t.Errorf("the agent's port inside: %+v", got)
+			t.Errorf("envd's port inside: %+v", got)
 		}
 	}
 	if err := all[0].Close(); err != nil {
@@ -228,9 +228,9 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestHijackedAgent: an agent that breaks the protocol is ended, and so is one that
+// TestHijackedEnvd: an envd that breaks the protocol is ended, and so is one that
 // says that it ended but did not.
-func TestHijackedAgent(t *testing.T) {
+func TestHijackedEnvd(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	for path, why := range map[string]string{"/break": wire.ErrProtocol.Error(), "/kernel/spoof": wire.ErrProtocol.Error(), "/fail": "no, I did not"} {
@@ -276,7 +276,7 @@ func TestLimits(t *testing.T) {
 	t.Logf("%+v", r.Report())
 	memory := int64(256 << 20)
 	if r.groups.How("memory") == "" {
-		memory = 1 << 30 // the agent itself is under RLIMIT_DATA, and large with -race
+		memory = 1 << 30 // envd itself is under RLIMIT_DATA, and large with -race
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
 	t.Run("disk", func(t *testing.T) {
@@ -312,15 +312,15 @@ except OSError: print(n)'`)
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
 			t.Errorf("200 processes fit into 64: %+v", got)
 		}
-		// The agent is alive all the time, and starts processes again when there is
+		// Envd is alive all the time, and starts processes again when there is
 		// room.
 		until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
 	})
 }
 
-// TestAgentOutOfMemory: an agent that was itself killed for lack of memory is
+// TestEnvdOutOfMemory: an envd that was itself killed for lack of memory is
 // distinguished from one that ended in any other way.
-func TestAgentOutOfMemory(t *testing.T) {
+func TestEnvdOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	if r.groups.How("memory") == "" {
@@ -426,9 +426,9 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, agentPID(r)}}
+	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, envdPID(r)}}
 	if l.Pids[2] == 0 {
-		t.Fatal("no agent to look for")
+		t.Fatal("no envd to look for")
 	}
 	for range 2 {
 		if err := r.Close(); err != nil {
@@ -580,9 +580,9 @@ func mkdir(t testing.TB, dir string) string {
 // TestForeignBinary: a program that does not say hello is named as the reason.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
-	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Agent: "/bin/cat", Isolation: engine.Full})
+	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Binary: "/bin/cat", Isolation: engine.Full})
 	if err == nil || !strings.Contains(err.Error(), "WithBinary") {
-		t.Errorf("starting cat as the agent: %v", err)
+		t.Errorf("starting cat as envd: %v", err)
 	}
 }
 

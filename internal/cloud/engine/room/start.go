@@ -34,7 +34,7 @@ import (
 // left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
-		return nil, errors.New("room: start: this process is an agent itself: its binary does not import the hook that makes it one")
+		return nil, errors.New("room: start: this process is an envd itself: its binary does not import the hook that makes it one")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -83,8 +83,8 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
 		return fmt.Errorf("room: start: %w", err)
 	}
-	if r.binary, err = openBinary(o.Agent, o.Dir); err != nil {
-		return fmt.Errorf("room: start: open the agent: %w", err)
+	if r.binary, err = openBinary(o.Binary, o.Dir); err != nil {
+		return fmt.Errorf("room: start: open envd: %w", err)
 	}
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
@@ -188,7 +188,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	}
 	if err != nil {
 		keeper.Kill() // whatever this process is, it is not a keeper
-		return errors.Join(notAnAgent(err), cgroup.Remove(context.WithoutCancel(ctx), spec.Groups))
+		return errors.Join(notOurs(err), cgroup.Remove(context.WithoutCancel(ctx), spec.Groups))
 	}
 	r.keeper = keeper
 	return nil

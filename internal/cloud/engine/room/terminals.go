@@ -61,14 +61,14 @@ func (t *terminals) add() (controller, tty *os.File, err error) {
 	return controller, tty, nil
 }
 
-// giveTerminal answers the agent's request for a terminal with both of its ends.
+// giveTerminal answers envd's request for a terminal with both of its ends.
 func (s *Sandbox) giveTerminal(id uint64) error {
 	controller, tty, err := s.ttys.add()
 	if err != nil {
 		return s.refuse(id, err)
 	}
-	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
+	// If envd does not read the answer, only envd is harmed.
+	_ = s.envd.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
 	wire.CloseAll([]*os.File{controller, tty})
 	return nil
 }

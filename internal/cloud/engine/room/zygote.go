@@ -91,7 +91,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 
 // liveZygote runs one zygote until its end.
 func (r *Room) liveZygote(ctx context.Context) error {
-	conn, fd3, err := wire.Pair(wire.MaxAgentMessage)
+	conn, fd3, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
 		return err
 	}
@@ -201,15 +201,15 @@ func (z *zygote) end() {
 	}
 }
 
-// giveKernel answers the agent's request for a kernel with one end of its socket.
+// giveKernel answers envd's request for a kernel with one end of its socket.
 // The request has no parameters, and nothing is received with it.
 func (s *Sandbox) giveKernel(id uint64) error {
 	kernel, err := s.orderKernel()
 	if err != nil {
 		return s.refuse(id, err)
 	}
-	// If the agent does not read the answer, only the agent is harmed.
-	_ = s.agent.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
+	// If envd does not read the answer, only envd is harmed.
+	_ = s.envd.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
 	kernel.Close()
 	return nil
 }

@@ -53,7 +53,7 @@ func warmRoom(t *testing.T) *Room {
 	return r
 }
 
-// TestKernelRequests: an agent that asks without end gets what it may have, and
+// TestKernelRequests: an envd that asks without end gets what it may have, and
 // others get theirs.
 func TestKernelRequests(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestZygoteWithoutPython(t *testing.T) {
 // for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
-	conn, peer, err := wire.Pair(wire.MaxAgentMessage)
+	conn, peer, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
 		t.Fatal(err)
 	}

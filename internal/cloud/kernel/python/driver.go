@@ -14,7 +14,7 @@ import (
 var driver embed.FS
 
 // WriteDriver writes the driver's files below scratch, a directory for files of the
-// agent, and returns the path of the script to run. Existing files are replaced. The
+// envd, and returns the path of the script to run. Existing files are replaced. The
 // zygote and the sandboxes that its kernels are for have the same scratch directory,
 // and so the same paths.
 func WriteDriver(scratch string) (string, error) {

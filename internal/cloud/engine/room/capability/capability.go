@@ -14,7 +14,7 @@ import (
 const kept uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
 
-// Kept returns the capabilities that the agent keeps.
+// Kept returns the capabilities that envd keeps.
 func Kept(ranged bool) uint64 {
 	if ranged {
 		return kept

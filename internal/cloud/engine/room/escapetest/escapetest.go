@@ -112,14 +112,14 @@ func List(t testing.TB, process int) []Escape {
 	return []Escape{
 		// Read.
 		{"host file", "cat " + h.secret, false},
-		{"host file through the agent's root", "cat /proc/1/root" + h.secret, false},
+		{"host file through envd's root", "cat /proc/1/root" + h.secret, false},
 		{"host directories", "for d in /root/.ssh /var/lib/systemd /boot /sys/kernel /etc/apt/auth.conf.d; do ls $d >/dev/null 2>&1 && echo ESCAPED $d; done", false},
 		{"host accounts", "grep -v '^root:\\*\\?:\\|^user:\\*\\?:' /etc/shadow && echo ESCAPED", false},
 		{"host's environment", "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep -i 'E2B_API_KEY\\|GOPATH' && echo ESCAPED", true},
-		{"agent's environment", "cat /proc/1/environ && echo ESCAPED", false},
-		{"agent's memory", "head -c 1 /proc/1/mem && echo ESCAPED", false},
-		{"agent's memory by call", inPython("import ctypes; b = ctypes.create_string_buffer(64); v = (ctypes.c_size_t * 2)(ctypes.addressof(b), 64); r = (ctypes.c_size_t * 2)(0x400000, 64); assert ctypes.CDLL(None).process_vm_readv(1, v, 1, r, 1, 0) > 0"), false},
-		{"agent's descriptors", "for f in /proc/1/fd/*; do readlink $f; done | grep . && echo ESCAPED; cat /proc/1/fd/2 && echo ESCAPED", false},
+		{"envd's environment", "cat /proc/1/environ && echo ESCAPED", false},
+		{"envd's memory", "head -c 1 /proc/1/mem && echo ESCAPED", false},
+		{"envd's memory by call", inPython("import ctypes; b = ctypes.create_string_buffer(64); v = (ctypes.c_size_t * 2)(ctypes.addressof(b), 64); r = (ctypes.c_size_t * 2)(0x400000, 64); assert ctypes.CDLL(None).process_vm_readv(1, v, 1, r, 1, 0) > 0"), false},
+		{"envd's descriptors", "for f in /proc/1/fd/*; do readlink $f; done | grep . && echo ESCAPED; cat /proc/1/fd/2 && echo ESCAPED", false},
 		{"kernel's memory", "head -c 1 /proc/kcore | grep -q . && echo ESCAPED; head -c 1 /dev/mem && echo ESCAPED; grep -v '^0000000000000000' /proc/kallsyms && echo ESCAPED", false},
 		{"kernel's keys", "grep -q . /proc/keys && echo ESCAPED", true},
 		{"kernel log", "dmesg && echo ESCAPED", false},
@@ -144,18 +144,18 @@ func List(t testing.TB, process int) []Escape {
 		{"attributes of a host file", inPython(`import os; os.setxattr("` + h.secret + `", "user.escaped", b"")`), false},
 		{"core_pattern", "echo x > /proc/sys/kernel/core_pattern && echo ESCAPED", false},
 		{"sysrq", "echo h > /proc/sysrq-trigger && grep -q . /proc/sysrq-trigger && echo ESCAPED", false},
-		{"agent's executable", "echo x >> /proc/1/exe && echo ESCAPED; cp /bin/true /proc/1/exe && echo ESCAPED", false},
-		{"agent's name", "find / -xdev -name 'e2bctl-agent*' -o -xdev -name agent -type f -size +1M 2>/dev/null | grep . && echo ESCAPED", true},
+		{"envd's executable", "echo x >> /proc/1/exe && echo ESCAPED; cp /bin/true /proc/1/exe && echo ESCAPED", false},
+		{"envd's name", "find / -xdev -name 'e2bctl-*' -o -xdev -name envd -type f -size +1M 2>/dev/null | grep . && echo ESCAPED", true},
 		{"a clock", "date -s 2001-01-01 && echo ESCAPED", false},
 		// Take more than a share.
 		{"maxima of the user namespace", "for f in /proc/sys/user/*; do echo 1000000 > $f && echo ESCAPED; done", false},
 		{"a priority above all others", "chrt -f 1 true && echo ESCAPED", false},
 		{"the machine's asynchronous requests", inPython(fmt.Sprintf("import ctypes; assert ctypes.CDLL(None).syscall(%d, 1, ctypes.byref(ctypes.c_ulong())) == 0", unix.SYS_IO_SETUP)), false},
 		// Kill and trace.
-		// The agent's threads briefly block signals: one that it does not handle
+		// Envd's threads briefly block signals: one that it does not handle
 		// may kill it then.
-		{"killing the agent", "python3 -c 'import os; [os.kill(1, n) for _ in range(300) for n in range(1, 65)]'; ls / >/dev/null || echo ESCAPED", true},
-		{"tracing the agent", inPython("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
+		{"killing envd", "python3 -c 'import os; [os.kill(1, n) for _ in range(300) for n in range(1, 65)]'; ls / >/dev/null || echo ESCAPED", true},
+		{"tracing envd", inPython("import ctypes; assert ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0"), false},
 		// Mount and nest.
 		{"nested user namespace", "unshare -U true && echo ESCAPED; unshare -r true && echo ESCAPED", false},
 		{"other namespaces", "for n in -m -n -p -u -i -C; do unshare $n true && echo ESCAPED $n; done", false},

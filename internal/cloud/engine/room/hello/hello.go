@@ -9,10 +9,10 @@ import (
 )
 
 // Argv0 is the name under which the binary is re-executed, and SecondStage the
-// argument with which the first stage of an agent executes the second.
+// argument with which the first stage of an envd executes the second.
 const (
-	Argv0       = "e2bctl-agent"
-	SecondStage = "agent"
+	Argv0       = "e2bctl-cloud"
+	SecondStage = "envd"
 )
 
 // Descriptors of a re-executed process: its control socket and the binary.
@@ -28,7 +28,7 @@ const (
 const MemoryFD = 63
 
 // Version is the version of the protocol between the server and re-executed
-// processes. Both ends are the same binary unless Options.Agent names another one, so
+// processes. Both ends are the same binary unless Options.Binary names another one, so
 // the versions must be equal.
 const Version = 6
 
@@ -38,8 +38,8 @@ type Stage int
 // The stages. Without any, this process was not re-executed.
 const (
 	None   Stage = iota
-	First        // it takes every role but that of an agent
-	Second       // it becomes the agent of a sandbox
+	First        // it takes every role but that of an envd
+	Second       // it becomes the envd of a sandbox
 )
 
 var (

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endureSignals keeps the agent alive whatever signals its own root sends it. The
+// endureSignals keeps envd alive whatever signals its own root sends it. The
 // signals are handled, not ignored, because children would inherit ignored signals.
 func endureSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,

@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Guest is the in-sandbox API: the sandbox as its agent sees it. It is safe for
+// Guest is the in-sandbox API: the sandbox as its envd sees it. It is safe for
 // concurrent use.
 type Guest struct {
 	// Config is SandboxOptions.Config.
@@ -36,10 +36,10 @@ type Guest struct {
 	Root string
 	// Temp is the directory for temporary files.
 	Temp string
-	// Run is the directory for the agent's own files; it need not exist.
+	// Run is the directory for envd's own files; it need not exist.
 	Run string
 	// Egress reports whether DialEgress can succeed. Without namespaces it cannot,
-	// because no program inside could reach a proxy of the agent's.
+	// because no program inside could reach a proxy of envd's.
 	Egress bool
 
 	control *wire.Conn
@@ -59,20 +59,20 @@ type Guest struct {
 // runDirectory is [Guest.Run] if the sandbox has a file system of its own.
 const runDirectory = "/run/e2b"
 
-// runAgent is the second stage of a sandbox. Its restrictions are already in force.
-func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
-	if err := restrictAgent(); err != nil {
+// runEnvd is the second stage of a sandbox. Its restrictions are already in force.
+func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
+	if err := restrictEnvd(); err != nil {
 		return err
 	}
 	if err := endureSignals(); err != nil {
 		return err
 	}
-	var spec wire.AgentSpec
+	var spec wire.EnvdSpec
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
 	if len(files) != 1 && len(files) != 3 {
-		return fmt.Errorf("%w: an agent with %d files", wire.ErrProtocol, len(files))
+		return fmt.Errorf("%w: an envd with %d files", wire.ErrProtocol, len(files))
 	}
 	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, guest.MaxConfig))
 	files[0].Close()
@@ -121,7 +121,7 @@ func runAgent(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*o
 	return serve(ctx, g)
 }
 
-func users(spec wire.AgentSpec) []guest.User {
+func users(spec wire.EnvdSpec) []guest.User {
 	root := guest.User{Name: "root", Home: guest.RootHome, Shell: guest.LoginShell}
 	user := guest.User{Name: "user", Home: guest.UserHome, Shell: guest.LoginShell}
 	if spec.Root != nil {
@@ -178,7 +178,7 @@ func (g *Guest) receive(ctx context.Context) error {
 			g.settle(m, files)
 		default:
 			wire.CloseAll(files)
-			return fmt.Errorf("%w: %q in the agent", wire.ErrProtocol, m.Kind)
+			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)
 		}
 	}
 }

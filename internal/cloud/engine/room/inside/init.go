@@ -60,7 +60,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Dup3(int(memory.Fd()), hello.MemoryFD, 0); err != nil {
 		return os.NewSyscallError("dup3", err)
 	}
-	return executeAgent(c, spec.Ranged, nil)
+	return executeEnvd(c, spec.Ranged, nil)
 }
 
 // built reports that the first stage's work is done, and waits for the limits.
@@ -95,10 +95,10 @@ func limit(limits []wire.Rlimit) error {
 	return nil
 }
 
-// executeAgent drops what the sandbox must not have and executes the second stage.
+// executeEnvd drops what the sandbox must not have and executes the second stage.
 // more adds restrictions; with it, sockets are refused as well, because there is no
 // network namespace to confine them.
-func executeAgent(c *wire.Conn, ranged bool, more func() error) error {
+func executeEnvd(c *wire.Conn, ranged bool, more func() error) error {
 	unix.Umask(0o022)
 	keep := capability.Kept(ranged)
 	if !ranged {
@@ -140,12 +140,12 @@ func execBinary() error {
 	empty := [...]byte{0}
 	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, hello.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
-	return fmt.Errorf("execute the agent: %w", errno)
+	return fmt.Errorf("execute envd: %w", errno)
 }
 
-// restrictAgent is the first thing that the second stage does: no process may
+// restrictEnvd is the first thing that the second stage does: no process may
 // attach to it or read its memory through /proc.
-func restrictAgent() error {
+func restrictEnvd() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)
 	}

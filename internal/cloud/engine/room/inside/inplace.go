@@ -25,7 +25,7 @@ import (
 func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
-	// setting per thread, and this is the thread that becomes the agent.
+	// setting per thread, and this is the thread that becomes envd.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the room: %w", err)
 	}
@@ -50,7 +50,7 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 		}
 		return execBinary()
 	}
-	return executeAgent(c, false, func() error { return restrictFiles(trees, spec.Root.Dir) })
+	return executeEnvd(c, false, func() error { return restrictFiles(trees, spec.Root.Dir) })
 }
 
 // readableFiles are the files that programs read to start, if the sandbox has no

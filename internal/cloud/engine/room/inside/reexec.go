@@ -15,14 +15,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// agent is the control connection of a process that is the second stage of an
-// agent, and nil in every other process.
-var agent *wire.Conn
+// envd is the control connection of a process that is the second stage of an
+// envd, and nil in every other process.
+var envd *wire.Conn
 
 // init turns this process into what the local cloud started it as, if package hello
 // says that it did. Keeper, guard, room, first stage and zygote never leave this
 // function: this package imports only what they need, so that it is initialised
-// before what serves an agent is. The second stage waits for its role in [Serve].
+// before what serves an envd is. The second stage waits for its role in [Serve].
 func init() {
 	stage, sent := hello.Said()
 	if stage == hello.None {
@@ -32,7 +32,7 @@ func init() {
 	switch {
 	case err != nil:
 	case stage == hello.Second:
-		agent = c
+		envd = c
 		return
 	default:
 		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
@@ -46,22 +46,22 @@ func init() {
 	exit(err)
 }
 
-// Serve turns this process into the agent of a sandbox, which runs serve, if it was
+// Serve turns this process into the envd of a sandbox, which runs serve, if it was
 // started as one, and then never returns. In every other process it does nothing.
 //
 // serve has the sandbox to itself until it returns or the server ends; when it
 // returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
 func Serve(serve func(context.Context, *Guest) error) {
-	c := agent
+	c := envd
 	if c == nil {
 		return
 	}
 	exit(takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
-		wire.RoleAgent: func(m wire.Message, files []*os.File) error {
-			return runAgent(context.Background(), c, m.Spec, files, serve)
+		wire.RoleEnvd: func(m wire.Message, files []*os.File) error {
+			return runEnvd(context.Background(), c, m.Spec, files, serve)
 		},
 		wire.RoleProbe: func(wire.Message, []*os.File) error {
-			if err := restrictAgent(); err != nil {
+			if err := restrictEnvd(); err != nil {
 				return err
 			}
 			return c.Send(wire.Message{Kind: wire.KindReady})

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
-// RefusedError says that the server refused a request of the agent.
+// RefusedError says that the server refused a request of envd.
 type RefusedError struct {
 	Request string // what was asked for
 	Reason  string

@@ -95,7 +95,7 @@ func (r *roomProcess) prepare() error {
 	var err error
 	r.binary, err = privateCopy(host)
 	if err != nil {
-		return fmt.Errorf("copy the agent: %w", err)
+		return fmt.Errorf("copy envd: %w", err)
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func privateCopy(host *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("fsmount", err)
 	}
 	defer wire.CloseFD(dir)
-	fd, err := unix.Openat(dir, "agent", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
+	fd, err := unix.Openat(dir, "envd", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o755)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)
 	}
-	to := os.NewFile(uintptr(fd), "agent")
+	to := os.NewFile(uintptr(fd), "envd")
 	_, err = io.Copy(to, host)
 	if err := errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func privateCopy(host *os.File) (*os.File, error) {
 	if err := unix.MountSetattr(dir, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return nil, os.NewSyscallError("mount_setattr", err)
 	}
-	fd, err = unix.Openat(dir, "agent", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err = unix.Openat(dir, "envd", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)
 	}
-	return os.NewFile(uintptr(fd), "agent"), nil
+	return os.NewFile(uintptr(fd), "envd"), nil
 }
 
 // spawn starts the first process of a sandbox. The server decides what to do about
@@ -275,8 +275,8 @@ func (r *roomProcess) end() {
 	r.work.Wait()
 }
 
-// sweep ends processes that outlived their agent. They are then children of the
-// room, which is their subreaper, and every child that is not an agent is one of
+// sweep ends processes that outlived their envd. They are then children of the
+// room, which is their subreaper, and every child that is not an envd is one of
 // them.
 func (r *roomProcess) sweep() error {
 	r.sweeping.Lock() // so that only one goroutine waits for them
@@ -284,15 +284,15 @@ func (r *roomProcess) sweep() error {
 	return orphan.End(r.orphans)
 }
 
-// orphans lists them. While an agent is being started it waits, because a starting
-// agent is not an orphan.
+// orphans lists them. While an envd is being started it waits, because a starting
+// envd is not an orphan.
 func (r *roomProcess) orphans() ([]int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	agents := make(map[int]bool)
+	envds := make(map[int]bool)
 	for _, p := range r.running {
-		agents[p.Pid] = true
+		envds[p.Pid] = true
 	}
 	children, err := orphan.ChildrenOf(os.Getpid())
-	return slices.DeleteFunc(children, func(pid int) bool { return agents[pid] }), err
+	return slices.DeleteFunc(children, func(pid int) bool { return envds[pid] }), err
 }

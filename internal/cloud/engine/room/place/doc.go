@@ -1,4 +1,4 @@
-// Package place is where a sandbox without namespaces lives: its agent and its
+// Package place is where a sandbox without namespaces lives: its envd and its
 // processes are among those of the host, restricted or not, in a root directory of
 // their own.
 package place

@@ -21,7 +21,7 @@ func (p Root) Home() string { return filepath.Join(p.Dir, "home", "user") }
 // Temp returns the directory for temporary files.
 func (p Root) Temp() string { return filepath.Join(p.Dir, "tmp") }
 
-// Run returns the directory for the agent's own files; it need not exist.
+// Run returns the directory for envd's own files; it need not exist.
 func (p Root) Run() string { return filepath.Join(p.Dir, "run") }
 
 // Remove removes a directory of sandboxes, including directories whose mode

@@ -51,7 +51,7 @@ const (
 )
 
 // Rules of calls whose arguments matter. ptrace is not among them: debuggers need
-// it, and it reaches neither beyond the sandbox's pid namespace nor the agent, which
+// it, and it reaches neither beyond the sandbox's pid namespace nor envd, which
 // is not dumpable.
 var (
 	// clone may make processes and threads, but not namespaces.

@@ -132,7 +132,7 @@ func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
 	case m.Kind != want:
 		err = fmt.Errorf("%w: %q came instead of %q", ErrProtocol, m.Kind, want)
 	case want == KindHello && m.Protocol != hello.Version:
-		err = fmt.Errorf("the agent speaks version %d of the protocol, not %d: name the right binary with local.WithBinary(path)", m.Protocol, hello.Version)
+		err = fmt.Errorf("envd speaks version %d of the protocol, not %d: name the right binary with local.WithBinary(path)", m.Protocol, hello.Version)
 	}
 	if err != nil {
 		CloseAll(got)

@@ -54,8 +54,8 @@ const (
 	EgressBuild EgressPath = "build" // it is known to work on this machine: build it, or fail
 )
 
-// AgentSpec is what the second stage is told, besides its configuration.
-type AgentSpec struct {
+// EnvdSpec is what the second stage is told, besides its configuration.
+type EnvdSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
@@ -69,7 +69,7 @@ type ZygoteSpec struct {
 	Config guest.Config `json:"config"`
 }
 
-// KernelOrder says what a forked process must become: the same as the agent.
+// KernelOrder says what a forked process must become: the same as envd.
 type KernelOrder struct {
 	Ranged bool     `json:"ranged"`
 	Owner  int      `json:"owner"` // of the sandbox's user namespace, as the room numbers ids

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one sandbox, enforced by the server and kept by its agent.
+// Bounds of one sandbox, enforced by the server and kept by its envd.
 const (
 	MaxStreams  = 1024 // connections to its ports
 	MaxDialling = 128  // connections out of it that are not yet made
 	DialTimeout = 10 * time.Second
 )
 
-// Answers of the agent to a dial: one byte on the stream.
+// Answers of envd to a dial: one byte on the stream.
 const (
 	StatusConnected = 0
 	StatusClosed    = 1

@@ -8,14 +8,14 @@ import (
 )
 
 // ErrProtocol: the other end sent something that it never sends.
-var ErrProtocol = errors.New("the agent broke the protocol")
+var ErrProtocol = errors.New("envd broke the protocol")
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
-	MaxMessage      = 64 << 10
-	MaxAgentMessage = 16 << 10 // what the server reads from an agent
-	MaxFiles        = 64
-	MaxErrorText    = 2 << 10
+	MaxMessage     = 64 << 10
+	MaxEnvdMessage = 16 << 10 // what the server reads from an envd
+	MaxFiles       = 64
+	MaxErrorText   = 2 << 10
 )
 
 // Kind says what a message is about, and who sends it to whom.
@@ -27,19 +27,19 @@ const (
 	KindFailed   Kind = "failed"   // child: it failed
 	KindReady    Kind = "ready"    // child: done, go on
 	KindGo       Kind = "go"       // server to the first stage: the limits are in force
-	KindSpawn    Kind = "spawn"    // server to room, with the agent's socket
+	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
 	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
-	KindEnding   Kind = "ending"   // room to server, in place: the agent has ended, and what it left is being ended
+	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and what it left is being ended
 	KindExited   Kind = "exited"   // room to server; with an error if processes are left
 	KindName     Kind = "name"     // server to room: the hostname
 	KindNamed    Kind = "named"    // room to server
 	KindKill     Kind = "kill"     // server to room
-	KindDial     Kind = "dial"     // server to agent, with the stream
-	KindEgress   Kind = "egress"   // agent to server
-	KindEgressed Kind = "egressed" // server to agent, with the stream
-	KindRefused  Kind = "refused"  // server to agent, instead of what it asked for
-	KindTerminal Kind = "terminal" // agent to server; back, with both ends
-	KindKernel   Kind = "kernel"   // agent to server; back, with a socket; server to zygote, with that and more
+	KindDial     Kind = "dial"     // server to envd, with the stream
+	KindEgress   Kind = "egress"   // envd to server
+	KindEgressed Kind = "egressed" // server to envd, with the stream
+	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
+	KindTerminal Kind = "terminal" // envd to server; back, with both ends
+	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
 )
 
 // Role is what a re-executed process becomes.
@@ -50,8 +50,8 @@ const (
 	RoleGuard  Role = "guard"
 	RoleRoom   Role = "room"
 	RoleInit   Role = "init"
-	RoleAgent  Role = "agent"
-	RoleProbe  Role = "probe" // an agent that says ready and ends
+	RoleEnvd   Role = "envd"
+	RoleProbe  Role = "probe" // an envd that says ready and ends
 	RoleZygote Role = "zygote"
 )
 
