@@ -180,7 +180,7 @@ func TestEnsureFails(t *testing.T) {
 func TestIndexRefuses(t *testing.T) {
 	env, err := Find(t.Context())
 	if err != nil || env.Level != Venv {
-		t.Skip("the pip of the prepared environment is needed")
+		skip(t, "the pip of the prepared environment is needed")
 	}
 	t.Setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
 	t.Setenv("PIP_EXTRA_INDEX_URL", "")
