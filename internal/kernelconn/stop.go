@@ -121,8 +121,8 @@ func (k *Kernel) logStep(ctx context.Context, level slog.Level, step string, err
 	k.kernels.options.Logger.Log(ctx, level, step, about...)
 }
 
-// Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works for every kernel, or a message, which
-// works for most: the message is for servers without the request.
+// Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works
+// for every kernel, or, with servers that do not have it, a message, which works for most.
 func (k *Kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)

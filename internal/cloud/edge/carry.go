@@ -185,7 +185,7 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // WriteHeader does not forward the sandbox's permission to go on with a body: it is what
-// makes this server read the body, and the server then gives its own.
+// makes this server read the body, and the server then sends its own.
 func (w *upgradable) WriteHeader(status int) {
 	if status != http.StatusContinue {
 		w.ResponseWriter.WriteHeader(status)

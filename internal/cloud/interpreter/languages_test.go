@@ -82,7 +82,7 @@ func TestLanguages(t *testing.T) {
 }
 
 // TestKernelOfR checks that R's kernel is found under the name that its installer
-// gives it, with the kernel of Bash in its place.
+// uses, with the kernel of Bash in its place.
 func TestKernelOfR(t *testing.T) {
 	t.Parallel()
 	environ := kerneltest.Environ(t)

@@ -27,7 +27,7 @@ func languageOf(file string) string {
 	return ""
 }
 
-// argumentsCode returns code that gives the code which follows its name and its
+// argumentsCode returns code that sets, for the code which follows, its name and its
 // arguments, as the interpreter of the language would.
 func argumentsCode(language, name string, arguments []string) (string, error) {
 	switch strings.ToLower(language) {

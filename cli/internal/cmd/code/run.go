@@ -164,7 +164,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 }
 
 // prelude returns code to run before the code, or "". A Python file sees its name
-// and arguments as python3 gives them, even if it has none: what a kernel has
+// and arguments as python3 sets them, even if it has none: what a kernel has
 // instead are its own, on which argument parsers fail.
 func (o *runOptions) prelude() (string, error) {
 	name := o.File

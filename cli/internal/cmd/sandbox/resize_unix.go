@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize gives the terminal in the sandbox the size of this one, whenever that
+// followSize sets the size of the terminal in the sandbox to that of this one, whenever that
 // changes, until ctx ends.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	resized := make(chan os.Signal, 1)

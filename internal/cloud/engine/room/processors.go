@@ -64,7 +64,7 @@ func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen
 	return chosen
 }
 
-// release gives back what take returned.
+// release returns what take reserved.
 func (p *processors) release(taken []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

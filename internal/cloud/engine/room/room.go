@@ -159,7 +159,7 @@ func (r *Room) serve() {
 	}
 }
 
-// register gives a new sandbox its number, its ids and its processors.
+// register reserves the number, the ids and the processors of a new sandbox.
 func (r *Room) register(s *Sandbox) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -90,8 +90,8 @@ func (s *Group) Add(pid int) error {
 	return nil
 }
 
-// Yield gives the group little time on a processor that other groups of the
-// instance want; yield(false) gives it as much as each of them again.
+// Yield leaves the group little time on a processor that other groups of the
+// instance want; yield(false) leaves it as much as each of them again.
 func (s *Group) Yield(yes bool) error {
 	name, little, usual := "cpu.weight", "6", "100"
 	if s.CPU.Version == 1 {

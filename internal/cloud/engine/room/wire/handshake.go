@@ -31,7 +31,7 @@ func (c *Conn) AwaitHello(ctx context.Context) error {
 	return CauseOf(ctx, err)
 }
 
-// Assign gives a child that said hello its role.
+// Assign assigns its role to a child that said hello.
 func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
 	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
 }
