@@ -74,6 +74,11 @@ func (s *fakeSandbox) Err() error                { return s.err }
 func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); return nil }
 func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
+func (s *fakeSandbox) Freeze(context.Context) error       { return nil }
+func (s *fakeSandbox) Thaw(context.Context) error         { return nil }
+func (s *fakeSandbox) Save(context.Context, string) error { return nil }
+func (s *fakeSandbox) Memory() int64                      { return 0 }
+
 func (s *fakeSandbox) die(err error) {
 	s.once.Do(func() {
 		s.daemon.CloseClientConnections()

@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,8 +11,10 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -20,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // launch starts a sandbox and makes its ports reachable.
@@ -35,7 +39,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress})
+	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Files: spec.Files})
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +124,57 @@ func (r *reachable) Close() error {
 		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
 	return err
+}
+
+// Pause ends the connections into the sandbox and stops it.
+func (r *reachable) Pause(ctx context.Context) error {
+	r.cloud.router.Pause(r.id)
+	if err := r.Freeze(ctx); err != nil {
+		r.cloud.router.Resume(r.id)
+		return err
+	}
+	return nil
+}
+
+// Resume lets the sandbox run and be reached again.
+func (r *reachable) Resume(ctx context.Context) error {
+	if err := r.Thaw(ctx); err != nil {
+		return err
+	}
+	r.cloud.router.Resume(r.id)
+	return nil
+}
+
+// healthDeadline bounds how long envd may take to say that it is healthy.
+const healthDeadline = 3 * time.Second
+
+// Healthy asks envd whether it answers.
+func (r *reachable) Healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
+	defer cancel()
+	conn, err := r.Dial(ctx, protocol.PortEnvd)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envd/health", nil)
+	if err != nil {
+		return err
+	}
+	if err := request.Write(conn); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("envd answers %s", answer.Status)
+	}
+	return nil
 }
 
 // SetEgress changes what the sandbox may reach.

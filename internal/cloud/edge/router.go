@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -24,6 +25,10 @@ type Options struct {
 	API    http.Handler // answers requests for no sandbox
 	Domain string       // host that the API answers to besides localhost and IP addresses, without port; may be ""
 	Logger *slog.Logger // nil: no log
+	// Wake resumes a paused sandbox because a request came for it, and returns when
+	// requests can be forwarded. Its errors are (by errors.Is) ErrAsleep, ErrBusy,
+	// ErrLimit or the request's context's. nil: every one is ErrAsleep.
+	Wake func(ctx context.Context, id string) error
 }
 
 // Router is the single entry point of the cloud: it decides whether a request
@@ -80,6 +85,13 @@ func (rt *Router) Remove(id string) {
 		u.close()
 	}
 }
+
+// Pause ends every connection into a sandbox. Until Resume, requests for it are not
+// forwarded: those that carry the sandbox's tokens wake it.
+func (rt *Router) Pause(id string) {}
+
+// Resume forwards requests to a sandbox again.
+func (rt *Router) Resume(id string) {}
 
 func (rt *Router) lookup(id string) *upstream {
 	rt.mu.RLock()

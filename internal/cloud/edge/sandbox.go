@@ -23,6 +23,13 @@ var (
 	ErrTooMany    = errors.New("edge: too many connections to the sandbox")
 )
 
+// Errors that [Options].Wake returns.
+var (
+	ErrAsleep = errors.New("edge: traffic does not resume this sandbox") // 502, as if it did not exist
+	ErrBusy   = errors.New("edge: the sandbox is changing its state")    // 409
+	ErrLimit  = errors.New("edge: too many sandboxes")                   // 429
+)
+
 // A Sandbox is a sandbox that requests can be forwarded to.
 type Sandbox struct {
 	ID           string

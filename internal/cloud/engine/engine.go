@@ -35,6 +35,20 @@ type Sandbox interface {
 	// SetEgress changes the egress of a sandbox that was started with one.
 	// Connections through the old one are cut off.
 	SetEgress(e Egress)
+
+	// Freeze stops every process in it until Thaw; their memory stays as it is. What is
+	// connected through Dial and Egress must have been closed before. It is idempotent,
+	// and Close ends a frozen sandbox as any other. If it fails nothing stays stopped.
+	Freeze(ctx context.Context) error
+	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
+	Thaw(ctx context.Context) error
+	// Save copies the files that were written in a frozen sandbox to dir, an empty
+	// directory of this user with mode 0700, and syncs them to the disk. What it
+	// writes there is for [SandboxOptions].Files only.
+	Save(ctx context.Context, dir string) error
+	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 if that is
+	// not known.
+	Memory() int64
 }
 
 // SandboxOptions configure [Engine.NewSandbox].
@@ -48,4 +62,7 @@ type SandboxOptions struct {
 	// Egress connects the sandbox to the outside; nil means that there is no egress
 	// path, and that none can be set later.
 	Egress Egress
+	// Files is a directory that [Sandbox].Save filled: the sandbox begins with those
+	// files. "": with none. It is only read, and only during the start.
+	Files string
 }

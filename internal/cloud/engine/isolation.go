@@ -86,6 +86,8 @@ type Report struct {
 	CPU       string
 	Processes string
 	Disk      string
+	// Pause is what stops the processes of a paused sandbox.
+	Pause string
 	// Egress is how connections leave a sandbox: [EgressTransparent], or the reason
 	// why only programs that use the proxy reach the network.
 	Egress string

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"strings"
@@ -65,6 +66,7 @@ type Spec struct {
 	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
 	Egress       *network.Rules    // what it may reach
+	Files        string            // directory of saved files that it begins with; "": none
 }
 
 // An Instance is a running sandbox.
@@ -76,6 +78,19 @@ type Instance interface {
 	// SetEgress changes what the sandbox may reach from now on, and cuts its open
 	// connections. It does not block.
 	SetEgress(rules *network.Rules)
+
+	// Pause ends every connection into the sandbox and stops its processes; their
+	// memory stays. If it fails the sandbox runs on. Resume is its reverse. Both are
+	// idempotent, and Close ends a paused sandbox as any other.
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+	// Save copies what was written in a paused sandbox to dir, an empty directory, and
+	// syncs it. A Spec's Files may name it then.
+	Save(ctx context.Context, dir string) error
+	// Memory returns the bytes of memory that it uses; 0 if that is not known.
+	Memory() int64
+	// Healthy returns an error if the sandbox's envd does not answer.
+	Healthy(ctx context.Context) error
 }
 
 // spec returns the record of a requested sandbox, and the spec to launch it with.

@@ -119,3 +119,18 @@ func (f *Fake) Rules() *network.Rules {
 	defer f.mu.Unlock()
 	return f.rules
 }
+
+// Pause, Resume, Save, Memory and Healthy do nothing.
+func (f *Fake) Pause(context.Context) error { return nil }
+
+// Resume does nothing.
+func (f *Fake) Resume(context.Context) error { return nil }
+
+// Save does nothing.
+func (f *Fake) Save(context.Context, string) error { return nil }
+
+// Memory returns 0.
+func (f *Fake) Memory() int64 { return 0 }
+
+// Healthy does nothing.
+func (f *Fake) Healthy(context.Context) error { return nil }
