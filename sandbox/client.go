@@ -156,7 +156,7 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 		return nil, err
 	}
 	defer c.pending.Done()
-	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.life())
+	sb, err := c.api.Sandboxes.Connect(ctx, id, &api.ConnectParams{Lifetime: cfg.life()})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: connect: %w", missing(id, err))
 	}
