@@ -35,8 +35,8 @@ func hostile(t *testing.T, dir, outside string) {
 	// Deeper than a path can be long and than a process may have files open.
 	deep := filepath.Join(dir, "deep")
 	err = errors.Join(err, os.Mkdir(deep, 0o700))
-	for range 5000 {
-		err = errors.Join(err, os.Mkdir(deep+"er", 0o700), os.Rename(deep, filepath.Join(deep+"er", "d")), os.Rename(deep+"er", deep))
+	for range 1500 {
+		err = errors.Join(err, os.Mkdir(deep+"er", 0o700), os.Rename(deep, filepath.Join(deep+"er", "deeper")), os.Rename(deep+"er", deep))
 	}
 	if err = errors.Join(err, os.Chmod(deep, 0o500)); err != nil {
 		t.Fatal(err)

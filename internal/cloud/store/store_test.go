@@ -162,10 +162,14 @@ func TestStore(t *testing.T) {
 			}
 		}
 		wantFiles(t, s)
+		put(t, s, Sandboxes, "d", "", fill(t, s, "left"))
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) == durable {
+			t.Errorf("after Close: got %v, durable: %v", err, durable)
 		}
 		if _, err := s.Records(Sandboxes); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: got %v, want ErrClosed", err)
