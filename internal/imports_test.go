@@ -98,7 +98,8 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/tlsdoor internal/privatedir internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor internal/privatedir" +
+		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
