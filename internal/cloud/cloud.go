@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -64,6 +66,7 @@ type Cloud struct {
 	python    *pyenv.Env
 	dialer    *network.Dialer
 	engine    engine.Engine
+	store     *store.Store
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -141,12 +144,15 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
-	c.sandboxes = lifecycle.New(lifecycle.Options{MaxSandboxes: o.MaxSandboxes, Launch: c.launch, Logger: o.Logger})
+	c.store = store.Temporary(filepath.Join(dir, "store"))
+	c.sandboxes = lifecycle.New(lifecycle.Options{
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
+	})
 	api := control.New(control.Options{
 		Key: o.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -174,7 +180,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.Close(), os.RemoveAll(dir))
+	return errors.Join(err, c.engine.Close(), c.store.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https
