@@ -141,7 +141,7 @@ var imports = map[string]string{
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
-	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
