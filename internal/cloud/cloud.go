@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,7 +144,6 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
-	c.store = store.Temporary(filepath.Join(dir, "store"))
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
 	})
