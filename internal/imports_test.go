@@ -36,9 +36,10 @@ var imports = map[string]string{
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
-	"cli": "api cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
+	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":               "cli",
+	"cli/internal/cmd/apikey":  "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
