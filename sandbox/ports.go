@@ -73,7 +73,11 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	to := portClient{sb, t.port}
 	to.callerHeader(out.Header)
+	slept := sb.asleep.is()
 	response, err := to.answer(sb.client.http.Transport.RoundTrip(out))
+	if err == nil && slept {
+		sb.asleep.end()
+	}
 	if err != nil {
 		defer end()
 		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
@@ -151,6 +155,7 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	}
 	to := portClient{sb, port}
 	to.callerHeader(all)
+	slept := sb.asleep.is()
 	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
 	if err != nil {
 		if response != nil && response.StatusCode == http.StatusBadGateway {
@@ -161,6 +166,9 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 			}
 		}
 		return nil, response, sb.failed(ctx, fmt.Sprintf("open a websocket on port %d", port), err)
+	}
+	if slept {
+		sb.asleep.end()
 	}
 	return conn, response, nil
 }
