@@ -149,7 +149,7 @@ func running(pid uint32, out string) func(context.Context, *process.StartRequest
 	}
 }
 
-// arrival tells that output has arrived.
+// arrival is sent to when output arrives.
 type arrival chan struct{}
 
 func (a arrival) Write(p []byte) (int, error) {
