@@ -58,8 +58,8 @@ func Size(bytes int64) string {
 
 // ReadState returns what a state directory keeps, whether or not a local cloud uses it.
 // Where none does, it removes what one that was killed has left half done.
-func ReadState(ctx context.Context, dir string) (State, error) {
-	state := State{Dir: dir}
+func ReadState(ctx context.Context, dir string) (state State, err error) {
+	state.Dir = dir
 	s, err := openState(ctx, dir)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
 		state.InUse = conflict.InUse
@@ -67,7 +67,7 @@ func ReadState(ctx context.Context, dir string) (State, error) {
 		return state, err
 	} else {
 		state.Notes = s.Notes()
-		defer s.Close()
+		defer func() { err = errors.Join(err, s.Close()) }()
 	}
 	files, err := store.Survey(ctx, dir)
 	for _, f := range files {
