@@ -76,8 +76,17 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	return state, err
 }
 
-// RemoveKept removes a sandbox from a state directory that no process uses. An error for
-// one that is not there is fs.ErrNotExist.
+// NotKeptError is the error for a sandbox that a state directory does not keep.
+type NotKeptError struct{ Dir, ID string }
+
+func (e *NotKeptError) Error() string {
+	return "no paused sandbox " + e.ID + " is kept in " + e.Dir
+}
+
+func (e *NotKeptError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// RemoveKept removes a sandbox from a state directory that no process uses. For one that
+// is not there it returns a [NotKeptError].
 func RemoveKept(ctx context.Context, dir, id string) (err error) {
 	s, err := openState(ctx, dir)
 	if err != nil {
@@ -86,14 +95,9 @@ func RemoveKept(ctx context.Context, dir, id string) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	all, err := s.Records(store.Sandboxes)
 	if !slices.ContainsFunc(all, func(r store.Record) bool { return r.ID == id }) {
-		return errors.Join(err, NotKept(dir, id))
+		return errors.Join(err, &NotKeptError{dir, id})
 	}
 	return s.Delete(store.Sandboxes, id)
-}
-
-// NotKept is the error for a sandbox that a state directory does not keep.
-func NotKept(dir, id string) error {
-	return fmt.Errorf("no paused sandbox %s is kept in %s: %w", id, dir, fs.ErrNotExist)
 }
 
 func openState(ctx context.Context, dir string) (*store.Store, error) {

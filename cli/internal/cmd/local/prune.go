@@ -175,7 +175,7 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 	}
 	k.remove = func(ctx context.Context, id string) error {
 		if !slices.ContainsFunc(k.kept, func(v localcloud.Kept) bool { return v.ID == id }) {
-			return localcloud.NotKept(k.dir, id)
+			return &localcloud.NotKeptError{Dir: k.dir, ID: id}
 		}
 		return client.Kill(ctx, id)
 	}

@@ -6,7 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,6 +134,47 @@ func TestPrune(t *testing.T) {
 	}
 	if _, text, err := prune(t.Context(), "", &pruneOptions{State: dir, All: true}); err != nil || !strings.Contains(text, "No paused sandboxes in ") {
 		t.Errorf("nothing: got %q and error %v", text, err)
+	}
+}
+
+// Where a cloud runs it is asked, and only what is paused there can be removed.
+func TestPruneRunning(t *testing.T) {
+	t.Parallel()
+	dir := keep(t, "paused", "resumed")
+	s, err := store.Open(t.Context(), dir) // as the cloud does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var killed []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodDelete:
+			killed = append(killed, r.URL.Path)
+			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Query().Get("state") == "paused":
+			fmt.Fprint(w, `[{"sandboxID":"paused","state":"paused","endAt":"2026-11-22T10:00:00Z"}]`)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	defer server.Close()
+	k, err := runningKeeper(t.Context(), localcloud.Record{URL: server.URL, Key: "e2b_" + strings.Repeat("0", 40), State: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	if len(k.kept) != 1 || k.kept[0].ID != "paused" || k.kept[0].Bytes < 1<<20 {
+		t.Errorf("got %+v, want the paused one with the size of its files", k.kept)
+	}
+	if want := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC); !k.kept[0].Saved.Equal(want) {
+		t.Errorf("got %v, want the time of the pause, %v", k.kept[0].Saved, want)
+	}
+	if err := k.remove(t.Context(), "resumed"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that runs: got error %v, want it to be left alone", err)
+	}
+	if err := k.remove(t.Context(), "paused"); err != nil || strings.Join(killed, " ") != "/sandboxes/paused" {
+		t.Errorf("got error %v and %q, want the paused one to be killed", err, killed)
 	}
 }
 
