@@ -54,7 +54,7 @@ func TestRaces(t *testing.T) {
 				_ = s.Kill(id)
 			}
 			synctest.Wait()
-			if left := s.List(); len(left) != 0 {
+			if left := s.List(everything); len(left) != 0 {
 				t.Fatalf("%+v are left, want none", left)
 			}
 			for _, id := range ids {

@@ -223,7 +223,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 	v.end(t)
 	next := serve(t, dir)
-	if all := next.List(); len(all) != 1 || all[0].ID != good {
+	if all := next.List(everything); len(all) != 1 || all[0].ID != good {
 		t.Errorf("listed %+v, want only %s", all, good)
 	}
 	for i := range len(values) + 1 {
