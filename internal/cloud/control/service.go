@@ -36,7 +36,7 @@ type Options struct {
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
-	Store       *store.Store // the caller closes it when no request comes any more
+	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
 }
