@@ -46,7 +46,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   2     usage: unknown flag, bad value, missing argument, confirmation needed
   3     not found: sandbox, template, file
   4     no key, or the key is refused
-  5     conflict or wrong state: the sandbox is gone, a local cloud already runs
+  5     conflict or wrong state: the sandbox is gone or paused already, a local
+        cloud already runs
   6     rate limit or quota
   7     time limit of this command reached
   8     partial: at least one of several targets failed
@@ -78,8 +79,14 @@ func ownExitCode(e *cmdutil.OwnError) int {
 	if !e.Running || !errors.Is(e.Err, sandbox.ErrGone) {
 		return exitRemoteOwn
 	}
-	if gone, ok := errors.AsType[*sandbox.GoneError](e.Err); ok && gone.State == sandbox.GoneExpired {
+	gone, _ := errors.AsType[*sandbox.GoneError](e.Err)
+	switch {
+	case gone == nil:
+		return exitRemoteKilled
+	case gone.State == sandbox.GoneExpired:
 		return exitRemoteTimeout
+	case gone.State == sandbox.GonePaused: // the command may go on
+		return exitRemoteOwn
 	}
 	return exitRemoteKilled
 }
@@ -133,6 +140,12 @@ func isUnknownUser(err error) bool {
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
 }
 
+// ofKey reports whether an answer is about an API key.
+func ofKey(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && strings.HasPrefix(e.Path, "/api-keys")
+}
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -151,6 +164,9 @@ func classify(err error) class {
 	} else if ok && ofSandbox(e) && errors.Is(e, api.ErrUnauthorized) {
 		return class{code: "unauthorized", exit: exitUnauthorized}
 	}
+	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State == sandbox.GonePaused {
+		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume " + cmdutil.Printable(gone.ID) + " to continue it."}
+	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
 		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox; for others name a template that has them (--template)."}
@@ -164,6 +180,8 @@ func classify(err error) class {
 		return class{code: "forbidden", exit: exitUnauthorized}
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
+	case errors.Is(err, api.ErrNotFound) && ofKey(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):

@@ -38,6 +38,7 @@ type service struct {
 	created   int
 	askedOnce sync.Once
 	killed    []string
+	keyName   string
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
 	killAsked chan struct{} // closed by the first kill of an immortal sandbox
@@ -57,6 +58,13 @@ type fakeSandbox struct {
 	Envd       string            `json:"envdVersion"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Envs       map[string]string `json:"-"`
+	PauseMode  string            `json:"pauseMode,omitempty"`
+	Lifecycle  *fakeLifecycle    `json:"lifecycle,omitempty"`
+}
+
+type fakeLifecycle struct {
+	OnTimeout  string `json:"onTimeout"`
+	AutoResume bool   `json:"autoResume"`
 }
 
 type fakeProcess struct {
@@ -79,6 +87,9 @@ func newService(t testing.TB) *service {
 	}
 	mux.HandleFunc("GET /sandboxes/{id}", s.sandbox((*service).get))
 	mux.HandleFunc("DELETE /sandboxes/{id}", s.sandbox((*service).kill))
+	mux.HandleFunc("/api-keys", s.keys)
+	mux.HandleFunc("/api-keys/{id}", s.keys)
+	mux.HandleFunc("POST /sandboxes/{id}/pause", s.sandbox((*service).pause))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	control := s.authenticate(mux)
@@ -143,6 +154,9 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		Timeout    int               `json:"timeout"`
 		Metadata   map[string]string `json:"metadata"`
 		EnvVars    map[string]string `json:"envVars"`
+		AutoPause  *bool             `json:"autoPause"`
+		Memory     *bool             `json:"autoPauseMemory"`
+		AutoResume struct{ Enabled bool }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		problem(w, http.StatusBadRequest, err.Error())
@@ -176,18 +190,28 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		EndAt:    time.Date(2026, 11, 21, 10, 0, s.created+request.Timeout, 0, time.UTC),
 		CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024, Envd: "0.6.13", Metadata: request.Metadata, Envs: request.EnvVars,
 	}
+	if request.AutoPause != nil {
+		sb.Lifecycle = &fakeLifecycle{OnTimeout: "kill", AutoResume: request.AutoResume.Enabled}
+		if *request.AutoPause {
+			sb.Lifecycle.OnTimeout = "pause"
+		}
+		if request.Memory != nil {
+			sb.Lifecycle.OnTimeout += fmt.Sprintf(" (memory %v)", *request.Memory)
+		}
+	}
 	s.sandboxes[sb.ID] = sb
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(sb)
 }
 
-func (s *service) list(w http.ResponseWriter, _ *http.Request) {
+func (s *service) list(w http.ResponseWriter, r *http.Request) {
+	states := r.URL.Query().Get("state")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []*fakeSandbox{}
 	for i := s.created; i > 0; i-- {
-		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil {
+		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil && (states == "" || strings.Contains(states, sb.State)) {
 			all = append(all, sb)
 		}
 	}
@@ -211,8 +235,81 @@ func (s *service) get(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
 	_ = json.NewEncoder(w).Encode(sb)
 }
 
-func (s *service) connect(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
+func (s *service) connect(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {
+	var request struct {
+		Timeout int
+		Memory  *bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case sb.Alias == "wedged" && request.Memory == nil:
+		w.WriteHeader(http.StatusConflict)
+		fmt.Fprintf(w, `{"code":409,"message":"its agent did not answer","error_code":"sandbox_snapshot_guest_agent_unresponsive"}`)
+		return
+	case sb.State == "paused":
+		sb.State, sb.PauseMode = "running", ""
+		sb.EndAt = sb.StartedAt.Add(time.Duration(request.Timeout) * time.Second)
+		w.WriteHeader(http.StatusCreated)
+	}
 	_ = json.NewEncoder(w).Encode(sb)
+}
+
+// keys knows one key, "k1", unless it was deleted.
+func (s *service) keys(w http.ResponseWriter, r *http.Request) {
+	const key = `{"id":"k1","name":%q,"createdAt":"2026-11-21T10:00:00Z","mask":{"prefix":"e2b_","valueLength":40,"maskedValuePrefix":"12","maskedValueSuffix":"cdef"}%s}`
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var request struct{ Name string }
+	_ = json.NewDecoder(r.Body).Decode(&request) // only some have a body
+	id := r.PathValue("id")
+	switch {
+	case id != "" && (id != "k1" || s.keyName == ""):
+		problem(w, http.StatusNotFound, "no such key")
+	case r.Method == http.MethodPatch:
+		s.keyName = request.Name
+	case r.Method == http.MethodDelete:
+		s.keyName = ""
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodPost:
+		s.keyName = request.Name
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, key, s.keyName, `,"key":"e2b_12ffcdef"`)
+	case s.keyName == "":
+		_, _ = io.WriteString(w, "[]")
+	default:
+		fmt.Fprintf(w, "["+key+"]", s.keyName, `,"lastUsed":"2026-11-21T11:00:00Z"`)
+	}
+}
+
+func (s *service) pause(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {
+	var request struct {
+		Memory              *bool
+		RequireHealthyGuest bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case sb.State == "paused":
+		problem(w, http.StatusConflict, fmt.Sprintf("sandbox %q is already paused", sb.ID))
+		return
+	case request.RequireHealthyGuest && sb.Alias == "wedged":
+		problem(w, http.StatusServiceUnavailable, "its agent does not answer")
+		return
+	}
+	sb.State, sb.PauseMode = "paused", "full"
+	if request.Memory != nil && !*request.Memory {
+		sb.PauseMode = "filesystem"
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {

@@ -14,6 +14,11 @@ type lease struct {
 	sb     *Sandbox
 	length time.Duration // 0: the sandbox has no lease
 
+	// A sandbox that is paused when its lifetime is over is left to that, unless
+	// WithLease asked for more. A handle that connected has to ask whether it is one:
+	// these two belong to the goroutine that renews.
+	unsure, unwanted bool
+
 	mu    sync.Mutex
 	stop  func() // nil while it is not renewed
 	ended bool
@@ -65,12 +70,19 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 				return
 			case <-timer.C:
 			}
+			if !sb.lease.wanted(ctx) {
+				return
+			}
 			err := sb.renew(ctx, lease)
 			switch {
 			case err == nil:
 				wait = lease / 2
-			case errors.Is(err, api.ErrNotFound):
+			case errors.Is(err, api.ErrNotFound) && !sb.isPaused(ctx):
 				return // it is gone: the next call on it reports that
+			case errors.Is(err, api.ErrNotFound):
+				wait = lease / 2 // whoever resumes it gives it at least that
+			case errors.Is(err, api.ErrConflict):
+				wait = lease / hurry // it is being paused or resumed
 			case ctx.Err() == nil:
 				sb.client.api.Logger().WarnContext(ctx, "the sandbox's lease was not renewed", "sandbox", sb.ID(), "error", err)
 				wait = lease / hurry
@@ -81,6 +93,21 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 		cancel()
 		renewing.Wait()
 	}
+}
+
+// wanted reports whether the lease is to be renewed at all.
+func (l *lease) wanted(ctx context.Context) bool {
+	if l.unsure {
+		ctx, cancel := context.WithTimeout(ctx, l.length/4)
+		defer cancel()
+		info, err := l.sb.client.api.Sandboxes.Get(ctx, l.sb.ID())
+		if err != nil {
+			return true // the renewal finds out what is wrong
+		}
+		l.unsure = false
+		l.unwanted = info.Lifecycle != nil && info.Lifecycle.OnTimeout == OnTimeoutPause
+	}
+	return !l.unwanted
 }
 
 // hurry is how many times per lease a failed renewal is tried again.

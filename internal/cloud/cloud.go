@@ -5,15 +5,12 @@ package cloud
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +44,8 @@ type Options struct {
 	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Domain       string            // name that leads to this machine, without port; "": localhost
 	Authority    string            // private directory that keeps the certificate authority; "": one that ends with the cloud
-	Key          string            // API key; "": a new one
+	State        string            // directory that keeps what outlives the process; "": nothing does
+	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
 	Isolation    engine.Isolation  // "": the best this machine supports
 	Binary       string            // program to start again for the cloud's processes; "": this one
@@ -91,9 +89,6 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Key == "" {
-		o.Key = newKey()
-	}
 	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
 	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -116,6 +111,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
+	if c.store, err = openStore(ctx, o.State, dir); err != nil {
+		return nil, err
+	}
+	undo = append(undo, c.store.Close)
+	c.options.Key = cmp.Or(o.Key, keyOf(c.store))
 	authority, trust, err := newAuthority(o, dir)
 	if err != nil {
 		return nil, err
@@ -145,12 +145,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
-	c.store = store.Temporary(filepath.Join(dir, "store"))
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
 	})
 	api := control.New(control.Options{
-		Key: o.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
+		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
@@ -222,14 +221,6 @@ func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 // sandboxes, which happens when something outside it kills their supervisor.
 // The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.engine.Done() }
-
-// newKey returns a key in the format of the service's keys, which old clients
-// check.
-func newKey() string {
-	var key [20]byte
-	_, _ = rand.Read(key[:]) // never fails
-	return "e2b_" + hex.EncodeToString(key[:])
-}
 
 // handlers counts the HTTP handlers that are running, so that Close can wait
 // for them: closing the HTTP server only cuts their connections.
