@@ -185,12 +185,12 @@ func TestRateLimit(t *testing.T) {
 			}
 		}
 		a.call(t, "GET", "/sandboxes", ``, 200, nil, "X-API-KEY", made.Key)
-		time.Sleep(time.Second) // as it was told
+		<-time.After(time.Second) // as it was told
 		for range 2 {
 			a.call(t, "GET", "/sandboxes", ``, 200, nil, key...)
 		}
 		a.call(t, "GET", "/sandboxes", ``, 429, nil, key...)
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		for range 3 {
 			a.call(t, "GET", "/sandboxes", ``, 200, nil, key...)
 		}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -252,7 +252,7 @@ func TestCloseDuringTransitions(t *testing.T) {
 	paused := make(chan error, 1)
 	go func() { paused <- v.Pause(t.Context(), ids[1], lifecycle.PauseOptions{}) }()
 	for v.get(t, ids[1]).State == lifecycle.Running {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- v.Close() }()
