@@ -99,7 +99,8 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/tlsdoor internal/privatedir internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor internal/privatedir" +
+		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
@@ -109,7 +110,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/guest": "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
-		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/place" +
+		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
+		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
 		" internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
@@ -118,6 +120,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
 	"internal/cloud/engine/room/hello":      "",
+	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan" +
@@ -141,7 +144,7 @@ var imports = map[string]string{
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
-	"internal/cloud/lifecycle":               "internal/clip internal/cloud/network",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",

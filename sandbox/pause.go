@@ -153,7 +153,10 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	defer end()
 	sb.lease.pause() // no renewal may arrive in the middle of it
 	defer sb.lease.start(sb.lease.length / 2)
-	if err := sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p); err != nil {
+	settle := sb.asleep.begin()
+	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p)
+	settle(err == nil)
+	if err != nil {
 		return sb.failed(ctx, "pause", missing(sb.ID(), err))
 	}
 	return nil
@@ -187,6 +190,7 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	if _, err := sb.client.api.Sandboxes.Connect(ctx, sb.ID(), &api.ConnectParams{Lifetime: life, Reboot: p.Reboot}); err != nil {
 		return unresponsive(sb.failed(ctx, "resume", missing(sb.ID(), err)))
 	}
+	sb.asleep.end()
 	sb.extended(life)
 	return nil
 }
