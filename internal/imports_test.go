@@ -104,7 +104,7 @@ var imports = map[string]string{
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/protocol",
+		" internal/cloud/requestlog internal/cloud/store internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",

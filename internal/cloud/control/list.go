@@ -46,7 +46,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("X-Total-Running", strconv.Itoa(running(found)))
 	}
 	if q.after != nil {
-		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb lifecycle.Sandbox, c cursor) int {
+		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb *lifecycle.Sandbox, c cursor) int {
 			if compare := q.compare(sb, c); compare != 0 {
 				return compare
 			}
@@ -76,15 +76,15 @@ func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
+func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	answer := make([]listed, len(found))
 	for i, sb := range found {
-		answer[i] = s.listed(sb)
+		answer[i] = s.listed(*sb)
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func running(found []lifecycle.Sandbox) int {
+func running(found []*lifecycle.Sandbox) int {
 	n := 0
 	for _, sb := range found {
 		if sb.State == lifecycle.Running {
@@ -95,16 +95,16 @@ func running(found []lifecycle.Sandbox) int {
 }
 
 // matching returns the sandboxes that match a query, in the query's order.
-func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
+func (s *Service) matching(q *listQuery) []*lifecycle.Sandbox {
 	if q.nothing {
 		return nil
 	}
-	all := slices.DeleteFunc(s.sandboxes.List(), func(sb lifecycle.Sandbox) bool { return !q.matches(sb) })
-	slices.SortFunc(all, func(a, b lifecycle.Sandbox) int { return q.compare(a, cursorOf(b)) })
-	return all
+	found := s.sandboxes.List(q.matches)
+	slices.SortFunc(found, func(a, b *lifecycle.Sandbox) int { return q.compare(a, cursorOf(b)) })
+	return found
 }
 
-func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
+func (q *listQuery) matches(sb *lifecycle.Sandbox) bool {
 	if runs := sb.State == lifecycle.Running; runs && !q.running || !runs && !q.paused {
 		return false
 	}
@@ -118,7 +118,7 @@ func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
 
 // compare orders by start time, newest first, then by id; ascending is the
 // exact reverse.
-func (q *listQuery) compare(sb lifecycle.Sandbox, c cursor) int {
+func (q *listQuery) compare(sb *lifecycle.Sandbox, c cursor) int {
 	order := cmp.Or(c.startedAt.Compare(sb.StartedAt), strings.Compare(sb.ID, c.id))
 	if q.ascending {
 		return -order
@@ -194,7 +194,7 @@ const (
 	cursorAscending = "__asc"
 )
 
-func cursorOf(sb lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
+func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
 
 func (c cursor) encode(ascending bool) string {
 	text := c.startedAt.Format(time.RFC3339Nano) + cursorSeparator + c.id

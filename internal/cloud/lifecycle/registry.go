@@ -166,17 +166,19 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 	return sb, err
 }
 
-// List returns the records of all sandboxes, in no particular order.
-func (r *Registry) List() []Sandbox {
+// List returns the records of all sandboxes that match, in no particular order. match
+// must be quick, and must not use the registry.
+func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]Sandbox, 0, len(r.records))
+	var found []*Sandbox
 	for _, rec := range r.records {
-		if table[onGet][rec.State] == act {
-			all = append(all, rec.Sandbox)
+		if table[onGet][rec.State] == act && match(&rec.Sandbox) {
+			sb := rec.Sandbox
+			found = append(found, &sb)
 		}
 	}
-	return all
+	return found
 }
 
 // Kill ends a sandbox in whatever state, and removes what is kept of it; when it

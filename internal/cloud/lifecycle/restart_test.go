@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -223,7 +223,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 	v.end(t)
 	next := serve(t, dir)
-	if all := next.List(); len(all) != 1 || all[0].ID != good {
+	if all := next.List(everything); len(all) != 1 || all[0].ID != good {
 		t.Errorf("listed %+v, want only %s", all, good)
 	}
 	for i := range len(values) + 1 {
@@ -252,7 +252,7 @@ func TestCloseDuringTransitions(t *testing.T) {
 	paused := make(chan error, 1)
 	go func() { paused <- v.Pause(t.Context(), ids[1], lifecycle.PauseOptions{}) }()
 	for v.get(t, ids[1]).State == lifecycle.Running {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- v.Close() }()
