@@ -139,7 +139,7 @@ func failed(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: "sandbox_save_failed",
-			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before",
+			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
 		}
 	}
 	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
