@@ -136,6 +136,9 @@ func noRoom(err error) *apiError {
 
 // failed returns the answer for what the machine could not do.
 func failed(err error) *apiError {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + bounded(err.Error())}
+	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: "sandbox_save_failed",
