@@ -140,6 +140,7 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 		}
 	default:
 	}
+	c.process.await(ctx, c.waiting)
 	return c.process.act(ctx, what, do)
 }
 

@@ -185,11 +185,13 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 		p = &ResumeParams{}
 	}
 	life := cmp.Or(p.Lifetime, sb.life)
+	answered := sb.asleep.asking()
 	sb.lease.pause()
 	defer sb.lease.start(sb.lease.length / 2)
 	if _, err := sb.client.api.Sandboxes.Connect(ctx, sb.ID(), &api.ConnectParams{Lifetime: life, Reboot: p.Reboot}); err != nil {
 		return unresponsive(sb.failed(ctx, "resume", missing(sb.ID(), err)))
 	}
+	answered()
 	sb.asleep.end()
 	sb.extended(life)
 	return nil

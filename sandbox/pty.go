@@ -110,6 +110,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	t := &Terminal{process: a, own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
 	t.backlog.take() // output that is not read must wait
 	t.write = func(data []byte) (n int, err error) {
+		a.await(life, t.waiting)
 		err = a.act(life, "write to", func(ctx context.Context) error {
 			n, err = a.input(ctx, data, ptyInput)
 			return err

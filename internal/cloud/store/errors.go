@@ -16,11 +16,15 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	by := "another process"
-	if e.PID != 0 {
-		by = fmt.Sprintf("process %d", e.PID)
+	return "the state directory " + e.Dir + " is " + e.By() + ": end that local cloud (e2bctl local down), or use another directory"
+}
+
+// By says which process it is.
+func (e *InUseError) By() string {
+	if e.PID == 0 {
+		return "in use by another process"
 	}
-	return "in use by " + by + ": end that local cloud (e2bctl local down), or use another directory"
+	return fmt.Sprintf("in use by process %d", e.PID)
 }
 
 var (

@@ -65,10 +65,13 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{dir: dir, durable: true}
-	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the state directory %s: %w", dir, explain(err)), s.Close())
+	if err = s.open(ctx); err == nil {
+		return s, nil
 	}
-	return s, nil
+	if _, ok := errors.AsType[*InUseError](err); !ok {
+		err = fmt.Errorf("the state directory %s: %w", dir, explain(err))
+	}
+	return nil, errors.Join(err, s.Close())
 }
 
 func (s *Store) open(ctx context.Context) (err error) {
