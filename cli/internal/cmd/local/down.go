@@ -23,9 +23,9 @@ func newCmdDown(f *cmdutil.Factory) *cobra.Command {
 		Short: "End the local cloud and every sandbox in it",
 		Long: `End the running local cloud of this user, and wait until it has ended. Paused
 sandboxes are kept in its state directory, and those that pause when their time is
-over (autoPause) are paused; all others end with it. What is kept is said: the next
-local cloud on the same directory has it again, and e2bctl local prune removes it. If
-none is running, that is not an error.`,
+over (autoPause) are paused. All others end with it; one that was paused before is kept
+as it was then. What is kept is said: the next local cloud on the same directory has it
+again, and e2bctl local prune removes it. If none is running, that is not an error.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return downRun(cmd.Context(), &downOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
