@@ -53,6 +53,7 @@ type attachment struct {
 	mu       sync.Mutex
 	stream   context.CancelFunc
 	left     bool          // cancel was called
+	gone     bool          // its pid is no longer that of the process
 	inputErr error         // why its input is not what was sent
 	away     chan struct{} // closed when a stream that a pause cut off is open again, or never will be; nil otherwise
 }

@@ -132,6 +132,9 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 // [PTY.Connect]. Its output must be read: a program stops as soon as the buffers
 // of a terminal that is not read are full. All methods are safe for concurrent
 // use; concurrent Reads each receive a different part.
+//
+// If the sandbox is paused, the terminal goes on with it, as a [Command] does: Read,
+// Write and Wait connect to it again. What it showed in between is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]

@@ -37,13 +37,13 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 		if !was {
 			return nil, err
 		}
-		a.setAway(true)
+		a.setAway(true, false)
 		_ = a.events.Close()
 		if is {
 			waiting.await(life, runs)
 		}
 		err = a.rejoin(life)
-		a.setAway(false)
+		a.setAway(false, errors.Is(err, errReplaced) || connect.CodeOf(err) == connect.CodeNotFound)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
 		}
@@ -79,6 +79,9 @@ func (a *attachment) rejoin(life context.Context) error {
 	}
 }
 
+// errReplaced: the process is gone, and its pid is that of another one.
+var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
+
 // same checks that the pid is still that of the process: if the sandbox was started anew
 // from its files, it belongs to another one, or to none. Of a process that this handle
 // did not start nothing is known to compare.
@@ -92,7 +95,7 @@ func (a *attachment) same(ctx context.Context) error {
 	}
 	for _, p := range list {
 		if p.PID == int(a.pid) && (p.Cmd != a.config.GetCmd() || !slices.Equal(p.Args, a.config.GetArgs())) {
-			return fmt.Errorf("the sandbox was started anew, and process %d is another one", a.pid)
+			return errReplaced
 		}
 	}
 	return nil // or it has ended, and its last event is about to come
@@ -111,10 +114,12 @@ func (a *attachment) take(next *attachment) {
 	}
 }
 
-// setAway says whether a pause cut off the stream, and it has not been opened again.
-func (a *attachment) setAway(away bool) {
+// setAway says whether a pause cut off the stream, and it has not been opened again; and
+// whether that turned out to be impossible because the process is gone.
+func (a *attachment) setAway(away, gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.gone = gone
 	switch {
 	case away:
 		a.away = make(chan struct{})

@@ -93,9 +93,12 @@ func RemoveKept(ctx context.Context, dir, id string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	all, err := s.Records(store.Sandboxes)
-	if !slices.ContainsFunc(all, func(r store.Record) bool { return r.ID == id }) {
-		return errors.Join(err, &NotKeptError{dir, id})
+	files, err := store.Survey(ctx, dir) // also of records that cannot be read
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(files, func(f store.Kept) bool { return f.ID == id }) {
+		return &NotKeptError{dir, id}
 	}
 	return s.Delete(store.Sandboxes, id)
 }

@@ -27,7 +27,9 @@ type Options struct {
 	// the bytes that they keep in all. 0: DefaultMaxFrozen, and any number of bytes.
 	MaxFrozen       int
 	MaxFrozenMemory int64
-	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept.
+	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it a
+	// pause that is asked for is refused, and one at the end of a lifetime fails, so that
+	// the sandbox lives on for some minutes and then ends.
 	MaxKept int
 	Logger  *slog.Logger // nil: no log
 

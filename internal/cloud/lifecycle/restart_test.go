@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
@@ -265,6 +266,56 @@ func TestCloseDuringTransitions(t *testing.T) {
 		if sb := next.get(t, id); sb.State != lifecycle.Paused {
 			t.Errorf("%s is %v, want it paused", id, sb.State)
 		}
+	}
+	next.end(t)
+}
+
+// A store that fails keeps nobody from going on: what was to be paused runs, and what was
+// to be killed can be killed later.
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	runs, paused := v.create(t), v.create(t)
+	pauseFull(t, v, paused)
+	v.crash(t)
+	for _, o := range []lifecycle.PauseOptions{{}, {DropMemory: true}} {
+		_, failed := errors.AsType[*lifecycle.SaveError](v.Pause(t.Context(), runs, o))
+		if sb := v.get(t, runs); !failed || sb.State != lifecycle.Running || v.fakes.Fake(runs).Paused() {
+			t.Errorf("%+v: failed: %v, then it is %v, want a SaveError and a sandbox that runs", o, failed, sb.State)
+		}
+	}
+	err := v.Kill(paused)
+	if sb := v.get(t, paused); !errors.Is(err, store.ErrClosed) || sb.State != lifecycle.Paused || sb.Memory {
+		t.Errorf("killed with %v, then it is %+v, want ErrClosed, and a sandbox that is paused without its memory", err, sb)
+	}
+	if _, _, err := v.Connect(t.Context(), runs, day); err != nil {
+		t.Error(err)
+	}
+	if err := v.Kill(runs); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clock that was set back between two servers harms nothing: lifetimes count from the
+// resume.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	id := v.create(t, autoPause)
+	v.Advance(365 * 24 * time.Hour)
+	if sb := v.get(t, id); sb.State != lifecycle.Paused {
+		t.Fatalf("it is %v, want it paused", sb.State)
+	}
+	v.end(t)
+	next := serve(t, dir)
+	if sb := next.get(t, id); time.Until(sb.EndAt) < 300*24*time.Hour {
+		t.Errorf("paused at %v, want about a year from now", sb.EndAt)
+	}
+	sb, _, err := next.Connect(t.Context(), id, day)
+	if left := time.Until(sb.EndAt).Round(time.Minute); err != nil || left != time.Hour {
+		t.Errorf("resumed for %v, %v, want an hour", left, err)
 	}
 	next.end(t)
 }

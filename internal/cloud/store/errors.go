@@ -39,6 +39,7 @@ var remedies = []struct {
 }{
 	{syscall.ENOSPC, "the disk is full: free space, or remove paused sandboxes (e2bctl local prune)"},
 	{syscall.EDQUOT, "the quota of the disk is used up: free space, or remove paused sandboxes (e2bctl local prune)"},
+	{syscall.ENODEV, "the file system cannot map files into memory: use a directory on a local disk"},
 	{syscall.EROFS, "the file system is read-only: use another directory"},
 	{fs.ErrPermission, "use a directory that this user can write to"},
 	{bolterrors.ErrTimeout, "another program has the database open: end it, or use another directory"},
