@@ -223,6 +223,40 @@ func TestFreezeChain(t *testing.T) {
 	})
 }
 
+// TestFreezeBomb: a sandbox full of processes that all start others is frozen, and ends
+// while it is.
+func TestFreezeBomb(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
+		if s.room.level != engine.Full {
+			t.Skip("its processes are not limited on every machine")
+		}
+		background(t, s, "exec python3 -c '"+bomb+"'")
+		envd, err := pidOf(s.pidfd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the sandbox is full", func() bool {
+			pids, err := members{Sandbox: s, envd: envd}.List()
+			return err == nil && len(pids) > 800
+		})
+		freeze(t, s)
+		isStill(t, s)
+		thaw(t, s)
+		freeze(t, s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+const bomb = `
+import os
+while True:
+    try: os.fork()
+    except OSError: pass
+`
+
 // TestFreezeAndClose: a frozen sandbox ends at once, also while it is being frozen.
 func TestFreezeAndClose(t *testing.T) {
 	t.Parallel()
