@@ -109,7 +109,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("after the restart it is %v, want paused with what it had: %v", info, told)
 			}
 			again := after.resumed(t, sb.ID())
-			if got, want := run(t, again, "cat deep/link; echo $GREETING; "+sleepers+""), "kept\nhello\n0\n"; got != want {
+			if got, want := run(t, again, "cat deep/link; echo $GREETING; "+sleepers), "kept\nhello\n0\n"; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if err := again.Kill(t.Context()); err != nil {
