@@ -40,6 +40,10 @@ const (
 type Client struct {
 	// Sandboxes has the calls about sandboxes.
 	Sandboxes *SandboxService
+	// Teams has the calls about teams.
+	Teams *TeamService
+	// Keys has the calls about the team's API keys.
+	Keys *KeyService
 
 	resty     *resty.Client
 	transport http.RoundTripper
@@ -113,7 +117,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
 		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
-	c.Sandboxes = &SandboxService{c}
+	c.Sandboxes, c.Teams, c.Keys = &SandboxService{c}, &TeamService{c}, &KeyService{c}
 	return c, nil
 }
 

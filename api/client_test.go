@@ -658,7 +658,7 @@ func TestConnectTellsWhetherItWoke(t *testing.T) {
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, `{"sandboxID":"i1"}`)
 		})
-		sb, err := c.Sandboxes.Connect(t.Context(), "i1", 0)
+		sb, err := c.Sandboxes.Connect(t.Context(), "i1", nil)
 		if err != nil || sb.Resumed != (status == 201) {
 			t.Errorf("%d: got %+v, %v, want Resumed %v and no error", status, sb, err, status == 201)
 		}

@@ -1,6 +1,6 @@
 // Package api is a typed client for the control plane of an E2B service: it
-// creates, lists, connects to and kills sandboxes. It knows nothing about what
-// runs inside a sandbox; see package sandbox for that.
+// creates, lists, connects to, pauses and kills sandboxes. It knows nothing about
+// what runs inside a sandbox; see package sandbox for that.
 //
 //	client, err := api.NewClient(api.FromEnv())
 //	if err != nil {
@@ -31,8 +31,9 @@
 // context has an earlier deadline, that applies.
 //
 // Idempotent calls are retried up to three times, with backoff or as
-// Retry-After says. Create is retried only when provably nothing was sent, or
-// when the service answers 429, which says that it did nothing.
+// Retry-After says. Create and Pause are retried only when provably nothing was
+// sent, or when the service answers 429 with Retry-After, which says that it did
+// nothing.
 //
 // # Secrets
 //

@@ -68,11 +68,29 @@ type Error struct {
 	RequestID string
 	// RetryAfter is how long the service asks to wait; 0 when it says nothing.
 	RetryAfter time.Duration
+	// Reason is why the sandbox is not there any more; empty when the service does
+	// not say, as E2B's own, or never had it.
+	Reason EndReason
+	// EndedAt is when that sandbox ended; zero when the service does not say.
+	EndedAt time.Time
 
 	waitNamed    bool // the service sent a RetryAfter, even if it is 0
 	routeMissing bool
 	cause        error
 }
+
+// EndReason is why a sandbox ended. A service may use others than the constants
+// here.
+type EndReason string
+
+// Why a sandbox ended.
+const (
+	EndExpired     EndReason = "expired"       // its lifetime was over
+	EndKilled      EndReason = "killed"        // a client killed it
+	EndOutOfMemory EndReason = "out_of_memory" // it used more memory than it may
+	EndDied        EndReason = "died"          // it ended by itself
+	EndServerGone  EndReason = "server_gone"   // what it ran on ended
+)
 
 // NewError returns the error of a call that got no answer.
 func NewError(method, path string, cause error) *Error {
@@ -91,6 +109,12 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	}
 	answer := errorBody(body)
 	e.Code, e.Message = clip.Line(answer.ErrorCode, 64), clip.Line(answer.Message, maxMessage)
+	if status == http.StatusNotFound {
+		reason, _ := answer.Reason.(string)
+		endedAt, _ := answer.EndedAt.(string)
+		e.Reason = EndReason(clip.Line(reason, 64))
+		e.EndedAt, _ = time.Parse(time.RFC3339, endedAt) // zero when it is not a time
+	}
 	e.routeMissing = status == http.StatusMethodNotAllowed ||
 		status == http.StatusNotFound && (answer.Message == "" || string(answer.Code) != "404")
 	if e.Message == "" && !strings.Contains(header.Get("Content-Type"), "html") {
@@ -110,6 +134,8 @@ type answerBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   string          `json:"message"`
 	ErrorCode string          `json:"error_code"`
+	Reason    any             `json:"reason"` // with endedAt, only of our own services: others may mean something else by them
+	EndedAt   any             `json:"endedAt"`
 }
 
 func errorBody(body []byte) (a answerBody) {

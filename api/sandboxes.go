@@ -53,6 +53,22 @@ const (
 	StatePaused  SandboxState = "paused"
 )
 
+// OnTimeout is what happens to a sandbox when its lifetime is over.
+type OnTimeout string
+
+// What happens when a lifetime is over.
+const (
+	OnTimeoutKill  OnTimeout = "kill"
+	OnTimeoutPause OnTimeout = "pause"
+)
+
+// Lifecycle is what Get says about the end of a sandbox's lifetime.
+type Lifecycle struct {
+	OnTimeout OnTimeout `json:"onTimeout"`
+	// AutoResume reports whether a request for the paused sandbox wakes it up.
+	AutoResume bool `json:"autoResume"`
+}
+
 // SandboxInfo describes a sandbox.
 type SandboxInfo struct {
 	ID         string       `json:"sandboxID"`
@@ -70,7 +86,15 @@ type SandboxInfo struct {
 	DiskSizeMB  int               `json:"diskSizeMB"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
+	// EnvdUnresponsiveAtPause reports that envd did not answer when the sandbox was
+	// paused with its memory: only [ConnectParams].Reboot resumes such a sandbox.
+	EnvdUnresponsiveAtPause bool `json:"envdUnresponsiveAtPause"`
 
+	// PauseMode is what the pause kept; set only by Get, and only for a sandbox
+	// whose pause is complete. Older services do not say.
+	PauseMode PauseMode `json:"pauseMode"`
+	// Lifecycle is set only by Get; nil when the service does not say.
+	Lifecycle *Lifecycle `json:"lifecycle"`
 	// AccessToken is set only by Get, and only for a secured sandbox.
 	AccessToken Key `json:"envdAccessToken"`
 	// AllowInternetAccess is set only by Get; nil when it was never set, which
@@ -90,6 +114,16 @@ type CreateParams struct {
 	// Lifetime is how long the sandbox lives, rounded up to whole seconds; 0 means
 	// [DefaultLifetime].
 	Lifetime time.Duration
+	// AutoPause pauses the sandbox when its lifetime is over, instead of killing
+	// it; nil means the service's default, false.
+	AutoPause *bool
+	// AutoPauseMemory says whether that pause keeps the memory; nil means the
+	// service's default, true. It needs AutoPause.
+	AutoPauseMemory *bool
+	// AutoResume makes any request for the paused sandbox wake it up; nil means the
+	// service's default, false. It needs AutoPause, and a pause that keeps the
+	// memory.
+	AutoResume *bool
 	// Metadata has labels that List can filter by.
 	Metadata map[string]string
 	// Envs are environment variables for every process inside.
@@ -113,10 +147,17 @@ type createRequest struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             int64             `json:"timeout"`
 	Secure              bool              `json:"secure,omitempty"`
+	AutoPause           *bool             `json:"autoPause,omitempty"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory,omitempty"`
+	AutoResume          *autoResume       `json:"autoResume,omitempty"`
 	AllowInternetAccess *bool             `json:"allow_internet_access,omitempty"`
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	Network             *createNetwork    `json:"network,omitempty"`
+}
+
+type autoResume struct {
+	Enabled bool `json:"enabled"`
 }
 
 // Create starts a sandbox. It is retried only when provably nothing was sent,
@@ -132,7 +173,11 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	request := createRequest{
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
+		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(),
+	}
+	if p.AutoResume != nil {
+		request.AutoResume = &autoResume{*p.AutoResume}
 	}
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
@@ -145,29 +190,6 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	return sandbox, sandbox.check()
-}
-
-// Connect makes sure that a sandbox is running, waking it up if it is paused,
-// and that it lives for at least lifetime from now; it never shortens its life.
-// A lifetime of 0 means [DefaultLifetime].
-func (s *SandboxService) Connect(ctx context.Context, id string, lifetime time.Duration) (*Sandbox, error) {
-	path, err := sandboxPath(id, "/connect")
-	if err != nil {
-		return nil, err
-	}
-	whole, err := seconds("lifetime", lifetime)
-	if err != nil {
-		return nil, err
-	}
-	sandbox := &Sandbox{}
-	head, err := s.client.generations(func(prefix string) (answer, error) {
-		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + path, body: map[string]int64{"timeout": whole}}, sandbox)
-	})
-	if err != nil {
-		return nil, err
-	}
-	sandbox.Resumed = head.status == http.StatusCreated
 	return sandbox, sandbox.check()
 }
 
@@ -352,8 +374,13 @@ func seconds(what string, d time.Duration) (int64, error) {
 	return whole, nil
 }
 
-// sandboxPath refuses an id that would turn the path into another one.
+// sandboxPath returns the path of a route of a sandbox.
 func sandboxPath(id, route string) (string, error) {
+	return objectPath("/sandboxes/", "sandbox", id, route)
+}
+
+// objectPath refuses an id that would turn the path into another one.
+func objectPath(collection, what, id, route string) (string, error) {
 	for i := range len(id) {
 		if c := id[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 			id = ""
@@ -361,9 +388,9 @@ func sandboxPath(id, route string) (string, error) {
 		}
 	}
 	if id == "" || len(id) > 128 {
-		return "", fmt.Errorf("api: not a sandbox id: %w", ErrInvalidArgument)
+		return "", fmt.Errorf("api: not the id of a %s: %w", what, ErrInvalidArgument)
 	}
-	return "/sandboxes/" + id + route, nil
+	return collection + id + route, nil
 }
 
 // check makes sure that an answer has a usable sandbox id.

@@ -149,6 +149,7 @@ var imports = map[string]string{
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/shortage":   "",
+	"internal/cloud/store":      "",
 	"internal/cloud/survey":     "",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 }

@@ -47,7 +47,11 @@ var withoutContext = map[string]string{
 // withoutParams lists what takes a context and can grow by neither *Params nor
 // options at its end, and why it need not.
 var withoutParams = map[string]string{
-	"api.SandboxService.Connect":     "the API has one field",
+	"api.KeyService.Create":          "the API has one field",
+	"api.KeyService.Delete":          "the API has no field",
+	"api.KeyService.List":            "the API has no field",
+	"api.KeyService.Rename":          "the API has one field",
+	"api.TeamService.List":           "the API has no field",
 	"api.SandboxService.Get":         "the API has no field",
 	"api.SandboxService.Kill":        "as Get",
 	"api.SandboxService.Refresh":     "the API has one field",
@@ -107,6 +111,8 @@ var anything = map[string]string{
 
 // lists lists the methods that return all of a list at once, and why.
 var lists = map[string]string{
+	"api.KeyService.List":   "one answer has all",
+	"api.TeamService.List":  "one answer has all",
 	"sandbox.Commands.List": "one answer has all",
 	"sandbox.Contexts.List": "one answer has all",
 	"sandbox.Files.List":    "one answer has all",

@@ -137,16 +137,20 @@ const (
 )
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
-	return &api.CreateParams{
+	p := &api.CreateParams{
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost,
 	}
+	c.timeoutConfig.apply(p)
+	return p
 }
 
 // Connect returns a handle to an existing sandbox, and resumes it if it is
-// paused. It never shortens the sandbox's life; WithLifetime and WithLease set
-// how long it lives at least. Closing the handle leaves the sandbox running.
+// paused; [WithReboot] says how. It never shortens the sandbox's life;
+// WithLifetime and WithLease set how long it lives at least. Closing the handle
+// leaves the sandbox running. A sandbox that is paused when its lifetime is over
+// is kept alive by the handle only with WithLease.
 func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
 	cfg, err := c.config("Connect", opts)
 	if err != nil {
@@ -156,9 +160,9 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 		return nil, err
 	}
 	defer c.pending.Done()
-	sb, err := c.api.Sandboxes.Connect(ctx, id, cfg.life())
+	sb, err := c.api.Sandboxes.Connect(ctx, id, &api.ConnectParams{Lifetime: cfg.life(), Reboot: cfg.reboot})
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: connect: %w", missing(id, err))
+		return nil, fmt.Errorf("sandbox: connect: %w", unresponsive(missing(id, err)))
 	}
 	return newSandbox(c, sb, cfg, false), nil
 }

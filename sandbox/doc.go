@@ -32,6 +32,11 @@
 // sandbox that this program created and leaves one that it connected to running;
 // [Sandbox.Detach] leaves both running.
 //
+// [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only
+// with its files, and [Sandbox.Resume] or [Connect] continues it, days later and in
+// another program. With [WithOnTimeout] it is paused instead of killed when its
+// lifetime is over; its handle then keeps it alive only with [WithLease].
+//
 // # Ports
 //
 // Servers in a sandbox, whatever address they listen on there, are reached with
@@ -83,7 +88,7 @@
 // An answer in which the service refuses a call is an [*api.Error] with its
 // classes ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable]
 // reports whether the same call can succeed later. [ErrGone], with [*GoneError],
-// means that the sandbox is no longer there, [ErrPortClosed] that nothing listens
+// means that the sandbox is no longer there or is paused, [ErrPortClosed] that nothing listens
 // on a port; [ErrKernelDied], [ErrKernelLost] and [ErrKernelRestarted] are about
 // the kernel behind RunCode, [ErrCommandLost] is about the connection to a
 // command. A command that fails is an [*ExitError], and an exception an

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
@@ -87,9 +88,12 @@ type GoneState string
 
 // The states of a [GoneError].
 const (
-	GoneKilled  GoneState = "killed"  // it was ended, or died
-	GoneExpired GoneState = "expired" // its lifetime ended
-	GonePaused  GoneState = "paused"  // it is paused; connecting resumes it
+	GoneKilled      GoneState = "killed"        // it was killed, or the service does not say what happened
+	GoneExpired     GoneState = "expired"       // its lifetime ended
+	GonePaused      GoneState = "paused"        // it is paused; connecting resumes it
+	GoneOutOfMemory GoneState = "out of memory" // it used more memory than it may
+	GoneDied        GoneState = "died"          // it ended by itself
+	GoneServerGone  GoneState = "server gone"   // what it ran on ended, such as the local cloud
 )
 
 // GoneError says what happened to a sandbox. It matches [ErrGone].
@@ -100,14 +104,44 @@ type GoneError struct {
 	State GoneState
 	// Reason is one line for people.
 	Reason string
-	// At is when this was noticed; for an expired sandbox, when its lifetime ended
-	// as far as this handle knows.
+	// At is when it ended or was paused, as far as the service says. Otherwise it is
+	// when its lifetime ended as far as this handle knows, for an expired sandbox,
+	// and when this was noticed for any other.
 	At time.Time
 
 	cause error
 }
 
 func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
+
+// goneStates are the states for the reasons that a service gives. E2B's own gives
+// none.
+var goneStates = map[api.EndReason]GoneState{
+	api.EndExpired:     GoneExpired,
+	api.EndKilled:      GoneKilled,
+	api.EndOutOfMemory: GoneOutOfMemory,
+	api.EndDied:        GoneDied,
+	api.EndServerGone:  GoneServerGone,
+}
+
+const lifetimeEnded = "its lifetime ended; ask for more with WithLifetime or SetLifetime"
+
+// tell takes over what the control plane says about the sandbox. It reports
+// whether that is a reason.
+func (e *GoneError) tell(answer *api.Error) bool {
+	state, known := goneStates[answer.Reason]
+	if !known {
+		return false
+	}
+	e.State, e.Reason = state, answer.Message
+	if state == GoneExpired {
+		e.Reason = lifetimeEnded
+	}
+	if !answer.EndedAt.IsZero() {
+		e.At = answer.EndedAt
+	}
+	return true
+}
 
 // Is matches [ErrGone].
 func (e *GoneError) Is(target error) bool { return target == ErrGone }

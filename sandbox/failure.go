@@ -143,7 +143,9 @@ func (sb *Sandbox) probe(ctx context.Context) error {
 // service may know what happened to the sandbox.
 func missing(id string, err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && errors.Is(e, api.ErrNotFound) {
-		return &GoneError{ID: id, State: GoneKilled, Reason: e.Message, At: time.Now(), cause: err}
+		gone := &GoneError{ID: id, State: GoneKilled, Reason: e.Message, At: time.Now(), cause: err}
+		gone.tell(e)
+		return gone
 	}
 	return err
 }
@@ -156,11 +158,14 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	told := *gone
-	switch info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID()); {
+	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
+	answer, answered := errors.AsType[*api.Error](err)
+	switch {
 	case err == nil && info.State == api.StatePaused:
-		told.State, told.Reason, told.At = GonePaused, "it is paused; connect to it to wake it up", info.EndAt
+		told.State, told.Reason, told.At = GonePaused, "it is paused; Resume or Connect wakes it up", info.EndAt
+	case answered && told.tell(answer):
 	case !time.Now().Before(endAt):
-		told.State, told.Reason, told.At = GoneExpired, "its lifetime ended; ask for more with WithLifetime or SetLifetime", endAt
+		told.State, told.Reason, told.At = GoneExpired, lifetimeEnded, endAt
 	}
 	return &told
 }

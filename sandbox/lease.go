@@ -14,6 +14,11 @@ type lease struct {
 	sb     *Sandbox
 	length time.Duration // 0: the sandbox has no lease
 
+	// A sandbox that is paused when its lifetime is over is left to that, unless
+	// WithLease asked for more. A handle that connected has to ask whether it is one:
+	// these two belong to the goroutine that renews.
+	unsure, unwanted bool
+
 	mu    sync.Mutex
 	stop  func() // nil while it is not renewed
 	ended bool
@@ -65,6 +70,9 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 				return
 			case <-timer.C:
 			}
+			if !sb.lease.wanted(ctx) {
+				return
+			}
 			err := sb.renew(ctx, lease)
 			switch {
 			case err == nil:
@@ -81,6 +89,21 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 		cancel()
 		renewing.Wait()
 	}
+}
+
+// wanted reports whether the lease is to be renewed at all.
+func (l *lease) wanted(ctx context.Context) bool {
+	if l.unsure {
+		ctx, cancel := context.WithTimeout(ctx, l.length/4)
+		defer cancel()
+		info, err := l.sb.client.api.Sandboxes.Get(ctx, l.sb.ID())
+		if err != nil {
+			return true // the renewal finds out what is wrong
+		}
+		l.unsure = false
+		l.unwanted = info.Lifecycle != nil && info.Lifecycle.OnTimeout == OnTimeoutPause
+	}
+	return !l.unwanted
 }
 
 // hurry is how many times per lease a failed renewal is tried again.

@@ -49,16 +49,19 @@ type config struct {
 type sandboxConfig struct {
 	template        string
 	lifetime, lease time.Duration
-	metadata, envs  map[string]string
-	internet        *bool
-	network         *api.Network
-	private         bool
-	httpsPorts      []int
-	requestHost     string
-	pipCredentials  bool
-	index           *PackageIndex
-	wheels          *wheelCache
-	code            CodeTransport
+	leaseAsked      bool // by WithLease
+	timeoutConfig
+	reboot         bool
+	metadata, envs map[string]string
+	internet       *bool
+	network        *api.Network
+	private        bool
+	httpsPorts     []int
+	requestHost    string
+	pipCredentials bool
+	index          *PackageIndex
+	wheels         *wheelCache
+	code           CodeTransport
 }
 
 func clientOption(name string, o api.Option) Option {
@@ -154,13 +157,14 @@ func WithLifetime(d time.Duration) Option {
 // it is renewed after half of that time while the handle is open, so that the
 // sandbox is gone at most d after the program ends, however that happens. A lease
 // of [DefaultLease] is the default unless [WithLifetime] is given. The minimum is
-// 15 seconds.
+// 15 seconds. A sandbox that is paused when its lifetime is over ([WithOnTimeout])
+// is kept alive only if WithLease asks for that.
 func WithLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d < minLease || d > time.Hour {
 			return fmt.Errorf("sandbox: WithLease(%v): want %v to %v", d, minLease, time.Hour)
 		}
-		c.lease = d
+		c.lease, c.leaseAsked = d, true
 		return nil
 	}
 }
@@ -223,6 +227,7 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	c := config{sandboxConfig: base}
 	// A lifetime or lease given here replaces a default one of either kind.
 	c.lifetime, c.lease = 0, 0
+	c.timeoutConfig = timeoutConfig{}
 	for _, o := range opts {
 		if err := o(&c); err != nil {
 			return c, err
@@ -232,7 +237,13 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 		return c, errors.New("sandbox: WithLifetime and WithLease exclude each other: a fixed life is not renewed")
 	}
 	if c.lifetime == 0 && c.lease == 0 {
-		c.lifetime, c.lease = base.lifetime, base.lease
+		c.lifetime, c.lease, c.leaseAsked = base.lifetime, base.lease, base.leaseAsked
+	}
+	if c.timeoutConfig == (timeoutConfig{}) {
+		c.timeoutConfig = base.timeoutConfig
+	}
+	if err := c.timeoutConfig.check(); err != nil {
+		return c, err
 	}
 	return c, c.checkCredentials()
 }

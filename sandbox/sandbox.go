@@ -35,6 +35,7 @@ type Sandbox struct {
 	processes processconnect.ProcessClient
 	code      *codeRunner
 	attached  attached
+	life      time.Duration // what WithLifetime or WithLease said
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
@@ -86,7 +87,7 @@ func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...
 
 func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool) *Sandbox {
 	sb := &Sandbox{
-		client: c, remote: remote, created: created,
+		client: c, remote: remote, created: created, life: cfg.life(),
 		calls: map[*inFlight]struct{}{},
 		endAt: time.Now().Add(cfg.life()),
 	}
@@ -98,8 +99,9 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.Packages = newPackages(sb, cfg)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
-	sb.lease.sb, sb.lease.length = sb, cfg.lease
-	sb.lease.start(cfg.lease / 2)
+	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
+	sb.lease.unsure = !created && !cfg.leaseAsked
+	sb.lease.start(sb.lease.length / 2)
 	return sb
 }
 
@@ -154,8 +156,8 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Detach closes the handle and leaves the sandbox running until its lifetime
-// ends; the lease is no longer renewed.
+// Detach closes the handle and leaves the sandbox running, until its lifetime
+// ends, or paused; the lease is no longer renewed.
 func (sb *Sandbox) Detach() error {
 	if end, first := sb.startClosing(false); first {
 		return end()
@@ -164,7 +166,8 @@ func (sb *Sandbox) Detach() error {
 }
 
 // Close ends what is in progress through the handle and, if the sandbox was
-// created through it, the sandbox. It takes at most 10 seconds. It may be called
+// created through it, the sandbox, also one that is paused: [Sandbox.Detach] keeps
+// it. It takes at most 10 seconds. It may be called
 // more than once and on nil, and a sandbox that is gone already is no error.
 // Calls in progress return [ErrClosed].
 func (sb *Sandbox) Close() error {

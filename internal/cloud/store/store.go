@@ -3,6 +3,13 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 )
 
 // Table is a set of records with ids of their own.
@@ -15,55 +22,237 @@ const (
 	Keys      Table = "keys"      // API keys
 )
 
+var tables = []Table{Sandboxes, Running, Keys}
+
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("store: it is closed")
+
 // Record is what is stored under an id.
 type Record struct {
 	ID    string
 	Value []byte
-	Dir   string // absolute path of its directory; "": it has none
+	Dir   string    // absolute path of its directory; "": it has none
+	Saved time.Time // when Put was given Dir; zero without one
 }
 
 // Store holds the records of one cloud. It is safe for concurrent use. Close it.
-type Store struct{}
+type Store struct {
+	dir     string
+	durable bool
+	seed    []byte
+	notes   []string
+	release func() error // ends the claim of the directory
+
+	mu      sync.RWMutex // held for writing by what changes records
+	records records      // nil after Close
+}
+
+// records keeps the encoded records of the tables.
+type records interface {
+	get(table Table, id string) (entry []byte, err error) // nil if there is none
+	put(table Table, id string, entry []byte) error
+	note(table Table, id string, entry []byte) error
+	delete(table Table, id string) error
+	each(table Table, visit func(id string, entry []byte)) error
+	close() error
+}
 
 // Open opens the store in dir, which it makes if need be, and removes directories that
-// no record names. Only one process can have it open.
-func Open(ctx context.Context, dir string) (*Store, error) { return nil, errors.ErrUnsupported }
+// no record names. Only one process can have it open: to others the error is an
+// [InUseError]. Nothing that cannot be read is ever removed.
+func Open(ctx context.Context, dir string) (_ *Store, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s := &Store{dir: dir, durable: true}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("the state directory %s: %w", dir, explain(err)), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) (err error) {
+	if err = claim(s.dir); err != nil {
+		return err
+	}
+	if s.release, err = lock(s.dir); err != nil {
+		return err
+	}
+	if err = s.makeDirectories(); err != nil {
+		return err
+	}
+	if s.notes, err = inspect(s.dir, s.path(staging)); err != nil {
+		return err
+	}
+	base, err := openDatabase(s.dir)
+	if err != nil {
+		return err
+	}
+	s.records = base
+	if s.seed, err = base.seed(); err != nil {
+		return err
+	}
+	return s.sweep(ctx)
+}
 
 // Temporary returns a store of which nothing outlives the process: its records are in
 // memory and its directories below dir, which the caller removes after Close.
-func Temporary(dir string) *Store { return &Store{} }
+func Temporary(dir string) *Store {
+	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
+}
 
 // Durable reports whether the store outlives the process.
-func (s *Store) Durable() bool { return false }
+func (s *Store) Durable() bool { return s.durable }
 
 // Seed returns the secret from which the tokens of sandboxes are derived. It is the same
 // each time a store is opened.
-func (s *Store) Seed() []byte { return nil }
+func (s *Store) Seed() []byte { return slices.Clone(s.seed) }
 
-// NewDir makes an empty directory, for Put. One that no Put has named is removed when
-// the store is opened again, or by Discard.
-func (s *Store) NewDir() (string, error) { return "", errors.ErrUnsupported }
+// Notes says what the file system of the store cannot do, and what was found damaged.
+func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 
-// Discard removes a directory of NewDir that is not needed after all.
-func (s *Store) Discard(dir string) error { return errors.ErrUnsupported }
+// Put stores a record and returns the path of its directory from now on. dir is one that
+// NewDir returned, which is renamed, the one that the record has already, or "". When the
+// error is nil the record is on the disk, together with what is in dir if that was
+// synced, and the record's former directory is gone if it was another one. After an
+// error everything is as it was.
+func (s *Store) Put(table Table, id string, value []byte, dir string) (string, error) {
+	former, to, err := s.put(table, id, value, dir)
+	if err != nil {
+		return "", fmt.Errorf("storing %s in %s of %s: %w", id, table, s.dir, explain(err))
+	}
+	if former != "" && former != to {
+		s.dispose(former)
+	}
+	return to, nil
+}
 
-// Put stores a record. dir is one that NewDir returned, the one that the record has
-// already, or "". When it returns nil the record is on the disk, together with what is
-// in dir if that was synced, and the record's former directory is gone if it was
-// another one. After an error everything is as it was.
-func (s *Store) Put(table Table, id string, value []byte, dir string) error {
-	return errors.ErrUnsupported
+func (s *Store) put(table Table, id string, value []byte, dir string) (former, to string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := s.find(table, id)
+	if err != nil {
+		return "", "", err
+	}
+	e := entry{Saved: old.Saved, value: value}
+	publish := dir != "" && dir != old.Dir
+	switch {
+	case publish:
+		if to, err = s.publish(id, dir); err != nil {
+			return "", "", err
+		}
+		e.Dir, e.Saved = filepath.Base(to), time.Now()
+	case dir != "":
+		e.Dir, to = filepath.Base(dir), dir
+	default:
+		e.Saved = time.Time{}
+	}
+	err = s.records.put(table, id, e.encode())
+	if err != nil && publish {
+		err = errors.Join(err, os.Rename(to, dir))
+	}
+	return old.Dir, to, err
 }
 
 // Note is Put for a record without a directory that a power cut may lose: it does not
-// wait for the disk.
-func (s *Store) Note(table Table, id string, value []byte) {}
+// wait for the disk, and what fails is not told. A table has records of Put or of Note.
+func (s *Store) Note(table Table, id string, value []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if check(table, id) == nil && s.records != nil {
+		_ = s.records.note(table, id, entry{value: value}.encode())
+	}
+}
 
 // Delete removes a record and its directory. A record that does not exist is no error.
-func (s *Store) Delete(table Table, id string) error { return errors.ErrUnsupported }
+func (s *Store) Delete(table Table, id string) error {
+	dir, err := s.delete(table, id)
+	if err != nil {
+		return fmt.Errorf("deleting %s in %s of %s: %w", id, table, s.dir, explain(err))
+	}
+	if dir != "" {
+		s.dispose(dir)
+	}
+	return nil
+}
 
-// Records returns the records of a table, ordered by id.
-func (s *Store) Records(table Table) ([]Record, error) { return nil, nil }
+func (s *Store) delete(table Table, id string) (dir string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, err := s.find(table, id)
+	if err != nil {
+		return "", err
+	}
+	return old.Dir, s.records.delete(table, id)
+}
+
+// find returns the record of an id; one without a Dir if there is none.
+func (s *Store) find(table Table, id string) (Record, error) {
+	if err := check(table, id); err != nil {
+		return Record{}, err
+	}
+	if s.records == nil {
+		return Record{}, ErrClosed
+	}
+	text, err := s.records.get(table, id)
+	if err != nil || text == nil {
+		return Record{}, err
+	}
+	return s.decode(id, text)
+}
+
+// Records returns the records of a table, ordered by id. Those that cannot be read are
+// in the error, and all others are returned beside it.
+func (s *Store) Records(table Table) ([]Record, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.records == nil {
+		return nil, ErrClosed
+	}
+	var all []Record
+	var damaged []error
+	err := s.records.each(table, func(id string, text []byte) {
+		record, err := s.decode(id, text)
+		if err != nil {
+			damaged = append(damaged, err)
+			return
+		}
+		all = append(all, record)
+	})
+	if err = errors.Join(append(damaged, err)...); err != nil {
+		err = fmt.Errorf("reading %s of %s: %w", table, s.dir, err)
+	}
+	slices.SortFunc(all, func(a, b Record) int { return strings.Compare(a.ID, b.ID) })
+	return all, err
+}
 
 // Close closes the store. It is idempotent.
-func (s *Store) Close() error { return nil }
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	if s.records != nil {
+		err = s.records.close()
+		s.records = nil
+	}
+	if s.release != nil {
+		err = errors.Join(err, s.release())
+		s.release = nil
+	}
+	return err
+}
+
+// check returns an error unless the names can be those of a record, whose directory and
+// note are called after it.
+func check(table Table, id string) error {
+	if !slices.Contains(tables, table) {
+		return fmt.Errorf("there is no table %q", string(table))
+	}
+	plain := func(r rune) bool {
+		return r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	}
+	if id == "" || len(id) > 128 || strings.ContainsFunc(id, func(r rune) bool { return !plain(r) }) {
+		return fmt.Errorf("%q is no id: only letters, digits, - and _ are, at most 128", id)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Team is a team of the caller.
+type Team struct {
+	ID   string `json:"teamID"`
+	Name string `json:"name"`
+	// APIKey is a key of the team. E2B's own service makes a new one for every call.
+	APIKey Key `json:"apiKey"`
+	// IsDefault reports whether it is the team that commands use unless told
+	// otherwise.
+	IsDefault bool `json:"isDefault"`
+}
+
+// TeamService makes the calls about teams. It is safe for concurrent use.
+type TeamService struct{ client *Client }
+
+// List returns the teams of the caller. E2B's own service wants a login for it
+// instead of an API key, and answers [ErrUnauthorized]; a local cloud has one team.
+func (s *TeamService) List(ctx context.Context) ([]*Team, error) {
+	var teams []*Team
+	_, err := s.client.do(ctx, call{method: http.MethodGet, path: "/teams", once: true}, &teams)
+	return teams, err
+}
+
+// APIKey describes an API key of the team.
+type APIKey struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Mask is what may be shown of the key.
+	Mask      KeyMask   `json:"mask"`
+	CreatedAt time.Time `json:"createdAt"`
+	// LastUsed is nil for a key that was never used.
+	LastUsed *time.Time `json:"lastUsed"`
+	// Key is the key itself; set only by Create. It cannot be had later.
+	Key Key `json:"key"`
+}
+
+// KeyMask is what may be shown of an API key.
+type KeyMask struct {
+	// Prefix is what keys of the service begin with, such as "e2b_".
+	Prefix string `json:"prefix"`
+	// ValueLength is how many characters follow the prefix.
+	ValueLength int `json:"valueLength"`
+	// First and Last are the first and the last of these characters.
+	First string `json:"maskedValuePrefix"`
+	Last  string `json:"maskedValueSuffix"`
+}
+
+// String returns the key with its middle left out, such as "e2b_12...cdef".
+func (m KeyMask) String() string { return m.Prefix + m.First + "..." + m.Last }
+
+// KeyService makes the calls about the API keys of the team. E2B's own service
+// wants a login for them instead of an API key, and answers [ErrUnauthorized];
+// a local cloud takes any of its keys. It is safe for concurrent use.
+type KeyService struct{ client *Client }
+
+// List returns all keys of the team, without their values.
+func (s *KeyService) List(ctx context.Context) ([]*APIKey, error) {
+	var keys []*APIKey
+	_, err := s.client.do(ctx, call{method: http.MethodGet, path: keysPath}, &keys)
+	return keys, err
+}
+
+// Create makes a key. Its value is in the answer and cannot be had later. It is
+// retried only when provably nothing was sent, or when the service answers 429.
+func (s *KeyService) Create(ctx context.Context, name string) (*APIKey, error) {
+	key := &APIKey{}
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: keysPath, body: keyRequest{name}, once: true}, key); err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// Rename changes the name of a key. It returns [ErrNotFound] when there is no
+// such key.
+func (s *KeyService) Rename(ctx context.Context, id, name string) error {
+	path, err := objectPath(keysPath+"/", "key", id, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPatch, path: path, body: keyRequest{name}}, nil)
+	return err
+}
+
+// Delete deletes a key, which is refused from then on. It returns [ErrNotFound]
+// when there is no such key.
+func (s *KeyService) Delete(ctx context.Context, id string) error {
+	path, err := objectPath(keysPath+"/", "key", id, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+	return err
+}
+
+const keysPath = "/api-keys"
+
+type keyRequest struct {
+	Name string `json:"name"`
+}

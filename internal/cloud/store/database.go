@@ -1,0 +1,201 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	databaseFile = "store.db"
+	unfinished   = databaseFile + ".new"
+)
+
+// lockPatience is how long another process may have the database open: one that looks
+// into it with other tools. A server is refused by the lock of the directory.
+const lockPatience = time.Second
+
+// database keeps records in a file, and those of Note in a file each.
+type database struct {
+	dir  string
+	file *os.File // the database's, which outlives a bolt.Open that panics
+	bolt *bolt.DB
+}
+
+// openDatabase opens the database in dir. A new one is made under another name, so that
+// what has the right name is whole.
+func openDatabase(dir string) (*database, error) {
+	path := filepath.Join(dir, databaseFile)
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = createDatabase(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &database{dir: dir}
+	if err := d.open(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", databaseFile, err)
+	}
+	return d, nil
+}
+
+// createDatabase makes the database of a new store. Files without one are those of a
+// store whose database is lost.
+func createDatabase(dir string) error {
+	files, err := os.ReadDir(filepath.Join(dir, published))
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 {
+		return fmt.Errorf("%w: %s is missing, and there are files of %d sandboxes", errDamaged, databaseFile, len(files))
+	}
+	path := filepath.Join(dir, unfinished)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d := &database{dir: dir}
+	if err := d.open(path); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(dir, databaseFile)); err != nil {
+		return err
+	}
+	return (&Store{durable: true}).flush(dir)
+}
+
+func (d *database) open(path string) error {
+	err := guard(func() (err error) {
+		d.bolt, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout: lockPatience, NoStatistics: true,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				file, err := os.OpenFile(name, flag, mode)
+				d.file = file
+				return file, err
+			},
+		})
+		return err
+	})
+	if err == nil {
+		err = d.update(migrate)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case d.bolt != nil:
+		return errors.Join(err, d.bolt.Close())
+	case errors.Is(err, errDamaged) && d.file != nil:
+		unlock(d.file)
+		d.file.Close()
+	}
+	return err
+}
+
+// guard calls what reads the database. A damaged one makes bolt panic, or reads of its
+// mapped file fail.
+func guard(call func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = errors.Join(errDamaged, fmt.Errorf("reading it failed: %v", fault))
+		}
+	}()
+	return call()
+}
+
+func (d *database) update(change func(*bolt.Tx) error) error {
+	return guard(func() error { return d.bolt.Update(change) })
+}
+
+func (d *database) view(look func(*bolt.Tx) error) error {
+	return guard(func() error { return d.bolt.View(look) })
+}
+
+func (d *database) seed() (seed []byte, err error) {
+	err = d.view(func(tx *bolt.Tx) error {
+		seed = bytes.Clone(tx.Bucket([]byte(about)).Get(seedKey))
+		return nil
+	})
+	if err == nil && len(seed) == 0 {
+		err = errors.Join(errDamaged, errors.New("it has no seed"))
+	}
+	return seed, err
+}
+
+func (d *database) get(table Table, id string) (entry []byte, err error) {
+	err = d.view(func(tx *bolt.Tx) error {
+		entry = bytes.Clone(tx.Bucket([]byte(table)).Get([]byte(id)))
+		return nil
+	})
+	return entry, err
+}
+
+func (d *database) put(table Table, id string, entry []byte) error {
+	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Put([]byte(id), entry) })
+}
+
+func (d *database) delete(table Table, id string) error {
+	if err := os.Remove(d.notePath(table, id)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	old, err := d.get(table, id)
+	if err != nil || old == nil {
+		return err
+	}
+	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Delete([]byte(id)) })
+}
+
+// note writes a file without waiting for the disk. The database cannot do that: after a
+// power cut, what it did not wait for could have taken everything else with it.
+func (d *database) note(table Table, id string, entry []byte) error {
+	path := d.notePath(table, id)
+	if err := os.WriteFile(path+".new", entry, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (d *database) notePath(table Table, id string) string {
+	return filepath.Join(d.dir, noted, string(table)+"."+id)
+}
+
+func (d *database) each(table Table, visit func(id string, entry []byte)) error {
+	err := d.view(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(table)).ForEach(func(id, entry []byte) error {
+			visit(string(id), entry)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	names, err := os.ReadDir(filepath.Join(d.dir, noted))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		of, id, _ := strings.Cut(name.Name(), ".")
+		if of != string(table) || check(table, id) != nil {
+			continue
+		}
+		entry, err := os.ReadFile(d.notePath(table, id))
+		if err != nil {
+			return err
+		}
+		visit(id, entry)
+	}
+	return nil
+}
+
+func (d *database) close() error { return d.bolt.Close() }

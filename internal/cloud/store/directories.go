@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The directories in the one of a store.
+const (
+	published = "files"
+	staging   = "new"
+	noted     = "notes"
+	trash     = "trash"
+)
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Store) makeDirectories() error {
+	for _, name := range []string{published, staging, noted, trash} {
+		if err := os.MkdirAll(s.path(name), 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewDir makes an empty directory, for Put. One that no Put has named is removed when
+// the store is opened again, or by Discard.
+func (s *Store) NewDir() (string, error) {
+	err := s.makeDirectories() // of a temporary store
+	dir := filepath.Join(s.path(staging), rand.Text())
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		return "", fmt.Errorf("making a directory for files in %s: %w", s.dir, explain(err))
+	}
+	return dir, nil
+}
+
+// Discard removes a directory of NewDir that is not needed after all.
+func (s *Store) Discard(dir string) error {
+	if filepath.Dir(dir) != s.path(staging) {
+		return fmt.Errorf("discarding %s: it is no new directory of the store", dir)
+	}
+	if err := s.remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("discarding %s: %w", dir, explain(err))
+	}
+	return nil
+}
+
+// publish gives a directory of NewDir the name that the record of id will have, and
+// returns when both outlast a loss of power.
+func (s *Store) publish(id, dir string) (to string, err error) {
+	if filepath.Dir(dir) != s.path(staging) {
+		return "", fmt.Errorf("%s is no new directory of the store", dir)
+	}
+	to = filepath.Join(s.path(published), id+"."+rand.Text())
+	if err := s.flush(dir); err != nil {
+		return "", err
+	}
+	if err := os.Rename(dir, to); err != nil {
+		return "", err
+	}
+	if err := s.flush(s.path(published)); err != nil {
+		return "", errors.Join(err, os.Rename(to, dir))
+	}
+	return to, nil
+}
+
+// flush returns when the names in a directory outlast a loss of power.
+func (s *Store) flush(dir string) error {
+	if !s.durable {
+		return nil
+	}
+	file, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// dispose removes a directory that no record names. One that cannot be removed is tried
+// again when the store is opened the next time.
+func (s *Store) dispose(dir string) { _ = s.remove(dir) }
+
+// sweep removes what an earlier process left behind: what no record names.
+func (s *Store) sweep(ctx context.Context) error {
+	named := map[string]bool{}
+	var unreadable error
+	for _, table := range tables {
+		all, err := s.Records(table)
+		unreadable = errors.Join(unreadable, err)
+		for _, record := range all {
+			if record.Dir != "" {
+				named[record.Dir] = true
+			}
+		}
+	}
+	parents := []string{staging, trash}
+	if unreadable == nil {
+		parents = append(parents, published)
+	} else { // which may name any
+		s.notes = append(s.notes, fmt.Sprintf("files that no record names are kept, because a record cannot be read: %v", unreadable))
+	}
+	for _, parent := range parents {
+		names, err := os.ReadDir(s.path(parent))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			dir := filepath.Join(s.path(parent), name.Name())
+			if named[dir] {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			if err := s.remove(dir); err != nil {
+				s.notes = append(s.notes, fmt.Sprintf("%s is no longer needed and cannot be removed: %v", dir, err))
+			}
+		}
+	}
+	for dir := range named {
+		if _, err := os.Lstat(dir); err != nil {
+			s.notes = append(s.notes, fmt.Sprintf("the files of a sandbox are gone: %v", err))
+		}
+	}
+	return nil
+}

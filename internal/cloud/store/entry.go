@@ -1,0 +1,44 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// entry is a record as it is stored: a line of JSON, then the value as it is.
+type entry struct {
+	Dir   string    `json:"dir,omitempty"` // name in files
+	Saved time.Time `json:"saved,omitzero"`
+	value []byte
+}
+
+func (e entry) encode() []byte {
+	head, _ := json.Marshal(e) // strings and times can always be encoded
+	return append(append(head, '\n'), e.value...)
+}
+
+// decode returns the record of an id. What it names is below files, whoever wrote it.
+func (s *Store) decode(id string, text []byte) (Record, error) {
+	head, value, found := bytes.Cut(text, []byte{'\n'})
+	if !found {
+		return Record{}, fmt.Errorf("the record of %q is cut off", id)
+	}
+	var e entry
+	if err := json.Unmarshal(head, &e); err != nil {
+		return Record{}, fmt.Errorf("the record of %q is damaged: %w", id, err)
+	}
+	record := Record{ID: id, Value: bytes.Clone(value), Saved: e.Saved}
+	if e.Dir == "" {
+		return record, nil
+	}
+	if owner, _, _ := strings.Cut(e.Dir, "."); owner != id || e.Dir != filepath.Base(e.Dir) {
+		return Record{}, fmt.Errorf("the record of %q is damaged: %w", id, errors.New("it names files that are not its own"))
+	}
+	record.Dir = filepath.Join(s.path(published), e.Dir)
+	return record, nil
+}

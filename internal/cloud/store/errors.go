@@ -1,0 +1,57 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// InUseError means that another process has the store open.
+type InUseError struct {
+	Dir string
+	PID int // 0: not known
+}
+
+func (e *InUseError) Error() string {
+	by := "another process"
+	if e.PID != 0 {
+		by = fmt.Sprintf("process %d", e.PID)
+	}
+	return "in use by " + by + ": end that local cloud (e2bctl local down), or use another directory"
+}
+
+var (
+	errDamaged = errors.New("it is damaged")
+	errForeign = errors.New("it is the database of another program: use another directory")
+)
+
+// remedies say what can be done about an error.
+var remedies = []struct {
+	err  error
+	text string
+}{
+	{syscall.ENOSPC, "the disk is full: free space, or remove paused sandboxes (e2bctl local prune)"},
+	{syscall.EDQUOT, "the quota of the disk is used up: free space, or remove paused sandboxes (e2bctl local prune)"},
+	{syscall.EROFS, "the file system is read-only: use another directory"},
+	{fs.ErrPermission, "use a directory that this user can write to"},
+	{bolterrors.ErrTimeout, "another program has the database open: end it, or use another directory"},
+	{errDamaged, "nothing was changed: restore it from a copy, or move the directory away to begin with an empty one"},
+}
+
+// explain adds to an error what can be done about it.
+func explain(err error) error {
+	for _, unreadable := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum, bolterrors.ErrInvalidMapping} {
+		if errors.Is(err, unreadable) {
+			err = errors.Join(errDamaged, err)
+		}
+	}
+	for _, remedy := range remedies {
+		if errors.Is(err, remedy.err) {
+			return fmt.Errorf("%w; %s", err, remedy.text)
+		}
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// batch is how many names of a directory are read at once.
+const batch = 1024
+
+// remove removes a directory of the store, whatever a sandbox made in it: a tree deeper
+// than paths can be long, millions of names, modes that lock out their owner. It moves
+// every directory that it finds up to trash before it looks inside: so no path is long,
+// and no more than one directory is open. Nothing else may change what is in it.
+func (s *Store) remove(dir string) error {
+	moved, err := s.discard(dir)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for waiting := []string{moved}; len(waiting) > 0; {
+		last := len(waiting) - 1
+		next := waiting[last]
+		inside, err := s.empty(next)
+		waiting = append(waiting[:last], inside...)
+		if err == nil {
+			err = os.Remove(next)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// discard moves a file or directory to trash.
+func (s *Store) discard(path string) (string, error) {
+	to := filepath.Join(s.path(trash), rand.Text())
+	if filepath.Dir(path) == s.path(trash) {
+		to = path
+	}
+	info, err := os.Lstat(path)
+	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 { // a directory that cannot be written to cannot be moved
+		err = os.Chmod(path, 0o700)
+	}
+	if err == nil && to != path {
+		err = os.Rename(path, to)
+	}
+	return to, err
+}
+
+// empty removes the files in a directory of trash, and moves the directories in it to
+// trash.
+func (s *Store) empty(dir string) (moved []string, err error) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return nil, err
+	}
+	for {
+		file, err := os.Open(dir)
+		if err != nil {
+			return moved, err
+		}
+		entries, err := file.ReadDir(batch) // anew each time: what is removed must not make it skip names
+		file.Close()
+		if errors.Is(err, io.EOF) {
+			return moved, nil
+		}
+		if err != nil {
+			return moved, err
+		}
+		var failed []error
+		for _, entry := range entries {
+			path := filepath.Join(dir, entry.Name())
+			if !entry.IsDir() {
+				failed = append(failed, ignore(os.Remove(path), fs.ErrNotExist))
+				continue
+			}
+			to, err := s.discard(path)
+			if err == nil {
+				moved = append(moved, to)
+			}
+			failed = append(failed, err)
+		}
+		if failed = slices.DeleteFunc(failed, func(err error) bool { return err == nil }); len(failed) > 0 {
+			return moved, errors.Join(failed...)
+		}
+	}
+}
+
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}

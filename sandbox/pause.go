@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// PauseParams says how to pause a sandbox.
+type PauseParams = api.PauseParams
+
+// PauseMode is what a pause keeps.
+type PauseMode = api.PauseMode
+
+// What a pause keeps.
+const (
+	// PauseFull keeps files and memory: processes and the variables of contexts go
+	// on where they were. A local cloud keeps the memory only until it ends.
+	PauseFull = api.PauseFull
+	// PauseFilesystem keeps only the files, and resuming starts the sandbox anew from
+	// them. It costs no memory.
+	PauseFilesystem = api.PauseFilesystem
+)
+
+// OnTimeout is what happens to a sandbox when its lifetime is over.
+type OnTimeout = api.OnTimeout
+
+// What happens when a lifetime is over.
+const (
+	OnTimeoutKill  = api.OnTimeoutKill  // the default
+	OnTimeoutPause = api.OnTimeoutPause // its state is kept, until it is resumed or killed
+)
+
+// timeoutConfig is what happens when the lifetime is over. Options of a call
+// replace those of the client as a whole.
+type timeoutConfig struct {
+	onTimeout     OnTimeout
+	autoPauseMode PauseMode
+	autoResume    bool
+}
+
+// WithOnTimeout sets what happens when the sandbox's lifetime is over; by default
+// it is killed. One that is paused instead is found again by [Connect], which
+// resumes it, and its handle does not keep it alive unless [WithLease] asks for
+// that: it is paused after [WithLifetime], 5 minutes by default, even while it is
+// in use. It has no effect on Connect.
+func WithOnTimeout(action OnTimeout) Option {
+	return func(c *config) error {
+		if action != OnTimeoutKill && action != OnTimeoutPause {
+			return fmt.Errorf("sandbox: WithOnTimeout(%q): want %q or %q", string(action), OnTimeoutKill, OnTimeoutPause)
+		}
+		c.onTimeout = action
+		return nil
+	}
+}
+
+// WithAutoPauseMode sets what the pause at the end of the lifetime keeps; the
+// default is [PauseFull]. It needs WithOnTimeout([OnTimeoutPause]).
+func WithAutoPauseMode(mode PauseMode) Option {
+	return func(c *config) error {
+		if mode != PauseFull && mode != PauseFilesystem {
+			return fmt.Errorf("sandbox: WithAutoPauseMode(%q): want %q or %q", string(mode), PauseFull, PauseFilesystem)
+		}
+		c.autoPauseMode = mode
+		return nil
+	}
+}
+
+// WithAutoResume makes any request for the paused sandbox wake it up, such as a
+// call of its handle, or a browser that opens one of its ports. It then lives for
+// the lifetime with which it was created, and at least 5 minutes. It needs
+// WithOnTimeout([OnTimeoutPause]), and memory that was kept: [PauseFilesystem]
+// excludes it.
+func WithAutoResume() Option {
+	return func(c *config) error { c.autoResume = true; return nil }
+}
+
+// WithReboot makes [Connect] start a paused sandbox anew from its files, even if
+// its memory was kept, for one whose processes hang. Files that programs had not
+// written out when it was paused may be incomplete. It changes nothing for a
+// sandbox that runs, and has no effect on Create. A service may refuse it, and one
+// from before August 2026 ignores it and restores the memory.
+func WithReboot() Option {
+	return func(c *config) error { c.reboot = true; return nil }
+}
+
+// check refuses combinations that the service cannot act on.
+func (t timeoutConfig) check() error {
+	switch {
+	case t.onTimeout == OnTimeoutPause && t.autoResume && t.autoPauseMode == PauseFilesystem:
+		return errors.New("sandbox: WithAutoResume and WithAutoPauseMode(PauseFilesystem) exclude each other: only kept memory can be woken up; Connect resumes the sandbox")
+	case t.onTimeout == OnTimeoutPause:
+		return nil
+	case t.autoResume:
+		return errors.New("sandbox: WithAutoResume needs WithOnTimeout(OnTimeoutPause): a sandbox that is killed cannot be woken up")
+	case t.autoPauseMode != "":
+		return errors.New("sandbox: WithAutoPauseMode needs WithOnTimeout(OnTimeoutPause): a sandbox that is killed keeps nothing")
+	}
+	return nil
+}
+
+// apply sets what the options chose, and leaves the rest to the service.
+func (t timeoutConfig) apply(p *api.CreateParams) {
+	if t.onTimeout != "" {
+		p.AutoPause = new(t.onTimeout == OnTimeoutPause)
+	}
+	if t.autoPauseMode != "" {
+		p.AutoPauseMemory = new(t.autoPauseMode == PauseFull)
+	}
+	if t.autoResume {
+		p.AutoResume = new(true)
+	}
+}
+
+// renewal returns the lease that a handle renews, 0 for none: a sandbox that is to
+// be paused when its lifetime is over would never be.
+func (c *sandboxConfig) renewal() time.Duration {
+	if c.onTimeout == OnTimeoutPause && !c.leaseAsked {
+		return 0
+	}
+	return c.lease
+}
+
+// Pause pauses a sandbox, no matter which program created it. If it is paused
+// already, the error is [api.ErrConflict], and if there is no such sandbox
+// [ErrGone].
+func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
+	if err := c.api.Sandboxes.Pause(ctx, id, p); err != nil {
+		return fmt.Errorf("sandbox: pause: %w", missing(id, err))
+	}
+	return nil
+}
+
+// Pause pauses the sandbox: its lifetime stands still, and every connection into
+// it ends, those of other programs, too. What p says is kept; by default that is
+// everything, and the memory that it uses stays in use. The handle stays open.
+// [Sandbox.Resume] continues the sandbox, as does [Connect] in another program,
+// and with [WithAutoResume] any call; without that, calls return [ErrGone] with
+// [GonePaused] until then.
+//
+// If the sandbox is paused already, the error is [api.ErrConflict]. It is
+// [api.ErrUnavailable] when the service cannot pause it now, and then the sandbox
+// runs on.
+func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	sb.lease.pause() // no renewal may arrive in the middle of it
+	defer sb.lease.start(sb.lease.length / 2)
+	if err := sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p); err != nil {
+		return sb.failed(ctx, "pause", missing(sb.ID(), err))
+	}
+	return nil
+}
+
+// ResumeParams says how to resume a sandbox. The zero value continues it for the
+// lifetime or lease of the handle.
+type ResumeParams struct {
+	// Lifetime is how long the sandbox lives at least from now; 0 means what
+	// WithLifetime or WithLease of the handle says. A lease is renewed from then on.
+	Lifetime time.Duration
+	// Reboot is as [WithReboot].
+	Reboot bool
+}
+
+// Resume continues a paused sandbox, whoever paused it; that it runs is no error.
+// If only its files were kept, it starts anew: there are no processes, and the
+// variables of its contexts are lost.
+func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if p == nil {
+		p = &ResumeParams{}
+	}
+	life := cmp.Or(p.Lifetime, sb.life)
+	sb.lease.pause()
+	defer sb.lease.start(sb.lease.length / 2)
+	if _, err := sb.client.api.Sandboxes.Connect(ctx, sb.ID(), &api.ConnectParams{Lifetime: life, Reboot: p.Reboot}); err != nil {
+		return unresponsive(sb.failed(ctx, "resume", missing(sb.ID(), err)))
+	}
+	sb.extended(life)
+	return nil
+}
+
+// unresponsive adds what to do when the memory that was kept cannot be used.
+func unresponsive(err error) error {
+	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeGuestUnresponsive {
+		return fmt.Errorf("%w; its daemon did not answer when it was paused: resume it from its files with WithReboot or ResumeParams.Reboot", err)
+	}
+	return err
+}
